@@ -19,7 +19,8 @@ ADMIN_GROUPS = frozenset({"sudo", "wheel", "admin", "libvirt"})
 OTHERS_MAY_LOOK = 0o055
 SHARED = (
     "Separated: environment, files in the home directory, logs, signals. Shared with all logins of the machine: /tmp, "
-    "/dev/shm, the list of processes with their arguments, the network, and GPUs that a job does not hold."
+    "/dev/shm, the list of processes with their arguments, the network, and the GPUs: a job can use those of others "
+    "on purpose, and an idle process that another login left on one is not seen before a start."
 )
 
 
