@@ -172,15 +172,6 @@ RACES = (
         postgresql=True,
     ),
     Safeguard(
-        "lock-of-deleted-runs",
-        "jobs/services.py",
-        """        list(runs.select_for_update(no_key=True).order_by("pk").values_list("pk"))
-""",
-        "",
-        (f"{OF_JOBS}bytes_that_come_while_their_job_is_deleted_are_not_stored",),
-        postgresql=True,
-    ),
-    Safeguard(
         "one-holder-of-a-host",
         "agents/links/leases.py",
         "won = Host.every.filter(unchanged, lease_until=host.lease_until)",
@@ -189,35 +180,11 @@ RACES = (
         postgresql=True,
     ),
     Safeguard(
-        "renewal-of-a-lease-that-is-held",
-        "agents/links/leases.py",
-        "Host.every.filter(lease_owner=name, pk__in=held).update(lease_until=until)",
-        "Host.every.filter(pk__in=held).update(lease_until=until, lease_owner=name)",
-        (f"{OF_HOSTS}a_holder_that_renews_too_late_does_not_get_its_host_back",),
-        postgresql=True,
-    ),
-    Safeguard(
         "lock-of-a-status",
         "agents/hosts/host_history.py",
         "Host.every.select_for_update().filter(pk=host_id)",
         "Host.every.filter(pk=host_id)",
         (f"{OF_HOSTS}a_change_of_status_that_two_notice_is_written_once",),
-        postgresql=True,
-    ),
-    Safeguard(
-        "lock-of-statuses",
-        "agents/hosts/host_history.py",
-        "            cursor.execute(_LOCK_STATUSES, [sorted(host_ids)])",
-        "            pass",
-        (f"{OF_HOSTS}a_status_stays_as_it_is_while_a_decision_needs_it",),
-        postgresql=True,
-    ),
-    Safeguard(
-        "lease-of-a-status",
-        "agents/links/host_status.py",
-        "Host.objects.select_for_update().filter(pk=host_id, lease_token=token)",
-        "Host.objects.filter(pk=host_id, lease_token=token)",
-        (f"{OF_HOSTS}a_status_of_a_dispatcher_that_lost_its_lease_is_not_written",),
         postgresql=True,
     ),
     Safeguard(
