@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from django.contrib.auth.models import User
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 from django.db.models.functions import Coalesce
 
 from agents.infra.sql import Parameter, SelectStatement
@@ -69,8 +69,10 @@ def record_closed(session: ShellSession, reason: str, now: datetime) -> None:
 
 def close_abandoned(now: datetime) -> None:
     """Close the records of shells whose web process died. They ended when the process last renewed the record."""
-    open_ones = ShellSession.objects.filter(closed_at=None)
-    left = open_ones.filter(Q(seen_at__lt=now - DEAD_AFTER) | Q(seen_at=None, run__phase=RunPhase.CLOSED))
+    # No join: over one, an UPDATE finds its rows by a subquery, and does not look again after it waited for a lock.
+    run_closed = Exists(Run.objects.filter(pk=OuterRef("run"), phase=RunPhase.CLOSED))
+    silent = Q(seen_at__lt=now - DEAD_AFTER) | Q(run_closed, seen_at=None)
+    left = ShellSession.objects.filter(silent, closed_at=None)
     for run in left.values_list("run", flat=True):
         announce.hint(f"shells:{run}")
     left.update(closed_at=Coalesce("seen_at", now), close_reason="The web process that held it went away.")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 
 import pytest
+from django.db import transaction
 from django.utils import timezone
 
 from jobs import services, shells
 from jobs.models import Run, ShellSession
+from tests.harness.races import race
 from tests.unit.jobs.conftest import spec
 from tests.unit.jobs.fake_hosts import settle
 
@@ -70,3 +73,58 @@ def test_a_session_whose_web_process_died_ends_at_its_last_sign_of_life(running,
     assert lives.closed_at is None and lives.seen_at == later
     assert (dies.closed_at, dies.close_reason) == (begin, "The web process that held it went away.")
     assert "went away" in shells.why_close(dies, later)  # even if the process was only suspended
+
+
+# -- a web process and the sweep at the same time ----------------------------------------------------------------------
+
+both = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def silent(running, alice):
+    """A shell whose web process has not renewed its record for a minute."""
+    began = timezone.now() - timedelta(minutes=1)
+    return shells.record_opened(running[1], alice, "127.0.0.1", began)
+
+
+def sweeps():
+    with transaction.atomic():
+        shells.close_abandoned(timezone.now())
+
+
+def closes(session):
+    def acts():
+        with transaction.atomic():
+            shells.record_closed(session, "It exited.", timezone.now())
+
+    return acts
+
+
+@both
+def test_the_reason_of_a_shell_that_was_given_up_stays(silent):
+    assert race(sweeps, closes(silent), after="UPDATE jobs_shellsession") == (None, None)
+    assert "went away" in ShellSession.objects.get().close_reason
+
+
+@both
+def test_a_shell_that_ends_while_it_is_given_up_keeps_its_own_reason(silent):
+    assert race(closes(silent), sweeps, after="UPDATE jobs_shellsession") == (None, None)
+    assert ShellSession.objects.get().close_reason == "It exited."
+
+
+@both
+def test_a_shell_whose_record_is_renewed_at_that_moment_is_not_given_up(silent):
+    give_up = partial(shells.close_abandoned, timezone.now())
+    renew = partial(shells.why_close, silent, timezone.now())
+    assert race(give_up, renew, before="UPDATE jobs_shellsession") == (None, None)
+    assert ShellSession.objects.get().closed_at is None
+
+
+@both
+def test_a_shell_whose_record_is_being_renewed_is_not_given_up(silent):
+    def renew():
+        with transaction.atomic():
+            return shells.why_close(silent, timezone.now())
+
+    assert race(renew, sweeps, after="UPDATE jobs_shellsession") == (None, None)
+    assert ShellSession.objects.get().closed_at is None
