@@ -148,6 +148,7 @@ def delete(job: Job, actor: str, now: datetime) -> None:
         if row.state not in TERMINAL:
             raise Refused("state", "Only a job that is over can be deleted. Cancel it first.")
         runs = Run.objects.filter(job=row)
+        # Whoever rolls or joins the pieces of these logs has ended, or begins after the commit and finds none.
         list(runs.select_for_update(no_key=True).order_by("pk").values_list("pk"))
         if runs.exclude(phase=RunPhase.CLOSED).exists():
             raise Refused(

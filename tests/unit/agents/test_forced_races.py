@@ -59,6 +59,7 @@ def test_a_holder_that_renews_too_late_does_not_get_its_host_back(host):
     token = leases.renew_and_take("a", {}, timezone.now() - timedelta(hours=1), 15.0, False).held[host.pk]
     theirs, mine = race(take("b"), take("a", {host.pk: token}), after="UPDATE agents_host lease_token")
     assert (list(theirs.held), mine.held) == ([host.pk], {})
+    assert Host.objects.get().lease_owner == "b"
 
 
 def test_a_change_of_status_that_two_notice_is_written_once(host):
@@ -70,11 +71,11 @@ def test_a_change_of_status_that_two_notice_is_written_once(host):
 def test_a_status_stays_as_it_is_while_a_decision_needs_it(host):
     def decide():
         host_history.lock_statuses([host.pk])
-        Host.objects.filter(pk=host.pk).update(due_at=timezone.now())
         return Host.objects.get(pk=host.pk).status
 
     change = partial(host_history.set_status, host.pk, HostStatus.UNREACHABLE, "no answer", timezone.now())
-    assert race(whole(decide), change, after="UPDATE agents_host due_at") == (HostStatus.UP, True)
+    # Before it reads: nothing but the lock keeps the other out. A write of this transaction would do so too.
+    assert race(whole(decide), change, before="SELECT agents_host status") == (HostStatus.UP, True)
 
 
 def test_a_status_of_a_dispatcher_that_lost_its_lease_is_not_written(host):
@@ -91,7 +92,8 @@ def test_a_status_of_a_dispatcher_that_lost_its_lease_is_not_written(host):
         seen.append(Host.objects.get(pk=host.pk).last_error)
         return found.held
 
-    wrote, theirs = race(write, steal, before="UPDATE agents_host last_error")
+    # Not later: the change of status locks the row too, and does not ask for the token again.
+    wrote, theirs = race(write, steal, after="SELECT agents_host lease_token")
     assert wrote and host.pk in theirs and seen == ["old news"], "written after another had the host"
 
 

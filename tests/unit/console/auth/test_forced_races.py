@@ -5,6 +5,7 @@ See tests/unit/jobs/test_forced_races.py.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from functools import partial
 
 import pytest
@@ -59,23 +60,38 @@ def test_a_token_that_is_made_beside_a_disable_is_not_valid(cast):
     assert tokens.owner(token, timezone.now()) is None
 
 
-def test_a_failure_that_comes_while_an_hour_is_folded_is_counted(cast):
-    begun = timezone.now()
-    login_audit._count(login_audit.FAILED, "bob", "1.2.3.4", begun)
-    later = begun + login_audit.FOLDED_FOR
-    count = partial(login_audit._count, login_audit.FAILED, "bob", "1.2.3.4", later)
-    race(partial(login_audit.fold, later), count, before="DELETE console_logintally")
-    assert LoginTally.objects.get().since == later
+def failure(at):
+    return partial(login_audit._count, login_audit.FAILED, "bob", "1.2.3.4", at)
 
 
-def test_two_first_failures_of_a_new_hour_are_counted_once_each(cast):
+@pytest.fixture
+def hour(cast):
+    """Two failures in an hour: the first is in the audit, the second is only counted. Returns when the hour is over."""
     begun = timezone.now()
-    login_audit._count(login_audit.FAILED, "bob", "1.2.3.4", begun)
-    later = begun + login_audit.FOLDED_FOR
-    count = partial(login_audit._count, login_audit.FAILED, "bob", "1.2.3.4", later)
-    assert race(count, count, before="DELETE console_logintally") == (None, None)
+    failure(begun)()
+    failure(begun)()
+    return begun + login_audit.FOLDED_FOR
+
+
+def written():
+    """How many failures the audit tells of, entry by entry."""
+    entries = AuditEntry.objects.filter(what=login_audit.FAILED).order_by("pk")
+    return [entry.after.get("times", 1) for entry in entries]
+
+
+# The failure of a moment earlier was on its way while the hour ended.
+@pytest.mark.parametrize("early", [timedelta(0), timedelta(milliseconds=1)])
+def test_a_failure_that_comes_while_an_hour_is_folded_is_counted(hour, early):
+    folded = partial(login_audit.fold, hour)
+    assert race(folded, failure(hour - early), before="DELETE console_logintally") == (None, None)
+    assert written() == [1, 1, 1] and LoginTally.objects.get().since == hour - early
+
+
+def test_two_first_failures_of_a_new_hour_are_counted_once_each(hour):
+    assert race(failure(hour), failure(hour), before="DELETE console_logintally") == (None, None)
     row = LoginTally.objects.get()
-    assert (row.since, row.more) == (later, 1)
+    assert (row.since, row.more) == (hour, 1)
+    assert written() == [1, 1, 1], "what was counted in the first hour was written twice"
 
 
 def test_a_token_that_two_revoke_is_revoked_once(cast):
