@@ -80,7 +80,7 @@ def confirm(stop: Collection[str], actor: str, now: datetime) -> None:
     """End recovery mode. The strays in `stop` are stopped; missing runs are lost, and their jobs follow their rules."""
     with transaction.atomic():
         pass_lock.lock_pass()
-        rows = list(Recovery.objects.select_for_update().filter(confirmed_at=None))
+        rows = list(Recovery.objects.filter(confirmed_at=None))
         if not rows:
             raise Refused("recovery", "Nothing waits to be confirmed.")
         unknown = set(stop) - set(Stray.objects.values_list("run", flat=True))

@@ -12,6 +12,11 @@ LIFECYCLE = "tests/unit/jobs/lifecycle"
 OF_JOBS = "tests/unit/jobs/test_forced_races.py::test_"
 OF_HOSTS = "tests/unit/agents/test_forced_races.py::test_"
 OF_PEOPLE = "tests/unit/console/auth/test_forced_races.py::test_"
+OF_SHELLS = "tests/unit/jobs/test_shells.py::test_"
+OF_LOGINS = (
+    "tests/unit/jobs/maintenance/test_logins.py::"
+    "test_no_login_is_made_on_a_machine_that_loses_its_template_or_is_removed_at_that_moment"
+)
 
 RACES = (
     Safeguard(
@@ -172,6 +177,15 @@ RACES = (
         postgresql=True,
     ),
     Safeguard(
+        "lock-of-deleted-runs",
+        "jobs/services.py",
+        """        list(runs.select_for_update(no_key=True).order_by("pk").values_list("pk"))
+""",
+        "",
+        (f"{OF_JOBS}of_a_log_that_is_rolled_or_joined_while_its_job_is_deleted_nothing_stays",),
+        postgresql=True,
+    ),
+    Safeguard(
         "one-holder-of-a-host",
         "agents/links/leases.py",
         "won = Host.every.filter(unchanged, lease_until=host.lease_until)",
@@ -180,11 +194,35 @@ RACES = (
         postgresql=True,
     ),
     Safeguard(
+        "renewal-of-a-lease-that-is-held",
+        "agents/links/leases.py",
+        "Host.every.filter(lease_owner=name, pk__in=held).update(lease_until=until)",
+        "Host.every.filter(pk__in=held).update(lease_until=until, lease_owner=name)",
+        (f"{OF_HOSTS}a_holder_that_renews_too_late_does_not_get_its_host_back",),
+        postgresql=True,
+    ),
+    Safeguard(
         "lock-of-a-status",
         "agents/hosts/host_history.py",
         "Host.every.select_for_update().filter(pk=host_id)",
         "Host.every.filter(pk=host_id)",
         (f"{OF_HOSTS}a_change_of_status_that_two_notice_is_written_once",),
+        postgresql=True,
+    ),
+    Safeguard(
+        "lock-of-statuses",
+        "agents/hosts/host_history.py",
+        "            cursor.execute(_LOCK_STATUSES, [sorted(host_ids)])",
+        "            pass",
+        (f"{OF_HOSTS}a_status_stays_as_it_is_while_a_decision_needs_it",),
+        postgresql=True,
+    ),
+    Safeguard(
+        "lease-of-a-status",
+        "agents/links/host_status.py",
+        "Host.objects.select_for_update().filter(pk=host_id, lease_token=token)",
+        "Host.objects.filter(pk=host_id, lease_token=token)",
+        (f"{OF_HOSTS}a_status_of_a_dispatcher_that_lost_its_lease_is_not_written",),
         postgresql=True,
     ),
     Safeguard(
@@ -313,6 +351,92 @@ RACES = (
         'condition=models.Q(("released_at", None)), fields=("gpu",)',
         'condition=models.Q(("released_at", None)), fields=("gpu", "run")',
         ("tests/unit/jobs/models/test_constraints.py::test_no_two_runs_hold_the_same_claim",),
+        postgresql=True,
+    ),
+    Safeguard(
+        "note-of-the-time",
+        "agents/clock_keeper.py",
+        "MachineClock.objects.filter(pk=own.pk, noted_at=own.noted_at, offset_s=own.offset_s)",
+        "MachineClock.objects.filter(pk=own.pk)",
+        (
+            "tests/unit/jobs/maintenance/test_set_clock.py::"
+            "test_a_process_that_notes_its_time_at_that_moment_does_not_set_it_back",
+        ),
+        postgresql=True,
+    ),
+    Safeguard(
+        "pass-lock-of-a-confirmed-recovery",
+        "jobs/host_sync/recovery_mode.py",
+        "pass_lock.lock_pass()\n        rows",
+        "rows",
+        (f"{OF_JOBS}recovery_mode_is_confirmed_by_one_of_two_admins",),
+        postgresql=True,
+    ),
+    Safeguard(
+        "pass-lock-of-a-begun-recovery",
+        "jobs/host_sync/recovery_mode.py",
+        "pass_lock.lock_pass()\n        if",
+        "if",
+        (f"{OF_JOBS}recovery_mode_is_begun_by_one_of_two_admins",),
+        postgresql=True,
+    ),
+    Safeguard(
+        "one-machine-that-migrates",
+        "console/runtime/database_setup.py",
+        'cursor.execute("SELECT pg_advisory_lock(%s)", [ADVISORY_LOCK])',
+        "pass",
+        ("tests/unit/jobs/models/test_migrations.py::test_processes_migrate_one_after_the_other",),
+        postgresql=True,
+    ),
+    Safeguard(
+        "one-process-that-migrates",
+        "console/runtime/database_setup.py",
+        "fcntl.flock(file, fcntl.LOCK_EX)",
+        "pass",
+        ("tests/unit/jobs/models/test_migrations.py::test_processes_migrate_one_after_the_other",),
+    ),
+    Safeguard(
+        "lock-of-lost-runs",
+        "jobs/host_sync/lost_hosts.py",
+        'Run.objects.select_for_update(no_key=True).filter(pk__in=found).order_by("pk")',
+        'Run.objects.filter(pk__in=found).order_by("pk")',
+        (f"{OF_JOBS}bytes_that_come_while_their_run_is_closed_as_lost_are_not_beside_the_gap",),
+        postgresql=True,
+    ),
+    Safeguard(
+        "lock-of-a-changed-template",
+        "jobs/maintenance/logins.py",
+        'Host.every.select_for_update(no_key=True).select_related("location")',
+        'Host.every.select_related("location")',
+        (OF_LOGINS,),
+        postgresql=True,
+    ),
+    Safeguard(
+        "lock-of-a-machine-that-gets-logins",
+        "jobs/maintenance/logins.py",
+        'Host.objects.select_for_update(no_key=True, of=("self",))',
+        "Host.objects",
+        (OF_LOGINS,),
+        postgresql=True,
+    ),
+    Safeguard(
+        "first-reason-of-a-shell",
+        "jobs/shells.py",
+        "ShellSession.objects.filter(pk=session.pk, closed_at=None).update(\n        closed_at",
+        "ShellSession.objects.filter(pk=session.pk).update(\n        closed_at",
+        (f"{OF_SHELLS}the_reason_of_a_shell_that_was_given_up_stays",),
+        postgresql=True,
+    ),
+    Safeguard(
+        "own-reason-of-a-shell",
+        "jobs/shells.py",
+        "left.update(",
+        'ShellSession.objects.filter(pk__in=list(left.values_list("pk", flat=True))).update(',
+        (
+            f"{OF_SHELLS}a_shell_that_ends_while_it_is_given_up_keeps_its_own_reason",
+            f"{OF_SHELLS}a_shell_whose_record_is_renewed_at_that_moment_is_not_given_up",
+            f"{OF_SHELLS}a_shell_whose_record_is_being_renewed_is_not_given_up",
+        ),
         postgresql=True,
     ),
 )

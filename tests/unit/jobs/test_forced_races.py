@@ -17,17 +17,18 @@ from agents.infra.clock import Clock
 from agents.infra.refusals import Exhausted, Refused
 from agents.links import leases
 from agents.links.control_plane import Arrival
-from agents.models import Gpu, GpuState, Host
+from agents.models import Gpu, GpuState, Host, Recovery
 from jobs import idle_rule, services, sweep
-from jobs.host_sync import intake, strays
+from jobs.host_sync import intake, lost_hosts, recovery_mode, strays
 from jobs.host_sync.apply_reports import UnreadableFrames
 from jobs.host_sync.fast_append import FastAppender
 from jobs.lifecycle import advance, snapshot
-from jobs.logs import reader, segments
+from jobs.logs import reader, segments, storage
 from jobs.maintenance import cordon_and_drain, gpus
 from jobs.models import (
     AuditEntry,
     Job,
+    LogGap,
     LogPiece,
     LogSegment,
     MonthlyUse,
@@ -163,6 +164,20 @@ def test_a_host_is_not_cordoned_in_the_middle_of_a_pass(add_host, submit):
         return Run.objects.count()
 
     assert race(partial(scheduler.schedule, timezone.now()), cordon, before="INSERT jobs_run")[1] == 1
+
+
+def test_recovery_mode_is_confirmed_by_one_of_two_admins():
+    Recovery.objects.create(since=timezone.now(), why="a backup was restored")
+    root, ruth = (partial(recovery_mode.confirm, [], name, timezone.now()) for name in ("root", "ruth"))
+    assert kinds(race(root, ruth, before="UPDATE agents_recovery")) == ["done", Refused.__name__]
+    assert [row.actor for row in AuditEntry.objects.filter(what="recovery.confirm")] == ["root"]
+    assert Recovery.objects.get().confirmed_by == "root"
+
+
+def test_recovery_mode_is_begun_by_one_of_two_admins():
+    root, ruth = (partial(recovery_mode.begin, "why", name, timezone.now()) for name in ("root", "ruth"))
+    assert kinds(race(root, ruth, before="INSERT agents_recovery")) == ["done", Refused.__name__]
+    assert Recovery.objects.get().why == "root says: why"
 
 
 # -- deciders and sweepers ---------------------------------------------------------------------------------------------
@@ -314,6 +329,30 @@ def test_pieces_that_are_joined_while_they_are_rolled_do_not_come_back(printed):
     rolled = Run.objects.get().log_rolled
     assert not LogPiece.objects.filter(start__lt=rolled).exists()
     assert len(b"".join(reader.stream(Run.objects.get(), 0, 700))) == 700
+
+
+@pytest.mark.parametrize(
+    "work, statement",
+    [(segments.roll, "INSERT jobs_logsegment"), (segments.compact, "INSERT jobs_logpiece")],
+    ids=["rolled", "joined"],
+)
+def test_of_a_log_that_is_rolled_or_joined_while_its_job_is_deleted_nothing_stays(printed, work, statement):
+    Job.objects.update(state="SUCCEEDED", due_at=None)
+    Run.objects.update(phase="closed", log_size=700, log_complete_at=timezone.now())
+    gone = partial(services.delete, printed.job, "alice", timezone.now())
+    assert kinds(race(partial(work, printed.pk), gone, before=statement)) == ["done", "done"]
+    assert not LogPiece.objects.exists() and not LogSegment.objects.exists() and not list(storage.files())
+
+
+def test_bytes_that_come_while_their_run_is_closed_as_lost_are_not_beside_the_gap(printed):
+    Run.objects.update(phase="running", boot_id="boot-1", log_size=800)
+    Host.objects.update(boot_id="boot-2")
+    batch = [Arrival(printed.pk, frame(700, b"x" * 50))]
+    close = partial(lost_hosts.close_lost_runs, [printed.pk], timezone.now())
+    store = partial(intake.take, printed.host_id, 7, batch, timezone.now(), UnreadableFrames())
+    assert kinds(race(close, store, before="INSERT jobs_loggap")) == ["done", "done"]
+    assert list(LogGap.objects.values_list("start", "end")) == [(700, 800)]
+    assert not LogPiece.objects.filter(end__gt=700).exists()
 
 
 def test_bytes_that_come_while_their_job_is_deleted_are_not_stored(printed, control_plane, add_host):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 from django.utils import timezone
@@ -15,6 +16,7 @@ from jobs.lifecycle.advance import advance
 from jobs.maintenance import set_clock
 from jobs.models import AuditEntry, Tick
 from jobs.rules.lifecycle.states import JobState
+from tests.harness.races import race
 from tests.unit.agents.test_clock_keeper import NOW, Machine, world
 from tests.unit.jobs.conftest import spec
 from tests.unit.jobs.fake_hosts import settle
@@ -121,3 +123,14 @@ def test_nothing_is_set_where_nothing_is_wrong(wrong):
     wrong(0.0)
     with pytest.raises(Refused, match="nothing to set"):
         set_clock.set_right("root")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_process_that_notes_its_time_at_that_moment_does_not_set_it_back(world, wrong):
+    web, worker = wrong(-DAYS_S)
+    world.true += clock_keeper.NOTE_EVERY_S
+    world.on, keeper = web
+    set_right = partial(set_clock.set_right, "root")
+    noted, step_s = race(keeper.look, set_right, before="UPDATE agents_machineclock")
+    assert noted is True and step_s == pytest.approx(DAYS_S, abs=2)
+    assert world.look(web, worker, seconds=4) == pytest.approx(14 + clock_keeper.NOTE_EVERY_S + 4, abs=2)

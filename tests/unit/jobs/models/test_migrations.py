@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -9,7 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from django.db import connection
+from django.db.migrations.recorder import MigrationRecorder
 
+from console.runtime import database_setup
+from tests.harness.races import race
 from tests.harness.services import Postgres
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -124,3 +129,24 @@ def test_a_database_of_another_version_is_refused_with_the_cure_and_left_alone(t
             and "empty data directory (--data, TRAINYARD_DATA)" in done.stderr
         )
     assert database.read_bytes() == before
+
+
+@pytest.mark.django_db(transaction=True)
+def test_processes_migrate_one_after_the_other(settings, tmp_path):
+    """On PostgreSQL the second is on another machine: with a data directory of its own, and its own lock file."""
+    told = []
+
+    def migrate(machine):
+        def acts():
+            if connection.vendor == "postgresql":
+                (tmp_path / machine).mkdir()
+                settings.TRAINYARD = dataclasses.replace(settings.TRAINYARD, data=tmp_path / machine)
+            with database_setup.migration_lock():
+                told.append(f"{machine} begins")
+                MigrationRecorder(connection).applied_migrations()
+                told.append(f"{machine} ends")
+
+        return acts
+
+    assert race(migrate("a"), migrate("b"), before="SELECT django_migrations") == (None, None)
+    assert told == ["a begins", "a ends", "b begins", "b ends"]
