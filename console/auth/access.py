@@ -136,6 +136,22 @@ def rights_key(user: User) -> Hashable:
     return tuple(Membership.objects.filter(user=user).order_by("project").values_list("project", "role"))
 
 
+def hosts_key(user: User) -> Hashable:
+    """A value that is equal for people who see the same machines and locations, and may do the same to them."""
+    if user.is_superuser:
+        return "everything"
+    mine = Membership.objects.filter(user=user)
+    closed = _locations_of_others(mine).distinct().order_by("location").values_list("location", flat=True)
+    return tuple(closed) if mine.exists() else None
+
+
+def jobs_key(user: User) -> Hashable:
+    """A value that is equal for people who see the same jobs, whatever they may do to them."""
+    if user.is_superuser:
+        return "everything"
+    return tuple(Membership.objects.filter(user=user).order_by("project").values_list("project", flat=True))
+
+
 def projects_allowing(user: AnyUser, verb: Verb) -> list[Project]:
     """The projects in which the person may do this, sorted by name. Archived projects are left out."""
     if not isinstance(user, User) or not user.is_active:

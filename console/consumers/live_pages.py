@@ -69,8 +69,8 @@ class LiveSocket(Socket):
         """A text that changes whenever the fragment changes. It must be cheap: it is asked for each second."""
         raise NotImplementedError
 
-    def render(self, user: User) -> str:
-        """The fragment, or an empty text when the object does not exist any more."""
+    def render(self, user: User, rights: Hashable) -> str:
+        """The fragment for people with these rights, or an empty text when the object does not exist any more."""
         raise NotImplementedError
 
     def source(self) -> Source:
@@ -82,10 +82,10 @@ class LiveSocket(Socket):
         """The fragment for all people with these rights. It is rendered as this person sees it, who may have other
         rights by now. Raises RightsChanged then, and when the person may not see it at all.
         """
-        html = self.render(user)
         try:
+            html = self.render(user, rights)
             changed = self.recheck(user).rights != rights
-        except (Http404, PermissionDenied):
+        except (Http404, PermissionDenied, presenters.NotForAll):
             changed = True
         if changed:
             raise RightsChanged
@@ -133,7 +133,7 @@ class JobSocket(LiveSocket):
     def stamp(self, user: User) -> str:
         return presenters.job_stamp(self.job_id)
 
-    def render(self, user: User) -> str:
+    def render(self, user: User, rights: Hashable) -> str:
         return presenters.job_live(user, self.job_id, self.query)
 
 
@@ -141,25 +141,25 @@ class JobListSocket(LiveSocket):
     def recheck(self, user: User) -> Viewer:
         """Everybody may see a list. A person who is in no project yet sees jobs as soon as they are in one."""
         projects = access.visible(user, Project.objects.order_by("name")).values_list("name", flat=True)
-        return Viewer(user, access.rights_key(user), tuple(f"jobs:{name}" for name in projects))
+        return Viewer(user, access.jobs_key(user), tuple(f"jobs:{name}" for name in projects))
 
     def stamp(self, user: User) -> str:
-        return presenters.list_stamp(user)
+        return presenters.list_stamp(user, self.query)
 
-    def render(self, user: User) -> str:
+    def render(self, user: User, rights: Hashable) -> str:
         return presenters.list_live(user, self.query)
 
 
 class HostListSocket(LiveSocket):
     def recheck(self, user: User) -> Viewer:
         access.require(user, "see", Host)
-        return Viewer(user, access.rights_key(user), ("hosts",))
+        return Viewer(user, presenters.hosts_rights(user), ("hosts",))
 
     def stamp(self, user: User) -> str:
         return presenters.hosts_stamp(user, self.query)
 
-    def render(self, user: User) -> str:
-        return presenters.hosts_live(user, self.query)
+    def render(self, user: User, rights: Hashable) -> str:
+        return presenters.hosts_live(user, self.query, rights)
 
 
 class HostSocket(LiveSocket):
@@ -174,5 +174,5 @@ class HostSocket(LiveSocket):
     def stamp(self, user: User) -> str:
         return presenters.host_stamp(self.host_id)
 
-    def render(self, user: User) -> str:
+    def render(self, user: User, rights: Hashable) -> str:
         return presenters.host_live(user, self.host_id)

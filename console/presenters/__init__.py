@@ -1,11 +1,13 @@
-"""Turn database rows into frozen values for pages, and those into fragments. Sockets use the eight functions below.
+"""Turn database rows into frozen values for pages, and those into fragments. Sockets use the names below.
 
 Views use the modules.
 """
 
 from __future__ import annotations
 
+from console.presenters.hosts.host_list import rights as hosts_rights
 from console.presenters.live import (
+    NotForAll,
     host_live,
     host_stamp,
     hosts_live,
@@ -17,9 +19,11 @@ from console.presenters.live import (
 )
 
 __all__ = [
+    "NotForAll",
     "host_live",
     "host_stamp",
     "hosts_live",
+    "hosts_rights",
     "hosts_stamp",
     "job_live",
     "job_stamp",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 
 from django.contrib.auth.models import User
 from django.db.models import Count, Max, Q
@@ -14,9 +14,13 @@ from console.auth import access
 from console.presenters.hosts import host_list, host_page
 from console.presenters.jobs import job_list, job_page
 from console.presenters.jobs.timeline import TimelineFilter
-from jobs.models import HostMaintenance, Job, Membership, Run, Stray, Transition
+from jobs.models import HostMaintenance, Job, Run, Stray, Transition
 
 CHARTS_EVERY_S = 10
+
+
+class NotForAll(Exception):
+    """Raised for a fragment that people with the given rights see differently."""
 
 
 def job_stamp(job_id: int) -> str:
@@ -41,12 +45,9 @@ def job_live(user: User, job_id: int, query: Mapping[str, str]) -> str:
     )
 
 
-def list_stamp(user: User) -> str:
-    """Return the stamp of the job list. It is cheap: it reads the ends of two indexes and one count, not all jobs."""
-    newest = Transition.objects.aggregate(Max("pk"))["pk__max"]
-    waiting = Job.objects.filter(state__in=job_list.ACTIVE).aggregate(Max("updated_at"), Count("pk"))
-    mine = Membership.objects.filter(user=user).order_by("pk").values_list("project", flat=True)
-    return _digest([newest, *waiting.values(), Job.objects.aggregate(Max("pk"), Count("pk")), list(mine)])
+def list_stamp(user: User, query: Mapping[str, str]) -> str:
+    """Return the stamp of one page of the job list: what happens to jobs of other pages does not change it."""
+    return _digest([*job_list.stamp(user, query), access.jobs_key(user)])
 
 
 def list_live(user: User, query: Mapping[str, str]) -> str:
@@ -58,11 +59,15 @@ def hosts_stamp(user: User, query: Mapping[str, str]) -> str:
 
     The person's rights are in it: with other rights, the page that this person sees is not that of the others.
     """
-    return _digest([*host_list.stamp(user, query), access.rights_key(user)])
+    return _digest([*host_list.stamp(user, query), host_list.rights(user)])
 
 
-def hosts_live(user: User, query: Mapping[str, str]) -> str:
-    return render_to_string("hosts/_list.html", {"list": host_list.host_list(user, query)})
+def hosts_live(user: User, query: Mapping[str, str], rights: Hashable = None) -> str:
+    """Render a page of the host list for all people with these rights. Raises NotForAll if theirs differ."""
+    shown = host_list.host_list(user, query)
+    if rights is not None and not host_list.fits(shown, rights):
+        raise NotForAll
+    return render_to_string("hosts/_list.html", {"list": shown})
 
 
 def host_stamp(host_id: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from urllib.parse import urlencode
@@ -17,7 +17,7 @@ from agents.models import Gpu, GpuState, Host, HostStatus, Location
 from console.auth import access
 from console.presenters import badges
 from console.presenters.badges import Badge
-from console.presenters.hosts.job_ids import JobIdFilter
+from console.presenters.hosts.job_ids import MAYBE_JOB, JobIdFilter
 from jobs.lifecycle.host_maintenance import maintenance_of
 from jobs.models import GpuClaim, Run
 
@@ -77,7 +77,9 @@ class HostRow:
 
 @dataclass(frozen=True, slots=True)
 class HostList:
-    """One page of the list. The sums are of all hosts that the filters match. `next` and `first` are addresses."""
+    """One page of the list. The sums are of all hosts that the filters match. `next` and `first` are addresses.
+    `names_jobs`: the error of a host names a job, so people who see the same hosts may read different texts.
+    """
 
     rows: tuple[HostRow, ...]
     filters: Filters
@@ -87,6 +89,7 @@ class HostList:
     gpus: int
     gpus_used: int
     may_manage: bool
+    names_jobs: bool
     live_query: str
     next: str
     first: str
@@ -124,10 +127,26 @@ def host_list(user: User, query: Mapping[str, str] | None = None) -> HostList:
         gpus=Gpu.objects.filter(present=True, host__in=hosts).count(),
         gpus_used=GpuClaim.objects.filter(OPEN_CLAIMS, gpu__host__in=hosts).count(),
         may_manage=access.can(user, "manage", Host),
+        names_jobs=ids.any,
         live_query=filters.query(filters.after),
         next=f"{here}?{filters.query(page[SIZE - 1].name)}" if more else "",
         first=f"{here}?{filters.query()}" if filters.after else "",
     )
+
+
+def rights(user: User) -> Hashable:
+    """Return a value that is equal for people who are shown the same list.
+
+    It has their whole rights only while the error of a host names a job, whose id not all of them may read.
+    """
+    hosts = access.hosts_key(user)
+    named = Host.machines.exclude(last_error="").filter(last_error__regex=MAYBE_JOB)
+    return hosts, access.rights_key(user) if named.exists() else None
+
+
+def fits(shown: HostList, rights: Hashable) -> bool:
+    """Whether all people with these rights may be shown this list."""
+    return not shown.names_jobs or (isinstance(rights, tuple) and rights[-1] is not None)
 
 
 def stamp(user: User, query: Mapping[str, str]) -> list[object]:

@@ -11,6 +11,8 @@ from agents.models import Host
 from console.auth import access
 from jobs.models import Job
 
+# Finds every text that names a job, and perhaps others: for the database.
+MAYBE_JOB = "[0-9]{18}"
 # The id of a job (services.new_id), alone or as the beginning of the name of one of its runs.
 _JOB = re.compile(r"(?<![0-9])([0-9]{18,19})(?:-workerpool[0-9]+-[0-9]+(?:-a[0-9]+)?(?:-r[0-9]+)?)?(?![0-9])")
 HIDDEN = "a job of another project"
@@ -21,6 +23,7 @@ class JobIdFilter:
 
     def __init__(self, user: User, texts: Iterable[str]) -> None:
         ids = {int(found) for text in texts for found in _JOB.findall(text)}
+        self.any = bool(ids)
         self._all = not ids or access.can(user, "manage", Host)
         # A host may say any number. SQLite raises OverflowError for one that its column cannot hold.
         possible = [number for number in ids if number < 2**63]

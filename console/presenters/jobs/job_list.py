@@ -122,6 +122,13 @@ def job_list(user: User, query: Mapping[str, str]) -> JobList:
     )
 
 
+def stamp(user: User, query: Mapping[str, str]) -> list[object]:
+    """Return what changes whenever the page would change."""
+    rows = _found(user, Filters.of(query)).values_list(*COLUMNS)
+    projects = access.visible(user, Project.objects.order_by("name"))
+    return [list(rows[: SIZE + 1]), list(projects.values_list("name", flat=True))]
+
+
 def _found(user: User, filters: Filters) -> QuerySet[Job]:
     rows = access.visible(user, Job.objects.select_related("project").only(*COLUMNS)).order_by("-id")
     if filters.project:

@@ -269,6 +269,63 @@ async def test_the_second_viewer_stays_when_the_first_is_removed(
     await second.leave()
 
 
+# Lists do not show what a person may do, so people of one project share them, whatever their roles.
+
+
+@pytest.mark.parametrize("kind", ["list", "hosts"])
+async def test_one_list_serves_people_with_different_roles(visit, project, job, monkeypatch, kind):
+    rendered = counted(monkeypatch, presenters, f"{kind}_live")
+    path = {"list": "/ws/jobs", "hosts": "/ws/hosts"}[kind]
+    pages = [await visit(path, ("vera", "bob")[n % 2]) for n in range(VIEWERS)]
+    for page in pages:
+        await page.until(lambda v: v.told)
+    assert len(rendered) == 1
+    for page in pages:
+        await page.leave()
+
+
+async def test_one_host_list_serves_people_of_different_projects(visit, project, job, run, monkeypatch):
+    rendered = counted(monkeypatch, presenters, "hosts_live")
+    await shown_to_both(visit, {"bob": "10.0.0.11", "charlie": "10.0.0.11"})
+    assert len(rendered) == 1
+
+
+async def test_a_job_that_a_host_names_is_shown_to_its_own_project_only(visit, project, job, run):
+    broken = Host.objects.filter(pk=run.host_id)
+    pages = await shown_to_both(visit, {"bob": "10.0.0.11", "charlie": "10.0.0.11"}, leave=False)
+    for text in (f"run {run.pk} is broken", "", f"run {run.pk} is broken again"):
+        await in_database_thread(broken.update, last_error=text)
+        for page in pages.values():
+            ending = "broken again" if "again" in text else "is broken"
+            await page.until(lambda v, e=ending, t=text: (e in v.told[-1]["html"]) == bool(t))
+    own, foreign = pages["bob"], pages["charlie"]
+    assert str(job.pk) in own.told[-1]["html"]
+    assert "a job of another project" in foreign.told[-1]["html"]
+    assert not [told for told in foreign.told if str(job.pk) in told["html"]]
+    for page in pages.values():
+        await page.leave()
+
+
+async def test_the_job_list_is_rendered_again_only_if_its_page_changes(visit, cast, job, monkeypatch):
+    rendered = counted(monkeypatch, presenters, "list_live")
+    page = await visit("/ws/jobs?owner=nobody", "vera", page=False)
+    await page.until(lambda v: v.told)
+    await in_database_thread(to_state, job, "CANCELLING")
+    assert await page.quiet(1.5)
+    assert len(rendered) == 1
+    await page.leave()
+
+
+async def shown_to_both(visit, texts, leave=True):
+    """Each of these people opens the host list and waits for a text."""
+    pages = {name: await visit("/ws/hosts", name) for name in texts}
+    for name, page in pages.items():
+        await page.until(lambda v, text=texts[name]: v.told and text in v.told[-1]["html"])
+        if leave:
+            await page.leave()
+    return pages
+
+
 async def test_the_stamp_of_the_host_list_has_the_rights_of_its_person(cast, job):
     """The first viewer's page is empty and stays so when they lose a right. The others must not wait with them."""
     before = await in_database_thread(presenters.hosts_stamp, cast.bob, {"text": "no-such-host"})
