@@ -76,8 +76,8 @@ class KeepLinks(bootsteps.StartStopStep):
     def start(self, parent: Any) -> None:
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         # Before the first lease is taken.
-        self.schema.start()
         self.clock.start_or_end()
+        self.schema.start()
         with database_connection(), suppress(*DATABASE_UNAVAILABLE):
             prepare_all()  # otherwise the first submitted job waits for this
         give_back()

@@ -36,8 +36,8 @@ class SweepTimer(bootsteps.StartStopStep):
         self.thread = threading.Thread(target=self.run, name="sweep-timer", daemon=True)
 
     def start(self, parent: Any) -> None:
-        self.schema.start()
         self.clock.start_or_end()
+        self.schema.start()
         self.thread.start()
 
     def stop(self, parent: Any) -> None:

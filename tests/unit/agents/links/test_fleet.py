@@ -284,21 +284,30 @@ def test_a_lease_that_is_renewed_too_late_costs_no_link(
     machine, key, control_plane, start_fleet, monkeypatch
 ):
     """The database was slow: meanwhile nothing is sent, and afterwards no host has to be dialled again."""
-    quick, share_out = threading.Event(), leases.renew_and_take
+    quick, waits, share_out = threading.Event(), threading.Event(), leases.renew_and_take
     quick.set()
-    monkeypatch.setattr(leases, "renew_and_take", lambda *asked: quick.wait(60) and share_out(*asked))
+
+    def renew(*asked):
+        if not quick.is_set():
+            waits.set()
+        return quick.wait(60) and share_out(*asked)
+
+    monkeypatch.setattr(leases, "renew_and_take", renew)
     host = row(machine)
     fleet = start_fleet(key, control_plane, lease_s=3.0, dead_s=2.0)
     ready(fleet)
     [thread] = fleet._hosts.values()
     link = thread._link
     quick.clear()
-    wait_for(lambda: not thread.lease.good(), "the lease to run out")
-    control_plane.start("r", "true")
-    fleet.poke([host.pk])
-    time.sleep(3.0)  # longer than a host may leave pings unanswered
-    assert not link.ended and not control_plane.phases("r")
-    quick.set()
+    try:
+        assert waits.wait(60), "a renewal that began before is over"
+        wait_for(lambda: not thread.lease.good(), "the lease to run out")
+        control_plane.start("r", "true")
+        fleet.poke([host.pk])
+        time.sleep(3.0)  # longer than a host may leave pings unanswered
+        assert not link.ended and not control_plane.phases("r")
+    finally:
+        quick.set()
     wait_for(lambda: control_plane.done("r"), "the run to be done with")
     assert thread._link is link and not HostEvent.objects.exists()
 
