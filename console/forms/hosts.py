@@ -35,7 +35,8 @@ class AddHost(forms.Form):
         max_length=64,
         required=False,
         label="Logins of projects",
-        help_text="To keep projects apart on this host: train-{project}. Empty: all jobs run as the login above.",
+        help_text="To keep projects apart on this host: train-{project}. Empty: all jobs run as the login above. "
+        "The lock of a GPU does not hold between logins: an idle process of another login on it is not seen.",
         widget=forms.TextInput(attrs={"autocapitalize": "none"}),
     )
 

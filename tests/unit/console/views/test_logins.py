@@ -47,6 +47,11 @@ def test_an_admin_gives_a_host_logins_and_sees_how_to_make_them(browser, project
     assert f'value="{TEMPLATE}"' in root.get(f"/hosts/{host.pk}/maintenance").content.decode()
 
 
+def test_the_add_page_says_that_the_lock_of_a_gpu_is_each_logins_own(browser, project):
+    page = one_line(browser("root").get("/hosts/add").content.decode())
+    assert "The lock of a GPU does not hold between logins" in page
+
+
 def test_a_login_has_a_page_with_its_checklist_and_no_maintenance(browser, machine):
     row = login(machine, "train-default")
     page = browser("root").get(f"/hosts/{row.pk}/")
