@@ -268,6 +268,20 @@ def moment(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
+def follow_before_migrating() -> None:
+    """Follow the time while tables may be missing, so that rows which migrations make are not dated by this machine's
+    clock. A new database begins with what its own clock shows."""
+    offset_s = None
+    if MachineClock._meta.db_table in connection.introspection.table_names():
+        # Only this column: a later version may have added others, which are not there yet.
+        rows = MachineClock.objects.filter(machine=this_boot())
+        offset_s = rows.values_list("offset_s", flat=True).first()
+    if offset_s is None and (shown := read_clocks()) is not None:
+        offset_s = shown.database - shown.elapsed
+    if offset_s is not None:
+        clock.follow(offset_s, None)
+
+
 def read_clocks() -> Reading | None:
     """None if it took too long to tell which moments belong together: this process was suspended meanwhile."""
     asked = clock.elapsed()

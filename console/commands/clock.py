@@ -6,7 +6,6 @@ import argparse
 from datetime import datetime, timedelta
 
 from django.conf import settings
-from django.utils import timezone
 
 from agents import clock_keeper
 from agents.infra import refusals
@@ -17,7 +16,7 @@ from jobs.maintenance import set_clock
 
 
 def show(args: argparse.Namespace) -> int:
-    database_setup.prepare(timezone.now())
+    database_setup.prepare()
     clocks = _read()
     name = (
         "the database's clock" if clocks.database_has_one else "this machine's clock (the database has none)"
@@ -34,7 +33,7 @@ def show(args: argparse.Namespace) -> int:
 
 def set_right(args: argparse.Namespace) -> int:
     """Set Trainyard's time to the database's clock."""
-    database_setup.prepare(timezone.now())
+    database_setup.prepare()
     try:
         if _read().ahead_s > 0:
             # Held until it is done, so that nobody starts Trainyard on this data directory meanwhile.

@@ -26,14 +26,14 @@ MARKS = {True: "ok  ", False: "FAIL", None: "note"}
 
 def key(args: argparse.Namespace) -> int:
     """Print the line for authorized_keys and nothing else."""
-    database_setup.prepare(timezone.now())
+    database_setup.prepare()
     print(keys.public_line())
     return 0
 
 
 def add(args: argparse.Namespace) -> int:
     """Add a host, accept its key, check it. Run again for the same machine, it continues where it stopped."""
-    database_setup.prepare(timezone.now())
+    database_setup.prepare()
     actor = operator()
     try:
         host = existing_host(args) or enrol_host.add_host(
@@ -90,7 +90,7 @@ def list_hosts(args: argparse.Namespace) -> int:
     """One line for each host: name, address, location, status, capacity, maintenance, error; separated by tabs for
     cut(1).
     """
-    database_setup.prepare(timezone.now())
+    database_setup.prepare()
     for host in Host.machines.select_related("location", "maintenance").prefetch_related("gpus"):
         gpus = sum(gpu.present for gpu in host.gpus.all())
         where = f"{host.user}@{host.address}:{host.port}"

@@ -16,7 +16,7 @@ from jobs.models import LocationBinding
 
 
 def list_locations(args: argparse.Namespace) -> int:
-    database_setup.prepare(timezone.now())
+    database_setup.prepare()
     for row in Location.objects.order_by("name"):
         print(f"{row.name}\t{_served(row.name)}")
     return 0
@@ -24,7 +24,7 @@ def list_locations(args: argparse.Namespace) -> int:
 
 def bind_location(args: argparse.Namespace) -> int:
     """Let a location serve some projects and no others, or all."""
-    database_setup.prepare(timezone.now())
+    database_setup.prepare()
     now = timezone.now()
     with refusals_reported(), transaction.atomic():
         location_bindings.bind(args.name, args.project or [], COMMAND_LINE, now)

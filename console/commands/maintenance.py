@@ -119,7 +119,7 @@ def uncordon(args: argparse.Namespace) -> int:
 
 def show_recovery(args: argparse.Namespace) -> int:
     """One line for each difference, separated by tabs for cut(1)."""
-    database_setup.prepare(timezone.now())
+    database_setup.prepare()
     found = recovery_mode.differences()
     print(f"observing: {found.recovery.why}" if found.recovery else "nothing waits to be confirmed")
     for stray in found.strays:
@@ -134,7 +134,7 @@ def show_recovery(args: argparse.Namespace) -> int:
 
 
 def begin_recovery(args: argparse.Namespace) -> int:
-    database_setup.prepare(timezone.now())
+    database_setup.prepare()
     try:
         with transaction.atomic():
             recovery_mode.begin(args.why, operator(), timezone.now())
@@ -145,7 +145,7 @@ def begin_recovery(args: argparse.Namespace) -> int:
 
 
 def confirm_recovery(args: argparse.Namespace) -> int:
-    database_setup.prepare(timezone.now())
+    database_setup.prepare()
     strays = [stray.run for stray in recovery_mode.differences().strays if stray.phase != "closed"]
     try:
         with transaction.atomic():
@@ -174,7 +174,7 @@ def find_login(name: str, project: str = "") -> Host:
 
 
 def find_host(name: str) -> Host:
-    database_setup.prepare(timezone.now())
+    database_setup.prepare()
     host = Host.machines.filter(name=name).first()
     if host is None:
         raise CommandRefused(f"There is no host {name!r} in service. See: trainyard host list")

@@ -16,7 +16,7 @@ from jobs.notifications import email_opt_in
 
 def list_targets(args: argparse.Namespace) -> int:
     """One line for each target, separated by tabs for cut(1)."""
-    database_setup.prepare(timezone.now())
+    database_setup.prepare()
     for row in NotificationTarget.objects.select_related("user", "project"):
         whose = f"project {row.project.name}" if row.project else f"user {row.user}"
         print(
@@ -26,7 +26,7 @@ def list_targets(args: argparse.Namespace) -> int:
 
 
 def vouch(args: argparse.Namespace) -> int:
-    database_setup.prepare(timezone.now())
+    database_setup.prepare()
     now = timezone.now()
     row = NotificationTarget.objects.select_related("user", "project").filter(pk=args.id).first()
     if row is None:

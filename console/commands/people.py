@@ -21,7 +21,7 @@ from jobs.projects import members
 
 
 def add_user(args: argparse.Namespace) -> int:
-    database_setup.prepare(timezone.now())
+    database_setup.prepare()
     now = timezone.now()
     password = None if args.invite else read_password(args.password_stdin)
     try:
@@ -42,7 +42,7 @@ def add_user(args: argparse.Namespace) -> int:
 
 def invite_user(args: argparse.Namespace) -> int:
     """Print a one-time link with which a person sets a password."""
-    database_setup.prepare(timezone.now())
+    database_setup.prepare()
     return print_invitation(find_user(args.name))
 
 
@@ -61,7 +61,7 @@ def print_invitation(user: User) -> int:
 
 
 def change_password(args: argparse.Namespace) -> int:
-    database_setup.prepare(timezone.now())
+    database_setup.prepare()
     now = timezone.now()
     user = find_user(args.name)
     # Before the transaction, so that no lock is held while a person types.
@@ -77,7 +77,7 @@ def change_password(args: argparse.Namespace) -> int:
 
 def disable_user(args: argparse.Namespace) -> int:
     """Disable a person. The name stays in every history; pages, sockets and tokens stop working within seconds."""
-    database_setup.prepare(timezone.now())
+    database_setup.prepare()
     now = timezone.now()
     user = find_user(args.name)
     try:
@@ -90,7 +90,7 @@ def disable_user(args: argparse.Namespace) -> int:
 
 
 def enable_user(args: argparse.Namespace) -> int:
-    database_setup.prepare(timezone.now())
+    database_setup.prepare()
     now = timezone.now()
     user = find_user(args.name)
     with transaction.atomic():
@@ -101,8 +101,8 @@ def enable_user(args: argparse.Namespace) -> int:
 
 def delete_user(args: argparse.Namespace) -> int:
     """Delete the account of a disabled person. Jobs, histories and the audit keep the name."""
+    database_setup.prepare()
     now = timezone.now()
-    database_setup.prepare(now)
     user = find_user(args.name)
     try:
         with transaction.atomic():
@@ -114,7 +114,7 @@ def delete_user(args: argparse.Namespace) -> int:
 
 
 def list_users(args: argparse.Namespace) -> int:
-    database_setup.prepare(timezone.now())
+    database_setup.prepare()
     roles: dict[int, list[str]] = {}
     for row in Membership.objects.select_related("project").order_by("project__name"):
         roles.setdefault(row.user_id, []).append(f"{row.project.name}:{row.role}")
@@ -129,7 +129,7 @@ def list_users(args: argparse.Namespace) -> int:
 
 
 def set_member(args: argparse.Namespace) -> int:
-    database_setup.prepare(timezone.now())
+    database_setup.prepare()
     now = timezone.now()
     user = find_user(args.name)
     project = project_named(args.project)

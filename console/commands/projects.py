@@ -24,7 +24,7 @@ from jobs.rules.scheduling.usage_months import month_named, month_of
 
 
 def add_project(args: argparse.Namespace) -> int:
-    database_setup.prepare(timezone.now())
+    database_setup.prepare()
     now = timezone.now()
     with refusals_reported(), transaction.atomic():
         projects.create(args.name, args.title, COMMAND_LINE, now)
@@ -33,7 +33,7 @@ def add_project(args: argparse.Namespace) -> int:
 
 
 def change_project(args: argparse.Namespace) -> int:
-    database_setup.prepare(timezone.now())
+    database_setup.prepare()
     now = timezone.now()
     asked = {
         "name": args.rename,
@@ -51,7 +51,7 @@ def change_project(args: argparse.Namespace) -> int:
 
 
 def archive_project(args: argparse.Namespace) -> int:
-    database_setup.prepare(timezone.now())
+    database_setup.prepare()
     now = timezone.now()
     with transaction.atomic():
         (projects.restore if args.undo else projects.archive)(project_named(args.name), COMMAND_LINE, now)
@@ -60,7 +60,7 @@ def archive_project(args: argparse.Namespace) -> int:
 
 
 def list_projects(args: argparse.Namespace) -> int:
-    database_setup.prepare(timezone.now())
+    database_setup.prepare()
     for row in Project.objects.order_by("name"):
         print(
             f"{row.name}\t{'archived' if row.archived_at else 'active'}\tweight {row.weight:g}\t{row.title}"
@@ -70,7 +70,7 @@ def list_projects(args: argparse.Namespace) -> int:
 
 def set_quota(args: argparse.Namespace) -> int:
     """Set a limit. `what` is an accelerator type, or running, queued, gpu-hours, log-gb."""
-    database_setup.prepare(timezone.now())
+    database_setup.prepare()
     now = timezone.now()
     others = {
         "running": Metric.RUNNING,
@@ -92,7 +92,7 @@ def set_quota(args: argparse.Namespace) -> int:
 
 
 def list_quotas(args: argparse.Namespace) -> int:
-    database_setup.prepare(timezone.now())
+    database_setup.prepare()
     target = quota_target(args)
     whole = target.project and not target.each and not target.user
     print_limits(quotas.limits_of(target), used_by(target.project) if whole and target.project else {})
@@ -103,7 +103,7 @@ def list_quotas(args: argparse.Namespace) -> int:
 
 def report_usage(args: argparse.Namespace) -> int:
     """Print the usage of a month as CSV."""
-    database_setup.prepare(timezone.now())
+    database_setup.prepare()
     now = timezone.now()
     month = month_named(args.month) if args.month else month_of(now)
     if month is None:

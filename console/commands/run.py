@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-from django.utils import timezone
-
 from console.commands import CommandRefused
 from console.runtime import database_setup
 from console.runtime.processes import up
@@ -19,5 +17,5 @@ def start(args: argparse.Namespace) -> int:
 
 
 def migrate(args: argparse.Namespace) -> int:
-    database_setup.prepare(timezone.now())
+    database_setup.prepare()
     return 0

@@ -17,7 +17,7 @@ from console.runtime import database_setup
 
 def create(args: argparse.Namespace) -> int:
     """Print the token and nothing else, for `TOKEN=$(trainyard token create alice)`."""
-    database_setup.prepare(timezone.now())
+    database_setup.prepare()
     now = timezone.now()
     user = find_user(args.user)
     try:
@@ -33,7 +33,7 @@ def create(args: argparse.Namespace) -> int:
 
 def show(args: argparse.Namespace) -> int:
     """One line for each token that is not revoked: number, owner, name, end, last use; separated by tabs for cut(1)."""
-    database_setup.prepare(timezone.now())
+    database_setup.prepare()
     now = timezone.now()
     rows = ApiToken.objects.filter(revoked_at=None).select_related("user").order_by("expires_at")
     for row in rows.filter(user=find_user(args.user)) if args.user else rows:
@@ -46,7 +46,7 @@ def show(args: argparse.Namespace) -> int:
 
 
 def revoke(args: argparse.Namespace) -> int:
-    database_setup.prepare(timezone.now())
+    database_setup.prepare()
     now = timezone.now()
     row = ApiToken.objects.filter(pk=args.id).select_related("user").first()
     if row is None:

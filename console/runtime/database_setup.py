@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
@@ -14,8 +13,9 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
+from django.utils import timezone
 
-from agents.clock_keeper import ClockKeeper
+from agents import clock_keeper
 from agents.models import Location
 from console.auth.accounts import default_project
 
@@ -31,15 +31,17 @@ class ForeignDatabase(ImproperlyConfigured):
     """The database was made by another version of Trainyard, and this one cannot work on it."""
 
 
-def prepare(now: datetime) -> None:
+def prepare() -> None:
     """Migrate if needed. Several processes may call this at once; it is quick when there is nothing to do."""
     refuse_foreign()
     if unapplied():
         with migration_lock():
+            clock_keeper.follow_before_migrating()
             call_command("migrate", verbosity=0, interactive=False)
-    ClockKeeper().look_quietly()
+    # Only now the time is Trainyard's for sure, so no caller's time is taken.
+    clock_keeper.ClockKeeper().look_quietly()
     # Not in a transaction: on SQLite a transaction would wait for the writer, and usually nothing is to be written.
-    default_project(now)
+    default_project(timezone.now())
     Location.objects.get_or_create(name="default", defaults={"title": "Default"})
 
 

@@ -174,7 +174,7 @@ def token(client: Client, path: str) -> dict[str, str]:
 def main(requests: int, jobs: int, hosts: int, only: list[str]) -> int:
     """Print a line for each page and person. Returns how many of them miss the aim."""
     settings.ALLOWED_HOSTS = ["*"]
-    prepare(timezone.now())
+    prepare()
     if not Job.objects.exists():
         begun = time.perf_counter()
         Seeder(Size(jobs, hosts)).fill()

@@ -43,7 +43,7 @@ def main(only: tuple[str, ...]) -> int:
     with contextlib.ExitStack() as held:
         lock = held.enter_context(take_lock(settings.TRAINYARD.data / "up.lock"))
         listener = held.enter_context(open_port(settings.TRAINYARD)) if "web" in only else None
-        database_setup.prepare(timezone.now())
+        database_setup.prepare()
         clock = ClockKeeper()
         held.callback(clock.stop)
         clock.start()

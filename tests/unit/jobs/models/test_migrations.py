@@ -24,13 +24,12 @@ import json
 import django
 django.setup()
 from django.db import connection
-from django.utils import timezone
 from console.runtime import database_setup
 
 assert database_setup.unapplied()
-database_setup.prepare(timezone.now())
+database_setup.prepare()
 assert not database_setup.unapplied()
-database_setup.prepare(timezone.now())
+database_setup.prepare()
 
 
 def ask(sql):
@@ -51,6 +50,31 @@ print(json.dumps({
     "migrations": ask("SELECT app, name FROM django_migrations ORDER BY app, name"),
     "first rows": [ask("SELECT name, title FROM jobs_project"), ask("SELECT name, title FROM agents_location")],
 }))
+"""
+
+# A machine whose own clock is wrong makes a new database. Prints how wrong the date of its first row is. On the second
+# call the row is made by `prepare` itself.
+WRONG_S = 7200.0
+DATE = f"""
+import time
+import django
+django.setup()
+from agents.infra import clock
+from console.runtime import database_setup
+from jobs.models import Project
+true = time.time
+clock.date_clock = lambda: true() + {WRONG_S}
+
+
+def first_row():
+    clock._offset.seconds = clock.date_clock() - clock.elapsed()
+    database_setup.prepare()
+    return Project.objects.get(name="default").created_at.timestamp() - true()
+
+
+print(first_row())
+Project.objects.all().delete()
+print(first_row())
 """
 
 
@@ -101,6 +125,20 @@ def test_a_new_database_has_tables_guards_and_first_rows_on_postgresql(tmp_path,
     is_as_it_should_be(found)
     # EXTERNAL: log bytes come compressed, so PostgreSQL does not try to compress them again.
     assert found["storage of log bytes"] == [["e"]]
+
+
+def test_the_first_rows_are_dated_by_the_database_and_not_by_a_machine_whose_clock_is_wrong(tmp_path, url):
+    done = subprocess.run(
+        [sys.executable, "-c", DATE],
+        cwd=ROOT,
+        env=environment(tmp_path, url),
+        text=True,
+        capture_output=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    wrong_s = [float(line) for line in done.stdout.split()]
+    assert len(wrong_s) == 2 and all(abs(each) < 60 for each in wrong_s), wrong_s
 
 
 def test_a_database_of_another_version_is_refused_with_the_cure_and_left_alone(tmp_path):
