@@ -39,14 +39,16 @@ class Entry:
     missing: str = ""
 
 
-def after(run: Run, since: float, together: int = 1) -> Iterator[Entry]:
+def after(run: Run, since: float, together: int = 1, start: int | None = None) -> Iterator[Entry]:
     """The entries from this moment on, the oldest first. There may be earlier ones among them.
 
-    `together`: how many logs are read at the same time. They share the memory.
+    `together`: how many logs are read at the same time. They share the memory. `start`: the end of the last entry that
+    is known already, and then the moment does not count.
     """
     size, most = _share(together)
     # Several marks may have the same time, and `offset_at` finds the last of them.
-    low, top = reader.offset_at(run, since - EARLIER_S), reader.size(run)
+    low = reader.offset_at(run, since - EARLIER_S) if start is None else start
+    top = reader.size(run)
     while low < top:
         high = min(low + size, top)
         if gap := _gap_over(run, low, high):
@@ -59,10 +61,14 @@ def after(run: Run, since: float, together: int = 1) -> Iterator[Entry]:
         low = high
 
 
-def before(run: Run, until: float, together: int = 1) -> Iterator[Entry]:
-    """The entries up to this moment, the newest first. There may be later ones among them."""
+def before(run: Run, until: float, together: int = 1, end: int | None = None) -> Iterator[Entry]:
+    """The entries up to this moment, the newest first. There may be later ones among them.
+
+    `end`: where the first of them ends, and then the moment does not count.
+    """
     size, most = _share(together)
-    high = _offset_after(run, until, reader.size(run))
+    top = reader.size(run)
+    high = _offset_after(run, until, top) if end is None else min(end, top)
     while high > 0:
         low = max(high - size, 0)
         if gap := _gap_over(run, low, high):

@@ -9,11 +9,7 @@ the old time are left out.
 
 from __future__ import annotations
 
-import base64
-import heapq
-import json
 import re
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -23,24 +19,30 @@ from rest_framework.response import Response
 
 from console.api.errors import BadRequest
 from console.api.jobs.entry_filter import EntryCondition, parse
+from console.api.jobs.merged_logs import (
+    SECOND,
+    BadToken,
+    Found,
+    MergedLogs,
+    Place,
+    read_token,
+    write_token,
+)
 from console.api.request_body import RequestBody
 from console.api.times import format_time
 from console.api.views import GoogleView
 from console.auth import access
-from jobs.logs import entries
 from jobs.logs.search_budget import SearchBudget
 from jobs.models import Job, Run
 
 Document = dict[str, Any]
-Position = tuple[int, str]
 
 PAGE_SIZE, MAX_PAGE_SIZE = 50, 1000
 MAX_PAGE_BYTES = 4 * 1024 * 1024
-# Of a job with more runs than this, a replica must be named: each run is looked at for each page.
+# Of a job with more runs than this, a replica must be named: each log is opened once, and has a place in the token.
 MAX_RUNS = 500
 MAX_NAMED = 20
 NEWEST, OLDEST = "timestamp desc", "timestamp asc"
-SECOND = 1_000_000
 
 
 class EntriesView(GoogleView):
@@ -55,68 +57,34 @@ class EntriesView(GoogleView):
         if order not in (OLDEST, NEWEST):
             raise BadRequest("orderBy", f"orderBy must be {OLDEST!r} or {NEWEST!r}, not {order!r}.")
         size = _page_size(body)
-        token = _position(body.text("pageToken", ""), order)
+        places = _places(body.text("pageToken", ""), order)
         job = _job(request, body, wanted)
         with SearchBudget((request.user.pk, job.pk)) as budget:
-            return Response(_page(_merged(job, wanted, token, order == NEWEST), size, order, budget))
+            logs = MergedLogs(_runs(job, wanted), wanted.low, wanted.high, order == NEWEST, places)
+            page = _page(job, logs, wanted, size, budget)
+        if not logs.over():
+            page["nextPageToken"] = write_token(order, logs.places())
+        return Response(page)
 
 
-def _page(
-    found: Iterator[tuple[Position, Document | None]], size: int, order: str, budget: SearchBudget
-) -> Document:
-    """At most `size` entries, fewer where they are long or hard to find; and where the next page begins.
-
-    Each page comes further than the one before, by at least one entry, whether or not that is a wanted one.
-    """
+def _page(job: Job, logs: MergedLogs, wanted: EntryCondition, size: int, budget: SearchBudget) -> Document:
+    """At most `size` entries, fewer where they are long or hard to find. Each page comes further than the one before,
+    by at least one step."""
     page: list[Document] = []
-    last: Position | None = None
-    weight, more = 0, False
-    for position, document in found:
-        more = last is not None and (len(page) == size or weight > MAX_PAGE_BYTES or budget.spent())
-        if more:
-            break
-        last = position
-        if document is not None:
-            page.append(document)
-            weight += len(document["textPayload"])
-    answer: Document = {"entries": page} if page else {}
-    return {**answer, "nextPageToken": _token(last, order)} if last is not None and more else answer
+    weight, stop = 0, False
+    while not logs.over() and not stop:
+        found = logs.step()
+        if found is not None:
+            document = _document(job, found)
+            if wanted.holds(document):
+                page.append(document)
+                weight += len(document["textPayload"])
+        stop = len(page) == size or weight > MAX_PAGE_BYTES or budget.spent()
+    return {"entries": page} if page else {}
 
 
-def _merged(
-    job: Job, wanted: EntryCondition, token: Position | None, newest: bool
-) -> Iterator[tuple[Position, Document | None]]:
-    """The entries of all runs in the order of their times, from the token on; None for those that are not wanted."""
-    if token is not None and not newest:
-        wanted = EntryCondition(
-            wanted.holds, max(wanted.low, token[0]), wanted.high, wanted.jobs, wanted.tasks
-        )
-    if token is not None and newest:
-        wanted = EntryCondition(
-            wanted.holds, wanted.low, min(wanted.high, token[0]), wanted.jobs, wanted.tasks
-        )
-    runs = _runs(job, wanted)
-    streams = [_of_run(run, wanted, newest, len(runs)) for run in runs]
-    for position, run, entry in heapq.merge(*streams, key=lambda each: each[0], reverse=newest):
-        if token is not None and (position >= token if newest else position <= token):
-            continue
-        document = _document(job, run, entry, *position)
-        yield position, document if wanted.holds(document) else None
-
-
-def _of_run(
-    run: Run, wanted: EntryCondition, newest: bool, together: int
-) -> Iterator[tuple[Position, Run, entries.Entry]]:
-    low, high = wanted.low / SECOND, wanted.high / SECOND
-    found = entries.before(run, high, together) if newest else entries.after(run, low, together)
-    for entry in found:
-        at = round(entry.at * SECOND)
-        if (at < wanted.low) if newest else (at > wanted.high):
-            return
-        yield (at, f"{run.pk}.{entry.end:014x}"), run, entry
-
-
-def _document(job: Job, run: Run, entry: entries.Entry, at: int, insert_id: str) -> Document:
+def _document(job: Job, found: Found) -> Document:
+    run, at, entry = found.run, found.at, found.entry
     task, project = run.replica.name, job.project.name
     return {
         "logName": f"projects/{project}/logs/{task}",
@@ -126,7 +94,7 @@ def _document(job: Job, run: Run, entry: entries.Entry, at: int, insert_id: str)
         },
         "timestamp": format_time(datetime.fromtimestamp(0, UTC) + timedelta(microseconds=at)),
         "severity": "WARNING" if entry.missing else "INFO",
-        "insertId": insert_id,
+        "insertId": f"{run.pk}.{entry.end:014x}",
         "labels": {"trainyard/run": run.pk, "trainyard/attempt": str(run.attempt)},
         "textPayload": entry.missing or entry.data.decode("utf-8", "replace"),
     }
@@ -185,19 +153,8 @@ def _page_size(body: RequestBody) -> int:
     return min(given or PAGE_SIZE, MAX_PAGE_SIZE)
 
 
-def _token(last: Position, order: str) -> str:
-    return base64.urlsafe_b64encode(json.dumps([*last, order]).encode()).decode()
-
-
-def _position(token: str, order: str) -> Position | None:
-    if not token:
-        return None
+def _places(token: str, order: str) -> dict[str, Place]:
     try:
-        at, insert_id, of = json.loads(base64.urlsafe_b64decode(token))
-        if of == order:
-            # Anybody can write a token: its time must be one that a date can express.
-            datetime.fromtimestamp(int(at) / SECOND, UTC)
-            return int(at), str(insert_id)
-    except (ValueError, TypeError, OverflowError):
-        pass
-    raise BadRequest("pageToken", "The page token does not belong to this order.")
+        return read_token(token, order)
+    except BadToken as problem:
+        raise BadRequest("pageToken", "The page token does not belong to this order.") from problem

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import importlib
 import json
+import zlib
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -14,6 +15,7 @@ from google.oauth2.credentials import Credentials
 
 from console.api.jobs import log_entries
 from console.auth import tokens
+from jobs.logs import entries, reader
 from jobs.logs.search_budget import SearchBudget
 from jobs.models import Run
 from tests.unit.console.log_rows import complete, lose, write
@@ -120,7 +122,8 @@ def test_a_page_ends_when_its_time_is_over(script, job, runs, monkeypatch, order
             )
             got += texts(answer)
             token, pages = answer.json().get("nextPageToken", ""), pages + 1
-        assert (got, pages) == (wanted, 8)
+        # A page for each of two logs that is opened, and one for each line.
+        assert (got, pages) == (wanted, 2 + 8)
 
 
 def test_a_line_is_told_when_it_is_whole_and_a_gap_says_why(script, job, runs):
@@ -165,11 +168,125 @@ def test_a_request_that_cannot_be_answered_names_the_field(script, job, changes,
     assert answer.json()["error"]["details"][0]["fieldViolations"][0]["field"] == field
 
 
-@pytest.mark.parametrize("at", ["Infinity", "NaN", str(10**18), str(-(10**18)), str(10**400)])
-def test_a_forged_page_token_with_an_impossible_time_is_refused(script, job, runs, at):
-    forged = base64.urlsafe_b64encode(f'[{at}, "x", "timestamp asc"]'.encode()).decode()
-    answer = asked(script("bob"), base(job), pageToken=forged)
+def forged(place, order="timestamp asc"):
+    text = f'["{order}", {{"x": {place}}}]'
+    return base64.urlsafe_b64encode(zlib.compress(text.encode())).decode()
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        *(forged(f'[{at}, 0, ""]') for at in ("Infinity", "NaN", 10**18, -(10**18), "1" + 400 * "0", "true")),
+        *(forged(f'[1, {offset}, ""]') for offset in (-1, 2**63, '"x"', "[]")),
+        *(forged(place) for place in ("[1, 1]", "1", "null", "[1, 1, 1]", '[1, 1, "", 1]', '["' * 10**5)),
+        forged('[1, 1, ""]', "timestamp desc"),
+        base64.urlsafe_b64encode(zlib.compress(b" " * 2**24)).decode(),
+        base64.urlsafe_b64encode(b'[1, "x", "timestamp asc"]').decode(),
+        "=" * 200_000,
+    ],
+)
+def test_a_forged_page_token_is_refused(script, job, runs, token):
+    answer = asked(script("bob"), base(job), pageToken=token)
     assert answer.status_code == 400 and "page token" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("order", ["timestamp asc", "timestamp desc"])
+def test_a_page_token_with_a_place_far_behind_the_end_ends(script, job, runs, order):
+    for run in runs.values():
+        write(run, b"one\n", wall=T)
+    places = {run.pk: [1, 2**62, ""] for run in runs.values()}
+    token = base64.urlsafe_b64encode(zlib.compress(json.dumps([order, places]).encode())).decode()
+    assert len(texts(asked(script("bob"), base(job), orderBy=order, pageToken=token))) <= 2
+
+
+@pytest.fixture
+def reading(monkeypatch):
+    """Counts the logs that are opened, and the bytes that are read from logs."""
+    counted = {"opened": 0, "bytes": 0}
+
+    def counting(honest):
+        def opened(*given):
+            counted["opened"] += 1
+            return honest(*given)
+
+        return opened
+
+    for name in ("after", "before"):
+        monkeypatch.setattr(entries, name, counting(getattr(entries, name)))
+    honest_read = reader.read
+
+    def read(*given):
+        chunk = honest_read(*given)
+        counted["bytes"] += len(chunk.data)
+        return chunk
+
+    monkeypatch.setattr(reader, "read", read)
+    return counted
+
+
+def pages(client, job, reading, **more):
+    """The texts of each page, and how many logs it opened and how many bytes it read."""
+    token, found = "", []
+    while not found or token:
+        before = dict(reading)
+        answer = asked(client, base(job), pageToken=token, **more)
+        counts = {name: reading[name] - before[name] for name in reading}
+        found.append((texts(answer), counts["opened"], counts["bytes"]))
+        token = answer.json().get("nextPageToken", "")
+    return found
+
+
+@pytest.mark.parametrize("order", ["timestamp asc", "timestamp desc"])
+def test_a_log_is_opened_when_its_turn_comes(script, cast, project, reading, monkeypatch, order):
+    """Twenty logs, each printed after the one before: all are opened for the first page, and then two for each."""
+    monkeypatch.setattr(log_entries, "SearchBudget", lambda person: SearchBudget(person, seconds=60))
+    many = a_job(project, cast.bob, host=a_host("many"), replicas=20)
+    for number, run in enumerate(many.runs.order_by("replica__pool", "replica__index")):
+        for line in range(5):
+            write(run, f"{number} {line}\n".encode(), wall=T + 10 * number + line)
+    first, *later = pages(script("bob"), many, reading, orderBy=order, pageSize=5)
+    assert first[1] == 20 and len(later) == 19
+    assert max(opened for _, opened, _ in later) <= 2
+    wanted = [f"{number} {line}" for number in range(20) for line in range(5)]
+    assert [text for page, *_ in (first, *later) for text in page] == (
+        wanted if order == "timestamp asc" else wanted[::-1]
+    )
+
+
+@pytest.mark.parametrize("order", ["timestamp asc", "timestamp desc"])
+def test_the_time_of_a_page_counts_from_the_first_log_on(script, cast, project, reading, monkeypatch, order):
+    monkeypatch.setattr(log_entries, "SearchBudget", lambda person: SearchBudget(person, seconds=0))
+    many = a_job(project, cast.bob, host=a_host("many"), replicas=20)
+    for run in many.runs.all():
+        write(run, b"one\n", wall=T)
+    # Each step is a page of its own: twenty logs that are opened, and twenty lines, each of a log opened again.
+    found = pages(script("bob"), many, reading, orderBy=order)
+    assert max(opened for _, opened, _ in found) == 1 and len(found) == 40
+    assert sum(len(page) for page, *_ in found) == 20
+
+
+@pytest.mark.parametrize("order", ["timestamp asc", "timestamp desc"])
+def test_a_log_without_times_is_not_read_again_for_each_page(script, job, runs, reading, order):
+    run = runs["workerpool0-0"]
+    for number in range(60):
+        write(run, f"{number:04} {'x' * 20_000}\n".encode() * 2)
+    write(run, b"wanted\n")
+    found = pages(script("bob"), job, reading, orderBy=order, pageSize=5)
+    assert sum(len(page) for page, *_ in found) == 121
+    # A page reads one window, and as much before it as the longest line may have.
+    most = entries.WINDOW + 2 * entries.LONGEST
+    assert all(count <= 2 * most for *_, count in found), found
+
+
+def test_what_a_running_job_prints_between_two_pages_is_in_the_next_one(script, job, runs):
+    chief, worker = runs["workerpool0-0"], runs["workerpool1-0"]
+    write(chief, b"chief 0\n", wall=T)
+    write(worker, b"worker 1\nworker 2\n", wall=T + 1)
+    answer = asked(script("bob"), base(job), pageSize=2)
+    assert texts(answer) == ["chief 0", "worker 1"]
+    write(chief, b"chief 3\n", wall=T + 3)
+    answer = asked(script("bob"), base(job), pageToken=answer.json()["nextPageToken"])
+    assert texts(answer) == ["worker 2", "chief 3"] and "nextPageToken" not in answer.json()
 
 
 def test_a_stranger_learns_nothing(script, job, runs):
@@ -186,7 +303,7 @@ def test_runs_that_ended_long_before_are_not_read(script, job, runs, monkeypatch
         write(run, b"old\n", wall=T)
         complete(run)
     Run.objects.update(log_complete_at=datetime.fromtimestamp(T, UTC))
-    monkeypatch.setattr(log_entries.entries, "after", lambda *_: pytest.fail("it was read"))
+    monkeypatch.setattr(entries, "after", lambda *_: pytest.fail("it was read"))
     assert texts(asked(script("bob"), f'{base(job)} AND timestamp>="{rfc(T + 7200)}"')) == []
 
 
