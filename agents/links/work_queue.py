@@ -15,7 +15,6 @@ from weakref import WeakSet
 
 from django.db import connection
 
-from agents.infra.database_connection import KEEP_S, give_back
 from agents.infra.database_errors import DATABASE_UNAVAILABLE
 
 logger = logging.getLogger(__name__)
@@ -110,9 +109,7 @@ class WorkQueue:
         with self._changed:
             while not self._any_due() and not self._stopping:
                 soonest = min(self._later.values(), default=None)
-                wait_s = KEEP_S if soonest is None else max(0.0, soonest - time.monotonic())
-                if not self._changed.wait(wait_s) and soonest is None:
-                    give_back()
+                self._changed.wait(None if soonest is None else max(0.0, soonest - time.monotonic()))
             if self._stopping:
                 return None
             item = self._queue.popleft()

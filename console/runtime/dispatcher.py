@@ -15,13 +15,13 @@ from django.db import connection
 
 import console.runtime.celery_app
 from agents.clock_keeper import ClockKeeper
-from agents.infra.database_connection import database_connection, give_back
 from agents.infra.database_errors import DATABASE_UNAVAILABLE
 from agents.infra.sql import prepare_all
 from agents.links.fleet import Fleet, FleetSettings, wake_hosts
 from agents.ssh import keys
 from console.runtime.schema_watch import SchemaWatch
 from jobs.host_sync.control_plane import JobsControlPlane
+from jobs.host_sync.database_connection import database_connection
 from jobs.wake.hints import DISPATCH
 from jobs.wake.wakeup_list import Listener
 
@@ -80,7 +80,6 @@ class KeepLinks(bootsteps.StartStopStep):
         self.schema.start()
         with database_connection(), suppress(*DATABASE_UNAVAILABLE):
             prepare_all()  # otherwise the first submitted job waits for this
-        give_back()
         self.control_plane = JobsControlPlane(wake_hosts)
         self.fleet = Fleet(self.control_plane, self.own, fleet_settings(), keys.private_key)
         self.fleet.start()

@@ -12,11 +12,11 @@ from typing import Any
 from django.utils import timezone
 
 from agents.hosts import recovery
-from agents.infra.database_connection import database_connection
 from agents.infra.database_errors import DATABASE_UNAVAILABLE
 from agents.links.control_plane import Accepted, Arrival, Wanted
 from jobs.host_sync import intake, lost_hosts, recovery_mode, wanted
 from jobs.host_sync.apply_reports import IntakeResult, UnreadableFrames
+from jobs.host_sync.database_connection import database_connection
 from jobs.host_sync.decider import Decider, DeciderThread, WakeLinks
 from jobs.host_sync.fast_append import FastAppender
 from jobs.wake import announce

@@ -17,8 +17,8 @@ from django.db import connection
 from django.utils import timezone
 
 from agents.infra.clock import Clock
-from agents.infra.database_connection import KEEP_S, database_connection, give_back
 from agents.infra.database_errors import DATABASE_UNAVAILABLE
+from jobs.host_sync.database_connection import database_connection
 from jobs.lifecycle.advance import Advanced, advance_quietly
 from jobs.scheduling.scheduler import schedule_quietly
 from jobs.wake import hints
@@ -114,8 +114,7 @@ class DeciderThread:
             # The batch before is over; what came meanwhile waits from now on.
             self._waits_since = time.monotonic() if self._pause() is not None else None
             while (pause := self._pause()) != 0.0 and not self._stopping:
-                if not self._changed.wait(KEEP_S if pause is None else pause) and pause is None:
-                    give_back()
+                self._changed.wait(pause)
             if self._stopping:
                 return None
             return self._take_batch()
