@@ -65,14 +65,14 @@ class SchemaWatch:
         )
 
     def _run(self) -> None:
-        try:
-            while not self._stopping.is_set():
-                if why := self._look_quietly():
-                    self._on_later(why)
-                    return
-                self._stopping.wait(EVERY_S)
-        finally:
+        while not self._stopping.is_set():
+            why = self._look_quietly()
+            # Back to the pool: each process would hold one more while it waits.
             connection.close()
+            if why:
+                self._on_later(why)
+                return
+            self._stopping.wait(EVERY_S)
 
     def _look_quietly(self) -> str:
         try:
@@ -81,5 +81,4 @@ class SchemaWatch:
             log.debug("The migrations could not be compared: %s", problem)
         except Exception:
             log.exception("The migrations could not be compared")
-        connection.close()
         return ""
