@@ -1,93 +1,21 @@
-"""The addresses of the pages."""
+"""The addresses of the pages. Those of a noun are in its folder."""
 
 from __future__ import annotations
 
 from django.urls import path
 
 from console.views import help, home
-from console.views.hosts import gpus, hosts, locations, machine_types, maintenance, recovery
-from console.views.jobs import jobs, logs, new_job, shells
-from console.views.people import account, people, session, setup
-from console.views.projects import notifications, projects, usage
+from console.views.hosts.urls import urlpatterns as hosts
+from console.views.jobs.urls import urlpatterns as jobs
+from console.views.people.urls import urlpatterns as people
+from console.views.projects.urls import urlpatterns as projects
 
 urlpatterns = [
     path("", home.home, name="home"),
     path("welcome", home.welcome, name="welcome"),
     path("help/training", help.training, name="help-training"),
-    path("setup/<str:token>", setup.setup, name="setup"),
-    path("login", session.login, name="login"),
-    path("logout", session.logout, name="logout"),
-    path("theme", session.theme, name="theme"),
-    path("account", account.account, name="account"),
-    path("account/password", account.password, name="password"),
-    path("account/tokens", account.new_token, name="new-token"),
-    path("account/tokens/<int:token_id>/revoke", account.revoke_token, name="revoke-token"),
-    path("account/notifications", notifications.page, name="notifications"),
-    path("account/notifications/add", notifications.add, name="add-notification"),
-    path("account/notifications/log", notifications.log, name="notification-log"),
-    path("projects/<slug:project>/notifications", notifications.page, name="project-notifications"),
-    path("projects/<slug:project>/notifications/add", notifications.add, name="add-project-notification"),
-    path("projects/<slug:project>/notifications/log", notifications.log, name="project-notification-log"),
-    path("projects/<slug:project>/notifications/idle", notifications.idle_rule, name="idle-rule"),
-    path("notifications/<int:target_id>/change", notifications.change, name="change-notification"),
-    path("notifications/<int:target_id>/test", notifications.test, name="test-notification"),
-    path("notifications/<int:target_id>/remove", notifications.remove, name="remove-notification"),
-    path("notifications/<int:target_id>/ask", notifications.ask, name="ask-notification"),
-    path("notifications/<int:target_id>/vouch", notifications.vouch, name="vouch-notification"),
-    path("notified/<str:token>", notifications.confirm, name="confirm-notifications"),
-    path("jobs/", jobs.jobs, name="jobs"),
-    path("jobs/new", new_job.new, name="new-job"),
-    path("jobs/sample", new_job.sample, name="sample-job"),
-    path("jobs/<int:job_id>/", jobs.job, name="job"),
-    path("jobs/<int:job_id>/history", jobs.history, name="job-history"),
-    path("jobs/<int:job_id>/cancel", jobs.cancel, name="cancel-job"),
-    path("jobs/<int:job_id>/clone", new_job.clone, name="clone-job"),
-    path("jobs/<int:job_id>/delete", jobs.delete, name="delete-job"),
-    path("jobs/<int:job_id>/log/<str:replica>", logs.log, name="log"),
-    path("jobs/<int:job_id>/shell/<str:run_id>", shells.shell, name="shell"),
-    path("hosts/", hosts.hosts, name="hosts"),
-    path("hosts/gpus", gpus.gpus, name="gpus"),
-    path("hosts/add", hosts.add, name="add-host"),
-    path("hosts/paste", hosts.paste, name="paste-hosts"),
-    path("hosts/<int:host_id>/", hosts.host, name="host"),
-    path("hosts/<int:host_id>/accept", hosts.accept, name="accept-key"),
-    path("hosts/<int:host_id>/check", hosts.check, name="check-host"),
-    path("hosts/<int:host_id>/remove", hosts.remove, name="remove-host"),
-    path("hosts/<int:host_id>/maintenance", maintenance.maintenance, name="maintain-host"),
-    path("hosts/<int:host_id>/cordon", maintenance.cordon, name="cordon-host"),
-    path("hosts/<int:host_id>/drain", maintenance.drain, name="drain-host"),
-    path("hosts/<int:host_id>/contain", maintenance.contain, name="contain-host"),
-    path("hosts/<int:host_id>/network", maintenance.network, name="network-host"),
-    path("hosts/<int:host_id>/logins", maintenance.set_logins, name="host-logins"),
-    path("hosts/<int:host_id>/gone", maintenance.declare_gone, name="declare-gone"),
-    path("hosts/<int:host_id>/uncordon", maintenance.uncordon, name="uncordon-host"),
-    path("projects/", projects.projects, name="projects"),
-    path("projects/new", projects.new, name="new-project"),
-    path("projects/<str:project>/", projects.project, name="project"),
-    path("projects/<str:project>/settings", projects.settings, name="project-settings"),
-    path("projects/<str:project>/archive", projects.archive, name="archive-project"),
-    path("projects/<str:project>/members", projects.set_member, name="set-member"),
-    path("projects/<str:project>/members/<int:user_id>/remove", projects.remove_member, name="remove-member"),
-    path("projects/<str:project>/quotas", projects.set_quota, name="set-quota"),
-    path("usage/", usage.usage, name="usage"),
-    path("usage/report.csv", usage.as_csv, name="usage-csv"),
-    path("admin/people/", people.people, name="people"),
-    path("admin/people/add", people.add, name="add-person"),
-    path("admin/people/<int:user_id>/invite", people.invite, name="invite-person"),
-    path("admin/people/<int:user_id>/disable", people.disable, name="disable-person"),
-    path("admin/people/<int:user_id>/enable", people.enable, name="enable-person"),
-    path("admin/people/<int:user_id>/delete", people.delete, name="delete-person"),
-    path("admin/people/<int:user_id>/admin", people.set_admin, name="set-admin"),
-    path("admin/quotas/", projects.default_quotas, name="default-quotas"),
-    path("audit/", people.audit, name="audit"),
-    path("invited/<str:token>", people.invited, name="invited"),
-    path("recovery/", recovery.recovery, name="recovery"),
-    path("recovery/begin", recovery.begin, name="begin-recovery"),
-    path("recovery/confirm", recovery.confirm, name="confirm-recovery"),
-    path("locations/", locations.page, name="locations"),
-    path("locations/<slug:location>/projects", locations.bind, name="bind-location"),
-    path("machines/", machine_types.machines, name="machines"),
-    path("machines/<int:type_id>/remove", machine_types.remove, name="remove-machine-type"),
-    path("hosts/<int:host_id>/gpus/<int:gpu_id>/<slug:what>", hosts.gpu_act, name="gpu-act"),
-    path("hosts/<int:host_id>/strays/<int:stray_id>/<slug:act>", hosts.stray_act, name="stray-act"),
+    *people,
+    *jobs,
+    *hosts,
+    *projects,
 ]

@@ -1,0 +1,20 @@
+"""The addresses of the pages of jobs, logs and shells."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from console.views.jobs import jobs, logs, new_job, shells
+
+urlpatterns = [
+    path("jobs/", jobs.jobs, name="jobs"),
+    path("jobs/new", new_job.new, name="new-job"),
+    path("jobs/sample", new_job.sample, name="sample-job"),
+    path("jobs/<int:job_id>/", jobs.job, name="job"),
+    path("jobs/<int:job_id>/history", jobs.history, name="job-history"),
+    path("jobs/<int:job_id>/cancel", jobs.cancel, name="cancel-job"),
+    path("jobs/<int:job_id>/clone", new_job.clone, name="clone-job"),
+    path("jobs/<int:job_id>/delete", jobs.delete, name="delete-job"),
+    path("jobs/<int:job_id>/log/<str:replica>", logs.log, name="log"),
+    path("jobs/<int:job_id>/shell/<str:run_id>", shells.shell, name="shell"),
+]
