@@ -46,8 +46,9 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "console.runtime.middleware.SecurityHeaders",
     "console.runtime.middleware.RejectNul",
-    "console.runtime.static_files.StaticFilesMiddleware",
+    "console.runtime.static_files.serving.StaticFilesMiddleware",
     "console.runtime.middleware.TimeIsKnown",
+    "console.runtime.compression.Compression",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -103,22 +104,26 @@ STORAGES = {
         "BACKEND": "django.core.files.storage.FileSystemStorage",
         "OPTIONS": {"location": TRAINYARD.data / "logs"},
     },
-    "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
+    "staticfiles": {"BACKEND": "console.runtime.static_files.build.HashedFiles"},
 }
 
 STATIC_URL = "/static/"
+STATIC_BUILDS = BASE_DIR / "staticfiles"
+STATICFILES_FINDERS = ["django.contrib.staticfiles.finders.FileSystemFinder"]
 NPM = BASE_DIR / "node_modules"
 # Packages from npm are served from node_modules, each under its own prefix.
 STATICFILES_DIRS = [
     BASE_DIR / "static",
     ("npm/htmx", NPM / "htmx.org" / "dist"),
     ("npm/idiomorph", NPM / "idiomorph" / "dist"),
-    ("npm/xterm", NPM / "@xterm" / "xterm"),
-    ("npm/xterm-fit", NPM / "@xterm" / "addon-fit"),
+    ("npm/xterm/css", NPM / "@xterm" / "xterm" / "css"),
+    ("npm/xterm/lib", NPM / "@xterm" / "xterm" / "lib"),
+    ("npm/xterm-fit/lib", NPM / "@xterm" / "addon-fit" / "lib"),
 ]
-WHITENOISE_USE_FINDERS = True
-WHITENOISE_AUTOREFRESH = DEBUG
-WHITENOISE_MAX_AGE = 300
+# A developer's pages name the files as they are. Otherwise only prepared files are served: those with hashed names live
+# a year in browsers, others are asked for again each time.
+WHITENOISE_USE_FINDERS = WHITENOISE_AUTOREFRESH = DEBUG
+WHITENOISE_MAX_AGE = 0
 
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},

@@ -43,5 +43,7 @@ if "sqlite" in DATABASES["default"]["ENGINE"]:
     DATABASES["default"]["OPTIONS"]["init_command"] = "PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF;"
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
-# Each client of a test makes its own middleware, which would look for all static files anew.
-WHITENOISE_AUTOREFRESH = True
+# Each client of a test makes its own middleware, which would look for all static files anew. Tests of prepared files
+# say so.
+WHITENOISE_AUTOREFRESH = WHITENOISE_USE_FINDERS = True
+STORAGES["staticfiles"] = {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}

@@ -28,6 +28,7 @@ from console.runtime.processes import broker, children
 from console.runtime.processes.supervisor import Supervisor
 from console.runtime.processes.watchdog import Watchdog
 from console.runtime.schema_watch import SchemaWatch
+from console.runtime.static_files import build as static_files
 
 
 class StartRefused(Exception):
@@ -43,6 +44,8 @@ def main(only: tuple[str, ...]) -> int:
     with contextlib.ExitStack() as held:
         lock = held.enter_context(take_lock(settings.TRAINYARD.data / "up.lock"))
         listener = held.enter_context(open_port(settings.TRAINYARD)) if "web" in only else None
+        if listener:
+            prepare_static_files()
         database_setup.prepare()
         clock = ClockKeeper()
         held.callback(clock.stop)
@@ -91,6 +94,17 @@ def check_settings() -> None:
             print_line(f"Note: {message.msg} {message.hint or ''}")
     if errors := [f"{message.msg} {message.hint or ''}" for message in found if message.level >= ERROR]:
         raise StartRefused("\n".join(errors))
+
+
+def prepare_static_files() -> None:
+    """Each web process would do it at its start. Here a failure is told with its cure."""
+    try:
+        static_files.ready()
+    except OSError as problem:
+        cure = "Run `make install` as the user whom that directory belongs to."
+        raise StartRefused(
+            f"The static files cannot be prepared in {settings.STATIC_BUILDS} ({problem.strerror}). {cure}"
+        ) from problem
 
 
 def print_line(line: str) -> None:
