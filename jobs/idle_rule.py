@@ -5,9 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 
 from django.db import transaction
+from django.db.models import QuerySet
 
 from agents.infra.clock import Clock
 from agents.infra.refusals import Refused
+from agents.infra.sql import SelectStatement
 from jobs import services
 from jobs.lifecycle.advance import advance
 from jobs.models import Job, Project
@@ -15,6 +17,15 @@ from jobs.projects import audit
 from jobs.rules.lifecycle.states import FlagName, JobState
 
 MIN_MINUTES, MAX_MINUTES = 1, 100_000
+
+
+def _running_under_a_rule() -> QuerySet[Job, tuple[int]]:
+    rules = Project.objects.filter(idle_stops=True, idle_minutes__isnull=False)
+    jobs = Job.objects.filter(project__in=rules, state=JobState.RUNNING, cancel_requested_at=None, outcome="")
+    return jobs.order_by().values_list("pk")
+
+
+_under_a_rule = SelectStatement(_running_under_a_rule)
 
 
 def set_rule(project: Project, minutes: int | None, stops: bool, actor: str, now: datetime) -> None:
@@ -42,9 +53,7 @@ def _terms(minutes: int | None, stops: bool) -> dict[str, object] | None:
 def cancel_idle_jobs(now: datetime) -> None:
     """Cancel the jobs that have been idle for long enough, in the projects that chose that."""
     clock = Clock(now)
-    rules = Project.objects.filter(idle_stops=True, idle_minutes__isnull=False)
-    jobs = Job.objects.filter(project__in=rules, state=JobState.RUNNING, cancel_requested_at=None, outcome="")
-    for job in jobs.select_related("project"):
+    for job in Job.objects.filter(pk__in=_under_a_rule.column()).select_related("project"):
         if _idle_text(job):
             advance([job.pk], clock)  # it may use its GPUs again since the flag was written
             job.refresh_from_db()

@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import connection, transaction
-from django.db.models import F, Q
+from django.db.models import F, Q, QuerySet
 
 from agents.hosts import host_history
 from agents.infra.clock import Clock, elapsed
 from agents.infra.database_errors import DATABASE_UNAVAILABLE
+from agents.infra.sql import Parameter, SelectStatement, UpdateStatement
 from agents.models import Host
 from jobs import idle_rule, shells
 from jobs.host_sync import gpu_hours, samples
@@ -41,55 +43,94 @@ log = logging.getLogger(__name__)
 RETRY_AFTER = timedelta(seconds=30)
 BATCH = 200
 LOG_BATCH = 20
-VERIFY_BATCH = 200
 SLICE_S = 2.0
 RECENT = timedelta(seconds=10)
-EVERY_COMPACT = timedelta(seconds=10)
-EVERY_COARSEN = timedelta(minutes=1)
-EVERY_GPU_HOURS = timedelta(minutes=5)
-EVERY_WAITS = timedelta(minutes=1)
-EVERY_SHELLS = timedelta(seconds=15)
-EVERY_ORPHANS = timedelta(hours=1)
-EVERY_FOLD = timedelta(minutes=1)
-EVERY_LOGINS = timedelta(seconds=10)
-EVERY_LOG_STORAGE = timedelta(seconds=10)
 ENROL_AHEAD = timedelta(minutes=2)
+# A tick that is further in the future than this was written before the clock was set back.
+AHEAD = timedelta(minutes=1)
+
+
+def _free_due_jobs() -> QuerySet[Job, tuple[int]]:
+    """A job that is locked is being decided about at this moment."""
+    due = Job.every.filter(due_at__lte=Parameter("now")).order_by("pk").values_list("pk")
+    return due.select_for_update(
+        no_key=True, skip_locked=connection.features.has_select_for_update_skip_locked
+    )[:BATCH]
+
+
+_ticks = SelectStatement(lambda: Tick.objects.order_by().values_list("name", "at"))
+_exists = SelectStatement(lambda: Tick.objects.filter(name=Parameter("name")).order_by().values_list("pk"))
+_claim = UpdateStatement(
+    lambda: Tick.objects.filter(
+        Q(at__lte=Parameter("before")) | Q(at__gt=Parameter("after")), name=Parameter("name")
+    ),
+    "at",
+    serial=F("serial") + 1,
+)
+_due_jobs = SelectStatement(_free_due_jobs)
+_due_hosts = SelectStatement(lambda: Host.objects.filter(due_at__lte=Parameter("now")).values_list("pk"))
+_changed_hosts = SelectStatement(
+    lambda: Host.objects.filter(status_since__gte=Parameter("since")).values_list("pk")
+)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One kind of work. With a period it is done once in that time, by the sweep that claims its tick."""
+
+    work: Callable[[Clock], None]
+    tick: str = ""
+    every: timedelta = timedelta()
+
+    def is_due(self, last: Mapping[str, datetime], now: datetime) -> bool:
+        """Whether this sweep does it. `last`: when each tick was claimed, as read before: most parts need no claim."""
+        if not self.tick:
+            return True
+        at = last.get(self.tick)
+        return (at is None or _is_over(at, self.every, now)) and claim(self.tick, self.every, now)
+
+
+def parts() -> tuple[Part, ...]:
+    return (
+        Part(mark_jobs_of_changed_hosts),
+        Part(advance_due),
+        Part(place_jobs),
+        Part(make_logins, "logins", timedelta(seconds=10)),
+        Part(check_hosts),
+        Part(verify_logs),
+        Part(roll_long_logs),
+        Part(compact_logs, "compact", timedelta(seconds=10)),
+        Part(close_shells, "shells", timedelta(seconds=15)),
+        Part(tidy, "orphans", timedelta(hours=1)),
+        Part(fold_usage, "usage", timedelta(minutes=1)),
+        Part(measure_logs, "log storage", timedelta(seconds=10)),
+        Part(sum_gpu_hours, "gpu hours", timedelta(minutes=5)),
+        Part(roll_samples, "samples", timedelta(minutes=1)),
+        Part(notify_of_history),
+        Part(notify_of_waits, "waits", timedelta(minutes=1)),
+        Part(send_notifications),
+        Part(stop_idle),
+    )
 
 
 def sweep(now: datetime) -> None:
     clock = Clock(now)
     if not claim("sweep", timedelta(seconds=settings.TRAINYARD.tick_s / 2), now):
         return
-    for part in (
-        mark_jobs_of_changed_hosts,
-        advance_due,
-        place_jobs,
-        make_logins,
-        check_hosts,
-        verify_logs,
-        roll_long_logs,
-        compact_logs,
-        close_shells,
-        tidy,
-        fold_usage,
-        measure_logs,
-        sum_gpu_hours,
-        roll_samples,
-        notify,
-        stop_idle,
-    ):
+    last: dict[str, datetime] = dict(_ticks())
+    for part in parts():
         try:
-            part(clock)
+            if part.is_due(last, clock.now()):
+                part.work(clock)
         except DATABASE_UNAVAILABLE:
             raise  # the database is unavailable for the other parts too
         except Exception:
-            log.exception("The sweep's part %r failed; the others go on.", part.__name__)
+            log.exception("The sweep's part %r failed; the others go on.", part.work.__name__)
 
 
 def mark_jobs_of_changed_hosts(clock: Clock) -> None:
     """Mark as due the jobs on hosts whose status changed lately: they became unreachable, came back, or restarted."""
-    recent = Host.objects.filter(status_since__gte=clock.now() - RECENT)
-    for host_id in recent.values_list("pk", flat=True):
+    for host_id in _changed_hosts.column(since=clock.now() - RECENT):
         mark_jobs_of(host_id, clock.now())
 
 
@@ -98,43 +139,44 @@ def place_jobs(clock: Clock) -> None:
 
 
 def verify_logs(clock: Clock) -> None:
-    verify.verify_logs(verify.due_for_verification(clock.now(), VERIFY_BATCH), clock.now())
+    verify.verify_logs(verify.due_for_verification(clock.now()), clock.now())
 
 
 def roll_long_logs(clock: Clock) -> None:
-    roll(segments.to_roll(LOG_BATCH))
+    roll(segments.to_roll())
 
 
 def compact_logs(clock: Clock) -> None:
-    if claim("compact", EVERY_COMPACT, clock.now()):
-        for run in segments.crowded(LOG_BATCH):
-            with skip_on_error("The pieces of %s cannot be joined.", run):
-                segments.compact(run)
+    for run in segments.crowded(LOG_BATCH):
+        with skip_on_error("The pieces of %s cannot be joined.", run):
+            segments.compact(run)
 
 
 def measure_logs(clock: Clock) -> None:
     """What the logs of projects take. What is told is written with what was measured, so it is told once."""
     now = clock.now()
-    if claim("log storage", EVERY_LOG_STORAGE, now):
-        with transaction.atomic():
-            for crossing in log_storage.measure(now):
-                create.create_for_log_storage(crossing.project, crossing.level, crossing.text, now)
+    with transaction.atomic():
+        for crossing in log_storage.measure(now):
+            create.create_for_log_storage(crossing.project, crossing.level, crossing.text, now)
 
 
 def sum_gpu_hours(clock: Clock) -> None:
-    if claim("gpu hours", EVERY_GPU_HOURS, clock.now()):
-        gpu_hours.sum_hours(clock.now())
+    gpu_hours.sum_hours(clock.now())
 
 
 def roll_samples(clock: Clock) -> None:
-    if claim("samples", EVERY_COARSEN, clock.now()):
-        samples.roll(clock.now())
+    samples.roll(clock.now())
 
 
-def notify(clock: Clock) -> None:
+def notify_of_history(clock: Clock) -> None:
     create.create_from_history(clock.now())
-    if claim("waits", EVERY_WAITS, clock.now()):
-        create.create_for_waiting(clock.now())
+
+
+def notify_of_waits(clock: Clock) -> None:
+    create.create_for_waiting(clock.now())
+
+
+def send_notifications(clock: Clock) -> None:
     delivery.send_due(clock.now())
 
 
@@ -143,29 +185,30 @@ def stop_idle(clock: Clock) -> None:
 
 
 def tidy(clock: Clock) -> None:
-    if claim("orphans", EVERY_ORPHANS, clock.now()):
-        segments.sweep_orphans(elapsed())
-        delivery.delete_old(clock.now())
-        host_history.prune(clock.now() - timedelta(days=settings.TRAINYARD.host_events_days))
+    segments.sweep_orphans(elapsed())
+    delivery.delete_old(clock.now())
+    host_history.prune(clock.now() - timedelta(days=settings.TRAINYARD.host_events_days))
 
 
 def close_shells(clock: Clock) -> None:
-    if claim("shells", EVERY_SHELLS, clock.now()):
-        shells.close_abandoned(clock.now())
+    shells.close_abandoned(clock.now())
 
 
 def fold_usage(clock: Clock) -> None:
-    if claim("usage", EVERY_FOLD, clock.now()):
-        while usage.fold(clock.now()) == usage.FOLD:
-            pass
+    while usage.fold(clock.now()) == usage.FOLD:
+        pass
 
 
 def claim(name: str, every: timedelta, now: datetime) -> bool:
     """True for one caller in each period of `every`. A tick in the future means that the clock was set back."""
-    ours = Q(at__lte=now - every) | Q(at__gt=now + timedelta(minutes=1))
-    if Tick.objects.filter(ours, name=name).update(at=now, serial=F("serial") + 1):
+    if _claim(name=name, at=now, before=now - every, after=now + AHEAD):
         return True
-    return Tick.objects.get_or_create(name=name, defaults={"at": now})[1]
+    return not _exists(name=name) and Tick.objects.get_or_create(name=name, defaults={"at": now})[1]
+
+
+def _is_over(at: datetime, every: timedelta, now: datetime) -> bool:
+    """The condition of `_claim`, for a tick that was read."""
+    return at <= now - every or at > now + AHEAD
 
 
 def advance_due(clock: Clock) -> None:
@@ -177,24 +220,20 @@ def advance_due(clock: Clock) -> None:
 
 def take_due(now: datetime) -> list[int]:
     with transaction.atomic():
-        skip = connection.features.has_select_for_update_skip_locked
-        due = Job.every.filter(due_at__lte=now).order_by("pk")
-        # A job that is locked is being decided about at this moment.
-        ids = list(due.select_for_update(no_key=True, skip_locked=skip).values_list("pk", flat=True)[:BATCH])
-        Job.every.filter(pk__in=ids).update(due_at=now + RETRY_AFTER)
+        ids = _due_jobs.column(now=now)
+        if ids:
+            Job.every.filter(pk__in=ids).update(due_at=now + RETRY_AFTER)
     return ids
 
 
 def make_logins(clock: Clock) -> None:
     """Projects that were made, or bound to a location, get their logins on machines that have a template."""
-    if claim("logins", EVERY_LOGINS, clock.now()):
-        logins.make_all_missing(clock.now())
+    logins.make_all_missing(clock.now())
 
 
 def check_hosts(clock: Clock) -> None:
     now = clock.now()
-    due = Host.objects.filter(due_at__lte=now)
-    for pk in due.values_list("pk", flat=True):
+    for pk in _due_hosts.column(now=now):
         if Host.objects.filter(pk=pk, due_at__lte=now).update(due_at=now + ENROL_AHEAD):
             hints.enrol(pk)
 

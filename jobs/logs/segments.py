@@ -15,10 +15,11 @@ from typing import Any
 import psycopg
 from django.conf import settings
 from django.db import connection, transaction
-from django.db.models import Count, F, Q
+from django.db.models import Count, F, Q, QuerySet
 from psycopg.types.numeric import Int8
 
 from agents.infra.failpoints import failpoint
+from agents.infra.sql import Parameter, SelectStatement
 from jobs.logs import storage
 from jobs.logs.pieces import Block, merged
 from jobs.models import LogPiece, LogSegment, Run
@@ -26,6 +27,7 @@ from jobs.models import LogPiece, LogSegment, Run
 # How much of a complete log may stay in the database for good.
 SMALL_TAIL = 64 * 1024
 MANY_PIECES = 1_024
+ROLLED_AT_ONCE = 20
 # A file is written before its row. It is an orphan if it has had no row for so long.
 ORPHAN_AFTER_S = 1800.0
 BATCH = 500
@@ -51,15 +53,18 @@ def size() -> int:
     return settings.TRAINYARD.segment_mb * storage.MB
 
 
-def to_roll(limit: int) -> list[str]:
+def _with_long_tails() -> QuerySet[Run, tuple[str]]:
+    runs = Run.objects.filter(forgotten_at=None).annotate(tail=F("log_stored") - F("log_rolled"))
+    long = Q(tail__gte=Parameter("size")) | Q(log_complete_at__isnull=False, tail__gt=SMALL_TAIL)
+    return runs.filter(long).order_by("pk").values_list("pk")[:ROLLED_AT_ONCE]
+
+
+_long_tails = SelectStatement(_with_long_tails)
+
+
+def to_roll() -> list[str]:
     """Runs whose tail is long enough for a segment or will not grow any more."""
-    tail = F("log_stored") - F("log_rolled")
-    runs = Run.objects.filter(forgotten_at=None).annotate(tail=tail)
-    return list(
-        runs.filter(Q(tail__gte=size()) | Q(log_complete_at__isnull=False, tail__gt=SMALL_TAIL))
-        .values_list("pk", flat=True)
-        .order_by("pk")[:limit]
-    )
+    return _long_tails.column(size=size())
 
 
 def roll(run_id: str) -> bool:

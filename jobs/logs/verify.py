@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 
 from django.db import transaction
 
+from agents.infra.sql import Parameter, SelectStatement
 from jobs.logs import reader
 from jobs.logs.segments import block_of
 from jobs.models import LogGap, LogPiece, Run
@@ -26,21 +27,26 @@ DIGEST = 32
 SLICE_S = 2.0
 SHORT = 64 * 1024
 RETRY = timedelta(seconds=30)
+BATCH = 200
 
-
-def due_for_verification(now: datetime, limit: int) -> list[str]:
-    """The runs whose logs are to be verified now. Those of deleted jobs are left out: their logs are gone."""
-    return list(
-        Run.objects.filter(prove_due_at__lte=now, job__deleted_at=None)
+_due = SelectStatement(
+    lambda: (
+        Run.objects.filter(prove_due_at__lte=Parameter("now"), job__deleted_at=None)
         .order_by("prove_due_at")
-        .values_list("pk", flat=True)[:limit]
+        .values_list("pk")[:BATCH]
     )
+)
+
+
+def due_for_verification(now: datetime) -> list[str]:
+    """The runs whose logs are to be verified now. Those of deleted jobs are left out: their logs are gone."""
+    return _due.column(now=now)
 
 
 def verify_logs(run_ids: list[str], now: datetime) -> None:
     """Compare these logs with the digests of their hosts, for at most SLICE_S seconds. The others stay due."""
     deadline = time.monotonic() + SLICE_S
-    verified = _verify_short(run_ids)
+    verified = _verify_short(run_ids) if run_ids else set()
     for run_id in run_ids:
         if run_id in verified:
             continue

@@ -17,6 +17,7 @@ from django.contrib.auth.models import User
 from django.db.models import Max, Q, QuerySet
 
 from agents.infra.refusals import Refused
+from agents.infra.sql import Parameter, SelectStatement
 from jobs.models import (
     Job,
     Membership,
@@ -43,9 +44,26 @@ LOW, HIGH = "notifications-low", "notifications-high"
 Members = frozenset[tuple[int, int]]
 
 
+def _is_event() -> Q:
+    """The lines of history that somebody may want to be notified of."""
+    ends = Q(subject=history_kinds.JOB, to_state__in=TERMINAL)
+    flags = Q(subject=history_kinds.FLAGGED, to_state__in=FLAGS)
+    return ends | flags | Q(kind__in=KINDS)
+
+
+_cursors = SelectStatement(
+    lambda: Tick.objects.filter(name__in=(LOW, HIGH)).order_by().values_list("name", "at", "serial")
+)
+_new_lines = SelectStatement(
+    lambda: Transition.objects.filter(_is_event(), pk__gt=Parameter("low")).order_by().values_list("pk")[:1]
+)
+
+
 def create_from_history(now: datetime) -> None:
     """Create the notifications of the lines that were written since the last call."""
     low = _cursor(now)
+    if not _new_lines(low=low):
+        return
     targets = _active()
     if not targets:
         return
@@ -77,6 +95,9 @@ def _about(target: NotificationTarget, job: Job, members: Members) -> bool:
 
 def _cursor(now: datetime) -> int:
     """Lines up to this id were read for long enough. The first call ever skips all lines that exist."""
+    read = {name: (at, serial) for name, at, serial in _cursors()}
+    if len(read) == 2 and now - read[HIGH][0] < READ_AGAIN_FOR:
+        return int(read[LOW][1])
     newest = Transition.objects.aggregate(Max("pk"))["pk__max"] or 0
     low, _ = Tick.objects.get_or_create(name=LOW, defaults={"at": now, "serial": newest})
     high, _ = Tick.objects.get_or_create(name=HIGH, defaults={"at": now, "serial": newest})
@@ -89,11 +110,9 @@ def _cursor(now: datetime) -> int:
 
 def _lines(low: int, targets: Sequence[NotificationTarget]) -> QuerySet[Transition]:
     """Lines of events that can be notified, of jobs that some target asked about."""
-    ends = Q(subject=history_kinds.JOB, to_state__in=TERMINAL)
-    flags = Q(subject=history_kinds.FLAGGED, to_state__in=FLAGS)
     people = {target.user_id for target in targets if target.user_id}
     projects = {target.project_id for target in targets if target.project_id}
-    rows = Transition.objects.filter(ends | flags | Q(kind__in=KINDS), pk__gt=low)
+    rows = Transition.objects.filter(_is_event(), pk__gt=low)
     rows = rows.filter(Q(job__owner__in=people) | Q(job__project__in=projects))
     return rows.select_related("job", "job__project").order_by("pk")
 

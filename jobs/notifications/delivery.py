@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from django.db import transaction
-from django.db.models import F, Q, Window
+from django.db.models import F, Q, QuerySet, Window
 from django.db.models.functions import RowNumber
 
 from agents.infra import untrusted
+from agents.infra.sql import Parameter, SelectStatement
 from jobs.models import Notification, NotificationTarget, Transition
 from jobs.rules.lifecycle import history_kinds
 from jobs.rules.notifications import CONFIRMATION, EVENTS, TEST, delay_s
@@ -22,6 +23,17 @@ MAX_AT_ONCE = 500
 MAX_OF_TARGET = 10
 
 
+def _due_rows() -> QuerySet[Notification, tuple[int]]:
+    rows = Notification.objects.filter(due_at__lte=Parameter("now"))
+    rows = rows.exclude(target__paused_until__gt=Parameter("now"))
+    place = Window(RowNumber(), partition_by="target", order_by=["due_at", "pk"])
+    rows = rows.annotate(place=place).filter(place__lte=MAX_OF_TARGET).order_by("place", "due_at", "pk")
+    return rows.values_list("pk")[:MAX_AT_ONCE]
+
+
+_due = SelectStatement(_due_rows)
+
+
 def send_due(now: datetime) -> None:
     """Ask a worker to send what is due. The caller does not wait for any receiver."""
     hints.notifications(due(now))
@@ -29,10 +41,7 @@ def send_due(now: datetime) -> None:
 
 def due(now: datetime) -> list[int]:
     """The ids to send now, the oldest of each target first, so that one target with many does not delay the others."""
-    rows = Notification.objects.filter(due_at__lte=now).exclude(target__paused_until__gt=now)
-    place = Window(RowNumber(), partition_by="target", order_by=["due_at", "pk"])
-    rows = rows.annotate(place=place).filter(place__lte=MAX_OF_TARGET).order_by("place", "due_at", "pk")
-    return list(rows.values_list("pk", flat=True)[:MAX_AT_ONCE])
+    return _due.column(now=now)
 
 
 def owners(ids: Sequence[int]) -> dict[int, str]:

@@ -102,8 +102,11 @@ def schedule_unasked(now: datetime) -> None:
     """The sweep's call, in case a hint was lost. The cost of a pass grows with the queue, so with a long queue the
     next pass comes later."""
     faulty_jobs.offer_again(now)
+    asked, must_move = _what_to_do()
+    if asked is None and not must_move:
+        return
     waiting = queue_snapshot.waiting_jobs().count()
-    if waiting > SHORT_QUEUE and not _what_to_do()[1]:
+    if waiting > SHORT_QUEUE and not must_move:
         at = Tick.objects.filter(name=TICK).values_list("at", flat=True).first()
         if at is not None and timedelta() <= now - at < min(waiting * PAUSE_PER_JOB, MAX_PAUSE):
             return

@@ -72,6 +72,18 @@ def test_one_sweep_at_a_time_and_a_clock_set_back_stops_none(add_host, submit):
     assert Tick.objects.get(name="sweep").at == at  # the heartbeat that the health page reads
 
 
+def test_a_sweep_with_nothing_to_do_asks_little(add_host, django_assert_max_num_queries):
+    """Each worker of an idle deployment sweeps every second."""
+    add_host()
+    at = timezone.now()
+    sweep.sweep(at)
+    sweep.sweep(at + timedelta(seconds=20))  # before this the host counts as changed lately
+    with django_assert_max_num_queries(17) as asked:
+        sweep.sweep(at + timedelta(seconds=21))
+    writes = [each["sql"] for each in asked.captured_queries if each["sql"].startswith(("UPDATE", "INSERT"))]
+    assert len(writes) == 1 and "jobs_tick" in writes[0]
+
+
 @pytest.mark.parametrize("poison", ["decision", "apply", "illegal"])
 def test_a_job_whose_decision_fails_is_put_off_and_the_others_go_on(
     poison, add_host, submit, monkeypatch, caplog
@@ -278,7 +290,7 @@ def test_a_log_that_cannot_be_rolled_and_a_part_that_fails_stop_nothing_else(
         arrivals = [intake.Arrival(run.pk, frame(at, b"xyz")) for at in range(0, 30, 3)]
         intake.take(host.row.pk, 7, arrivals, timezone.now(), UnreadableFrames())
     LogPiece.objects.filter(run=broken).update(data=b"junk", z=True)
-    monkeypatch.setattr(sweep.verify, "due_for_verification", lambda now, limit: 1 / 0)
+    monkeypatch.setattr(sweep.verify, "due_for_verification", lambda now: 1 / 0)
     sweep.sweep(timezone.now())
     assert whole.segments.exists() and not broken.segments.exists()
     assert broken.pk in caplog.text and "'verify_logs' failed" in caplog.text

@@ -150,7 +150,7 @@ class LogStore(RuleBasedStateMachine):
         document = {"phase": "closed", "log": {"size": len(self.file), "final": True, "digest": digest}}
         rest = [frame(self.stored, self.file[self.stored :])] if self.stored < len(self.file) else []
         self.take(Fact(document), *rest, LogEnd(len(self.file), digest))
-        while segments.to_roll(100):
+        while segments.to_roll():
             segments.roll(self.run.pk)
         verify.verify_logs([self.run.pk], timezone.now())
         status = reader.status(self.run)

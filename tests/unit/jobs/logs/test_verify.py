@@ -59,7 +59,7 @@ def test_short_logs_are_verified_together_and_a_broken_one_alone(
     for run in list(host.runs):
         host.end(control_plane, run, exit_code=0)
     settle(control_plane, host)
-    runs = verify.due_for_verification(timezone.now(), 20)
+    runs = verify.due_for_verification(timezone.now())
     LogPiece.objects.filter(run=runs[0]).update(data=b"junk", z=True)
     LogGap.objects.create(run_id=runs[1], start=0, end=1, reason="test")
     with django_assert_max_num_queries(25):
@@ -67,7 +67,7 @@ def test_short_logs_are_verified_together_and_a_broken_one_alone(
     told = {run.pk: (run.log_digest_here, run.log_digest_host) for run in Run.objects.filter(pk__in=runs)}
     assert told[runs[0]][0] == told[runs[1]][0] == "" and "cannot be verified" in caplog.text
     assert all(here == there != "" for here, there in (told[run] for run in runs[2:]))
-    assert verify.due_for_verification(timezone.now(), 20) == []
+    assert verify.due_for_verification(timezone.now()) == []
 
 
 def test_a_log_that_cannot_be_read_delays_no_other_verification(logged, caplog):
@@ -75,7 +75,7 @@ def test_a_log_that_cannot_be_read_delays_no_other_verification(logged, caplog):
     give(frame(0, b"abc"), Fact({"phase": "closed", "log": {"size": 3, "final": True, "digest": "x"}}))
     LogPiece.objects.all().delete()
     now = timezone.now()
-    assert verify.due_for_verification(now, 5) == [run.pk]
+    assert verify.due_for_verification(now) == [run.pk]
     verify.verify_logs([run.pk], now)
-    assert verify.due_for_verification(now, 5) == [] and "cannot be verified" in caplog.text
-    assert verify.due_for_verification(now + timedelta(minutes=1), 5) == [run.pk]
+    assert verify.due_for_verification(now) == [] and "cannot be verified" in caplog.text
+    assert verify.due_for_verification(now + timedelta(minutes=1)) == [run.pk]

@@ -265,7 +265,8 @@ def test_the_sweep_creates_and_posts_notifications(submit, hook, tell, monkeypat
     cancel(submit())
     posted = []
     monkeypatch.setattr(delivery.hints, "notifications", posted.append)
-    sweep.notify(Clock(timezone.now()))
+    sweep.notify_of_history(Clock(timezone.now()))
+    sweep.send_notifications(Clock(timezone.now()))
     assert posted == [[Notification.objects.get().pk]]
 
 
