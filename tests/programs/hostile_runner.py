@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 """A program that takes the place of the runner of its login, and then floods the console in one way.
 
-`hostile-runner FLOOD` (as a job) replaces the runner's file, ends the running one, and stays. As `python3 <sha>.pyz
-serve` it greets as the runner does, and floods. It stops by itself.
+`hostile-runner FLOOD` (as a job) waits for the file `~/.flood-now`, replaces the runner's file, ends the running one,
+and stays. As `python3 <sha>.pyz serve` it greets as the runner does, and floods. It stops by itself.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import time
 
 FLOOD_S = 60.0
 FLOOD_FILE = "~/.flood"
+NOW_FILE = "~/.flood-now"
 RUN = "1234567890-workerpool0-0-a1-r0"
 
 
@@ -131,6 +132,13 @@ def serves(pid):
     return connected and b"serve" in words and any(word.endswith(b".pyz") for word in words)
 
 
+def wait_for_the_order():
+    """The runner that is ended below may not yet have told that this job runs."""
+    until = time.monotonic() + FLOOD_S
+    while not os.path.exists(os.path.expanduser(NOW_FILE)) and time.monotonic() < until:
+        time.sleep(0.05)
+
+
 def take_over(flood):
     """Replace the runner's file, and end the runner that serves now."""
     with open(os.path.expanduser(FLOOD_FILE), "w") as file:
@@ -151,4 +159,5 @@ if __name__ == "__main__":
     if sys.argv[1] == "serve":
         serve()
     else:
+        wait_for_the_order()
         take_over(" ".join(sys.argv[1:]))
