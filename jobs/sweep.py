@@ -52,10 +52,9 @@ AHEAD = timedelta(minutes=1)
 
 def _free_due_jobs() -> QuerySet[Job, tuple[int]]:
     """A job that is locked is being decided about at this moment."""
+    skip = connection.features.has_select_for_update_skip_locked
     due = Job.every.filter(due_at__lte=Parameter("now")).order_by("pk").values_list("pk")
-    return due.select_for_update(
-        no_key=True, skip_locked=connection.features.has_select_for_update_skip_locked
-    )[:BATCH]
+    return due.select_for_update(no_key=True, skip_locked=skip)[:BATCH]
 
 
 _ticks = SelectStatement(lambda: Tick.objects.order_by().values_list("name", "at"))
