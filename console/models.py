@@ -80,3 +80,12 @@ class LoginFailure(models.Model):
 
     class Meta:
         indexes = [models.Index(fields=["address", "at"], name="login_failure_from")]
+
+
+class Preferences(models.Model):
+    """What a person has chosen for their pages, on every browser."""
+
+    user = models.OneToOneField(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="preferences"
+    )
+    language = models.CharField(max_length=16, blank=True, help_text="empty: as the browser asks")

@@ -45,6 +45,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "console.runtime.middleware.SecurityHeaders",
+    "console.runtime.languages.Language",
     "console.runtime.middleware.RejectNul",
     "console.runtime.static_files.serving.StaticFilesMiddleware",
     "console.runtime.middleware.TimeIsKnown",
@@ -75,6 +76,7 @@ TEMPLATES = [
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
             ],
+            "builtins": ["django.templatetags.i18n"],
             "loaders": [
                 (
                     "django.template.loaders.cached.Loader",
@@ -168,7 +170,10 @@ DEFAULT_FROM_EMAIL = TRAINYARD.mail_from
 USE_TZ = True
 TIME_ZONE = "UTC"
 LANGUAGE_CODE = "en"
-USE_I18N = False
+# A language stands here as soon as its catalogue is complete (locale/README.md), with the name that its speakers use.
+LANGUAGES = [("en", "English")]
+LOCALE_PATHS = [BASE_DIR / "locale"]
+LANGUAGE_COOKIE_NAME = "language"
 
 LOGGING = {
     "version": 1,

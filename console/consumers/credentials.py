@@ -16,6 +16,7 @@ from django.http.request import HttpRequest, validate_host
 from django.utils import timezone
 
 from console.auth import tokens
+from console.runtime import languages
 
 Scope = Mapping[str, Any]
 
@@ -71,13 +72,20 @@ def address(scope: Scope) -> str:
     return str(client[0]) if client else ""
 
 
+def language(scope: Scope) -> str:
+    """The language of the page that opened the socket."""
+    return languages.chosen(_cookies(scope), header(scope, "accept-language"))
+
+
 def _session_key(scope: Scope) -> str:
+    return _cookies(scope).get(settings.SESSION_COOKIE_NAME, "")
+
+
+def _cookies(scope: Scope) -> dict[str, str]:
     try:
-        cookies = SimpleCookie(header(scope, "cookie"))
+        return {name: morsel.value for name, morsel in SimpleCookie(header(scope, "cookie")).items()}
     except CookieError:
-        return ""
-    morsel = cookies.get(settings.SESSION_COOKIE_NAME)
-    return morsel.value if morsel else ""
+        return {}
 
 
 def _bracketed(name: str) -> str:

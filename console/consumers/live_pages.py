@@ -17,10 +17,12 @@ from urllib.parse import parse_qsl
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.http import Http404
+from django.utils import translation
 
 from agents.models import Host
 from console import presenters
 from console.auth import access
+from console.consumers import credentials
 from console.consumers.socket_lifecycle import GONE, Closed, Receive, Send, Socket
 from console.live import fragments
 from console.live.fragments import Fragment, Message, RightsChanged, Source
@@ -46,6 +48,7 @@ class LiveSocket(Socket):
     def __init__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         super().__init__(scope, receive, send)
         self.query = dict(parse_qsl(scope.get("query_string", b"").decode("latin-1")))
+        self.language = credentials.language(scope)
         self._write = websocket_protocol.direct_writer(scope)
         self._other_rights = asyncio.Event()
 
@@ -75,7 +78,7 @@ class LiveSocket(Socket):
 
     def source(self) -> Source:
         user, rights = self.viewer.user, self.viewer.rights
-        key = (*self.recheck_key(), *sorted(self.query.items()), rights)  # type: ignore[misc]
+        key = (*self.recheck_key(), *sorted(self.query.items()), self.language, rights)  # type: ignore[misc]
         return Source(key, self.viewer.topics, lambda: self.stamp(user), lambda: self._rendered(user, rights))
 
     def _rendered(self, user: User, rights: Hashable) -> str:
@@ -83,7 +86,8 @@ class LiveSocket(Socket):
         rights by now. Raises RightsChanged then, and when the person may not see it at all.
         """
         try:
-            html = self.render(user, rights)
+            with translation.override(self.language):
+                html = self.render(user, rights)
             changed = self.recheck(user).rights != rights
         except (Http404, PermissionDenied, presenters.NotForAll):
             changed = True

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from django import template
 from django.templatetags.static import static
-from django.utils import timezone
+from django.utils import timezone, translation
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
@@ -47,6 +47,13 @@ def only_observing() -> bool:
 
 
 @register.simple_tag
+def page_language() -> str:
+    """The language of the page, as HTML names it. Our English is British."""
+    code = translation.get_language() or "en"
+    return {"en": "en-GB"}.get(code, code)
+
+
+@register.simple_tag
 def served_at() -> str:
     """Trainyard's time, from which the page's script counts on."""
     return iso(timezone.now())
@@ -68,9 +75,14 @@ def clock_ahead() -> str:
 
 
 @register.simple_tag
-@lru_cache(maxsize=256)
 def badge(state: Badge) -> SafeString:
     """Render colour, icon and word together, so that no meaning depends on one of them."""
+    return _badge(state, translation.get_language())
+
+
+@lru_cache(maxsize=1024)
+def _badge(state: Badge, language: str) -> SafeString:
+    """The word of a badge is that of the present language, which is named so that each has its own."""
     return format_html(
         '<span class="badge tone-{}" data-state="{}">{}<span>{}</span></span>',
         state.tone,

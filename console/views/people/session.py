@@ -1,18 +1,22 @@
-"""Login, logout and the theme."""
+"""Login, logout, the theme and the language."""
 
 from __future__ import annotations
 
 from django.contrib import auth, messages
+from django.contrib.auth.models import User
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect, render, resolve_url
 from django.utils import timezone
 from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
 from agents.infra.refusals import Refused
-from console.auth import passwords, sessions, setup, tokens
+from console.auth import passwords, preferences, sessions, setup, tokens
+from console.auth.person import person
 from console.forms.people import Login
 
 THEMES = ("auto", "light", "dark")
@@ -25,7 +29,10 @@ YEAR_S = 365 * 24 * 3600
 def login(request: HttpRequest) -> HttpResponse:
     form = Login(request.POST or None, initial={"next": request.GET.get("next", "")})
     if request.method == "POST" and form.is_valid() and _logged_in(request, form):
-        return HttpResponseRedirect(_onward(request, form.cleaned_data["next"]))
+        response = HttpResponseRedirect(_onward(request, form.cleaned_data["next"]))
+        if chosen := preferences.language_of(person(request)):
+            preferences.show_in(response, chosen)
+        return response
     return render(request, "people/login.html", {"form": form, "unclaimed": setup.needed()})
 
 
@@ -45,6 +52,20 @@ def theme(request: HttpRequest) -> HttpResponse:
     return response
 
 
+@require_POST
+def language(request: HttpRequest) -> HttpResponse:
+    """Set the language of pages: in this browser, and for a person who is logged in also at each later login."""
+    response = HttpResponseRedirect(_onward(request, request.POST.get("next", "")))
+    wanted = request.POST.get("language", "")
+    if wanted and not preferences.is_language(wanted):
+        return response
+    preferences.show_in(response, wanted)
+    if isinstance(request.user, User):
+        with transaction.atomic():
+            preferences.set_language(request.user, wanted)
+    return response
+
+
 def _logged_in(request: HttpRequest, form: Login) -> bool:
     typed, now = form.cleaned_data, timezone.now()
     try:
@@ -53,12 +74,15 @@ def _logged_in(request: HttpRequest, form: Login) -> bool:
         form.add_error(None, refused.message)
         return False
     if not sessions.begin(request, user, now):
-        form.add_error(None, "This account was disabled at this moment.")
+        form.add_error(None, _("This account was disabled at this moment."))
         return False
     for row in tokens.ending(now).filter(user=user):
         if tokens.ends_soon(row, now):
             messages.warning(
-                request, f"Your token “{row.name}” ends on {row.expires_at:%Y-%m-%d}. See Account."
+                request,
+                _("Your token “{name}” ends on {expires_at}. See Account.").format(
+                    name=row.name, expires_at=f"{row.expires_at:%Y-%m-%d}"
+                ),
             )
     return True
 

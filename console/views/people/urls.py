@@ -11,6 +11,7 @@ urlpatterns = [
     path("login", session.login, name="login"),
     path("logout", session.logout, name="logout"),
     path("theme", session.theme, name="theme"),
+    path("language", session.language, name="language"),
     path("account", account.account, name="account"),
     path("account/password", account.password, name="password"),
     path("account/tokens", account.new_token, name="new-token"),

@@ -118,7 +118,7 @@ POST = {
     "revoke-token": row(404, 404, 404, 404, 404, 404, 404),
 }
 # Open to whoever comes; test_session.py looks at them.
-OPEN = {"setup", "invited", "confirm-notifications", "login", "logout", "theme"}
+OPEN = {"setup", "invited", "confirm-notifications", "login", "logout", "theme", "language"}
 REDIRECTS = {"home"}
 
 
