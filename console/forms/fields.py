@@ -13,6 +13,7 @@ from django.forms.renderers import BaseRenderer
 from django.template.loader import render_to_string
 from django.utils.datastructures import MultiValueDict
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
 
 UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 # A longer duration could overflow when it is added to a date.
@@ -30,11 +31,11 @@ class DurationText(forms.CharField):
         if not text:
             return None
         if _PART.sub("", text).strip(" ,"):
-            raise ValidationError("Write a duration such as 90m, 12h or 7d.")
+            raise ValidationError(_("Write a duration such as 90m, 12h or 7d."))
         seconds = sum(float(number) * UNITS_S[unit.lower()] for number, unit in _PART.findall(text))
         if seconds > MAX_S:
             raise ValidationError(
-                "A duration cannot be longer than a hundred years. Write one such as 90m, 12h or 7d."
+                _("A duration cannot be longer than a hundred years. Write one such as 90m, 12h or 7d.")
             )
         return seconds
 
@@ -67,7 +68,9 @@ class LabelLines(PlainText):
         for line in filter(None, map(str.strip, str(super().clean(value)).split("\n"))):
             key, equals, text = line.partition("=")
             if not equals:
-                raise ValidationError(f"Write one key=value per line. This line has no “=”: {line[:60]}")
+                raise ValidationError(
+                    _("Write one key=value per line. This line has no “=”: {line}").format(line=line[:60])
+                )
             labels[key.strip()] = text.strip()
         return labels
 

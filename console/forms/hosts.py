@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from django import forms
+from django.utils.translation import gettext_lazy
 
 from agents.hosts.data_address import choices
 from agents.models import Host
@@ -13,46 +14,62 @@ from jobs.host_sync import recovery_mode
 
 
 class AddHost(forms.Form):
-    name = forms.CharField(max_length=63, help_text="Letters, digits, - and _, for example gpu-01.")
-    address = forms.CharField(max_length=255, help_text="A host name or an IP address.")
+    name = forms.CharField(
+        max_length=63, help_text=gettext_lazy("Letters, digits, - and _, for example gpu-01.")
+    )
+    address = forms.CharField(max_length=255, help_text=gettext_lazy("A host name or an IP address."))
     user = forms.CharField(
-        max_length=64, label="Login", help_text="No root needed. Replicas run as this user."
+        max_length=64,
+        label=gettext_lazy("Login"),
+        help_text=gettext_lazy("No root needed. Replicas run as this user."),
     )
     port = forms.IntegerField(initial=22, min_value=1, max_value=65535)
     location = forms.CharField(
         max_length=63,
         initial="default",
-        help_text="A new name makes a new location.",
+        help_text=gettext_lazy("A new name makes a new location."),
         widget=forms.TextInput(attrs={"list": "locations"}),
     )
     jump = forms.CharField(
         max_length=1000,
         required=False,
-        label="Jump hosts",
-        help_text="As in ssh -J: user@gate:22,user@inner.",
+        label=gettext_lazy("Jump hosts"),
+        help_text=gettext_lazy("As in ssh -J: user@gate:22,user@inner."),
     )
     login_template = forms.CharField(
         max_length=64,
         required=False,
-        label="Logins of projects",
-        help_text="To keep projects apart on this host: train-{project}. Empty: all jobs run as the login above. "
-        "The lock of a GPU does not hold between logins: an idle process of another login on it is not seen.",
+        label=gettext_lazy("Logins of projects"),
+        help_text=gettext_lazy(
+            "To keep projects apart on this host: train-{project}. Empty: all jobs run as the login above. "
+            "The lock of a GPU does not hold between logins: an idle process of another login on it is not seen."
+        ),
         widget=forms.TextInput(attrs={"autocapitalize": "none"}),
     )
 
 
 class PasteHosts(forms.Form):
     hosts = PlainText(
-        label="Hosts",
-        help_text="One host per line: name user@address:port, then a jump host if one is needed.",
+        label=gettext_lazy("Hosts"),
+        help_text=gettext_lazy(
+            "One host per line: name user@address:port, then a jump host if one is needed."
+        ),
         widget=forms.Textarea(
-            attrs={"rows": 6, "placeholder": "gpu-01 train@10.0.0.11\ngpu-02 train@10.0.0.12:2222"}
+            attrs={
+                "rows": 6,
+                "placeholder": "gpu-01 train@10.0.0.11\ngpu-02 train@10.0.0.12:2222",
+            }
         ),
     )
     user = forms.CharField(
-        max_length=64, label="Login", help_text="For lines that name no user.", required=False
+        max_length=64,
+        label=gettext_lazy("Login"),
+        help_text=gettext_lazy("For lines that name no user."),
+        required=False,
     )
-    location = forms.CharField(max_length=63, initial="default", help_text="A new name makes a new location.")
+    location = forms.CharField(
+        max_length=63, initial="default", help_text=gettext_lazy("A new name makes a new location.")
+    )
 
 
 class AcceptKey(forms.Form):
@@ -63,31 +80,37 @@ class Cordon(forms.Form):
     message = forms.CharField(
         max_length=500,
         required=False,
-        label="Reason",
-        help_text="Shown to people whose jobs wait for this host.",
+        label=gettext_lazy("Reason"),
+        help_text=gettext_lazy("Shown to people whose jobs wait for this host."),
     )
 
 
 class Drain(Cordon):
     deadline = DurationText(
         required=False,
-        label="Deadline",
-        help_text="From now, for example 30m, 2h or 1d. Until then a replica moves when another host has capacity.",
+        label=gettext_lazy("Deadline"),
+        help_text=gettext_lazy(
+            "From now, for example 30m, 2h or 1d. Until then a replica moves when another host has capacity."
+        ),
     )
     force = forms.BooleanField(
-        required=False, label="At the deadline, put the remaining jobs back into the queue"
+        required=False, label=gettext_lazy("At the deadline, put the remaining jobs back into the queue")
     )
 
 
 class Contain(forms.Form):
-    pid_namespaces = forms.BooleanField(required=False, label="Give each new run a PID namespace of its own")
+    pid_namespaces = forms.BooleanField(
+        required=False, label=gettext_lazy("Give each new run a PID namespace of its own")
+    )
 
 
 class DataNetwork(forms.Form):
     data_address = forms.ChoiceField(
         required=False,
-        label="Address for data",
-        help_text="Where replicas on other hosts reach those of this host. Holds for runs that start from now on.",
+        label=gettext_lazy("Address for data"),
+        help_text=gettext_lazy(
+            "Where replicas on other hosts reach those of this host. Holds for runs that start from now on."
+        ),
     )
 
     def __init__(self, host: Host, data: Mapping[str, str] | None = None) -> None:
@@ -103,19 +126,21 @@ class Logins(forms.Form):
     template = forms.CharField(
         max_length=64,
         required=False,
-        label="Login names",
-        help_text="For example train-{project}, or train-{id} with the project's number. Empty: one login for all.",
+        label=gettext_lazy("Login names"),
+        help_text=gettext_lazy(
+            "For example train-{project}, or train-{id} with the project's number. Empty: one login for all."
+        ),
         widget=forms.TextInput(attrs={"autocapitalize": "none"}),
     )
 
 
 class DeclareGone(forms.Form):
-    name = forms.CharField(max_length=63, label="The host's name, to confirm")
+    name = forms.CharField(max_length=63, label=gettext_lazy("The host's name, to confirm"))
 
 
 class BeginRecovery(forms.Form):
     why = forms.CharField(
         max_length=recovery_mode.MAX_WHY,
-        label="Why",
-        help_text="Shown to everybody. For example: restored from the backup of Friday.",
+        label=gettext_lazy("Why"),
+        help_text=gettext_lazy("Shown to everybody. For example: restored from the backup of Friday."),
     )

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from django import forms
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from console.forms.fields import DurationText, LabelLines, duration_text, line_of_text, read_carried
 from jobs.rules.scheduling.order import LABEL, PRIORITIES
@@ -40,52 +42,63 @@ NO_JOB: dict[str, Any] = {
 
 class JobFields(forms.Form):
     display_name = forms.CharField(
-        label="Name", required=False, strip=False, widget=line_of_text(maxlength=128, required=True)
-    )
-    project = forms.ChoiceField(label="Project")
-    location = forms.ChoiceField(label="Location")
-    timeout = DurationText(
-        label="Time limit",
+        label=gettext_lazy("Name"),
         required=False,
-        help_text="Counted from the moment when all replicas run. The job is cancelled when the limit is reached. "
-        "For example 90m or 12h. Empty: 7d.",
+        strip=False,
+        widget=line_of_text(maxlength=128, required=True),
+    )
+    project = forms.ChoiceField(label=gettext_lazy("Project"))
+    location = forms.ChoiceField(label=gettext_lazy("Location"))
+    timeout = DurationText(
+        label=gettext_lazy("Time limit"),
+        required=False,
+        help_text=gettext_lazy(
+            "Counted from the moment when all replicas run. The job is cancelled when the limit is reached. "
+            "For example 90m or 12h. Empty: 7d."
+        ),
     )
     max_wait_duration = DurationText(
-        label="Longest wait for capacity",
+        label=gettext_lazy("Longest wait for capacity"),
         required=False,
-        help_text="For one try. After three more tries the job fails. Waiting for quota does not count. "
-        "Empty: no limit, or 24h with flex start.",
+        help_text=gettext_lazy(
+            "For one try. After three more tries the job fails. Waiting for quota does not count. "
+            "Empty: no limit, or 24h with flex start."
+        ),
     )
     labels = LabelLines(
-        label="Labels",
+        label=gettext_lazy("Labels"),
         required=False,
-        help_text="One key=value per line.",
+        help_text=gettext_lazy("One key=value per line."),
         widget=forms.Textarea(attrs={"rows": 2}),
     )
     priority = forms.ChoiceField(
-        label="Priority",
+        label=gettext_lazy("Priority"),
         required=False,
         choices=[(word, word.capitalize()) for word in PRIORITIES],
         initial=NORMAL,
-        help_text="Jobs of a higher priority are placed first. High needs an admin of a project that allows it.",
+        help_text=gettext_lazy(
+            "Jobs of a higher priority are placed first. High needs an admin of a project that allows it."
+        ),
     )
-    strategy = forms.ChoiceField(label="Strategy", required=False, choices=STRATEGIES)
-    web_access = forms.BooleanField(label="Allow shells in running replicas", required=False)
+    strategy = forms.ChoiceField(label=gettext_lazy("Strategy"), required=False, choices=STRATEGIES)
+    web_access = forms.BooleanField(label=gettext_lazy("Allow shells in running replicas"), required=False)
     disable_retries = forms.BooleanField(
-        label="Never run the whole job again",
+        label=gettext_lazy("Never run the whole job again"),
         required=False,
-        help_text="Otherwise the job runs again after a crash (SIGSEGV, SIGABRT) and after a failure that is not the "
-        "fault of its code.",
+        help_text=gettext_lazy(
+            "Otherwise the job runs again after a crash (SIGSEGV, SIGABRT) and after a failure that is not the "
+            "fault of its code."
+        ),
     )
     restart_job_on_worker_restart = forms.BooleanField(
-        label="Restart all replicas when one restarts",
+        label=gettext_lazy("Restart all replicas when one restarts"),
         required=False,
-        help_text="For frameworks whose ranks cannot rejoin, such as torch.distributed.",
+        help_text=gettext_lazy("For frameworks whose ranks cannot rejoin, such as torch.distributed."),
     )
     base_output_directory = forms.CharField(
-        label="Output directory",
+        label=gettext_lazy("Output directory"),
         required=False,
-        help_text="The training code finds it in AIP_MODEL_DIR and similar variables.",
+        help_text=gettext_lazy("The training code finds it in AIP_MODEL_DIR and similar variables."),
     )
     base = forms.CharField(required=False, widget=forms.HiddenInput)
     request_id = forms.CharField(required=False, widget=forms.HiddenInput, max_length=200)
@@ -100,7 +113,9 @@ class JobFields(forms.Form):
         if LABEL in labels and chosen not in (NORMAL, labels[LABEL]):
             self.add_error(
                 "priority",
-                f"The labels say {LABEL}={labels[LABEL][:64]}. Set it in one place only.",
+                _("The labels say {label}. Set it in one place only.").format(
+                    label=f"{LABEL}={labels[LABEL][:64]}"
+                ),
             )
         return typed
 

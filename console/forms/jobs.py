@@ -13,6 +13,8 @@ from typing import Any
 
 from django import forms
 from django.http import QueryDict
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from console.forms import job_fields, pool_fields
 from console.forms.fields import PlainText, area_of_text
@@ -47,7 +49,7 @@ class Draft:
         self.pools = pools
         for number, pool in enumerate(pools):
             pool.number = number
-        pools[0].fields["replica_count"].help_text = "The primary pool always has one replica."
+        pools[0].fields["replica_count"].help_text = _("The primary pool always has one replica.")
 
     @classmethod
     def from_post(cls, data: QueryDict) -> Draft:
@@ -115,10 +117,10 @@ class JsonDraft(forms.Form):
     """The form as JSON: one field that holds the whole document."""
 
     mode = "json"
-    project = forms.ChoiceField(label="Project")
-    location = forms.ChoiceField(label="Location")
+    project = forms.ChoiceField(label=gettext_lazy("Project"))
+    location = forms.ChoiceField(label=gettext_lazy("Location"))
     request_id = forms.CharField(required=False, widget=forms.HiddenInput, max_length=200)
-    text = PlainText(label="CustomJob", widget=area_of_text("program", rows=24))
+    text = PlainText(label=gettext_lazy("CustomJob"), widget=area_of_text("program", rows=24))
     violations: Sequence[Violation] = ()
 
     @classmethod
@@ -145,11 +147,11 @@ class JsonDraft(forms.Form):
         try:
             document = json.loads(self.cleaned_data["text"])
         except RecursionError:
-            raise forms.ValidationError("The text is nested too deeply.") from None
+            raise forms.ValidationError(_("The text is nested too deeply.")) from None
         except ValueError as error:
-            raise forms.ValidationError(f"The text is not JSON: {error}.") from None
+            raise forms.ValidationError(_("The text is not JSON: {error}.").format(error=error)) from None
         if not isinstance(document, dict):
-            raise forms.ValidationError("A CustomJob is a JSON object: { … }.")
+            raise forms.ValidationError(_("A CustomJob is a JSON object: { … }."))
         return document
 
     def document(self) -> dict[str, Any]:

@@ -6,14 +6,18 @@ from collections.abc import Iterable
 from typing import Any
 
 from django import forms
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 
 class BindLocation(forms.Form):
-    all_projects = forms.BooleanField(required=False, label="All projects")
+    all_projects = forms.BooleanField(required=False, label=gettext_lazy("All projects"))
     projects = forms.MultipleChoiceField(
         required=False,
         widget=forms.CheckboxSelectMultiple,
-        error_messages={"invalid_choice": "There is no project %(value)s any more. Select others."},
+        error_messages={
+            "invalid_choice": gettext_lazy("There is no project %(value)s any more. Select others.")
+        },
     )
 
     def set_choices(self, projects: Iterable[str]) -> None:
@@ -22,5 +26,5 @@ class BindLocation(forms.Form):
     def clean(self) -> dict[str, Any]:
         typed: dict[str, Any] = super().clean() or {}
         if not self.errors and bool(typed.get("all_projects")) == bool(typed.get("projects")):
-            self.add_error("projects", "Select the projects that the location serves, or all projects.")
+            self.add_error("projects", _("Select the projects that the location serves, or all projects."))
         return typed

@@ -7,6 +7,7 @@ from typing import Any
 from django import forms
 from django.conf import settings
 from django.core.validators import validate_email
+from django.utils.translation import gettext_lazy
 
 from jobs import idle_rule
 from jobs.models.notifications import Way
@@ -26,13 +27,13 @@ class Events(forms.Form):
     """The events that a target is notified of."""
 
     events = forms.MultipleChoiceField(
-        choices=CHOICES, initial=list(USUAL), label="When", widget=forms.CheckboxSelectMultiple
+        choices=CHOICES, initial=list(USUAL), label=gettext_lazy("When"), widget=forms.CheckboxSelectMultiple
     )
     wait_hours = forms.FloatField(
         min_value=0.02,
         max_value=10_000,
         initial=4,
-        label="A job waits for too long after, in hours",
+        label=gettext_lazy("A job waits for too long after, in hours"),
         required=False,
     )
 
@@ -41,11 +42,13 @@ class Events(forms.Form):
 
 
 class NewTarget(Events):
-    way = forms.ChoiceField(choices=Way.choices, label="How", initial=Way.MAIL)
+    way = forms.ChoiceField(choices=Way.choices, label=gettext_lazy("How"), initial=Way.MAIL)
     address = forms.CharField(
         max_length=1000,
-        label="Address",
-        help_text="An e-mail address, or the https:// address of a webhook. It is stored encrypted.",
+        label=gettext_lazy("Address"),
+        help_text=gettext_lazy(
+            "An e-mail address, or the https:// address of a webhook. It is stored encrypted."
+        ),
         widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
     )
     field_order = ["way", "address", "events", "wait_hours"]
@@ -74,12 +77,12 @@ class IdleRule(forms.Form):
         required=False,
         min_value=idle_rule.MIN_MINUTES,
         max_value=idle_rule.MAX_MINUTES,
-        label="Minutes for which all GPUs of a job are at 0 %",
-        help_text="Empty: no rule.",
+        label=gettext_lazy("Minutes for which all GPUs of a job are at 0 %"),
+        help_text=gettext_lazy("Empty: no rule."),
     )
     stops = forms.TypedChoiceField(
-        choices=[("", "Notify"), ("1", "Notify, and cancel the job")],
+        choices=[("", gettext_lazy("Notify")), ("1", gettext_lazy("Notify, and cancel the job"))],
         coerce=bool,
         required=False,
-        label="Then",
+        label=gettext_lazy("Then"),
     )

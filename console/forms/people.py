@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from console.auth import tokens
 
@@ -14,30 +16,32 @@ NEW = {"autocomplete": "new-password"}
 class Setup(forms.Form):
     username = forms.CharField(
         max_length=150,
-        label="Your name",
-        help_text="You log in with it. Letters, digits and @ . + - _",
+        label=gettext_lazy("Your name"),
+        help_text=gettext_lazy("You log in with it. Letters, digits and @ . + - _"),
         widget=forms.TextInput(
             attrs={"autocomplete": "username", "autofocus": True, "autocapitalize": "none"}
         ),
     )
     password = forms.CharField(
         strip=False,
-        help_text="At least 10 characters, and not a common password.",
+        help_text=gettext_lazy("At least 10 characters, and not a common password."),
         widget=forms.PasswordInput(attrs=NEW),
     )
-    again = forms.CharField(strip=False, label="Password again", widget=forms.PasswordInput(attrs=NEW))
+    again = forms.CharField(
+        strip=False, label=gettext_lazy("Password again"), widget=forms.PasswordInput(attrs=NEW)
+    )
 
     def clean(self) -> dict[str, Any]:
         typed = super().clean() or {}
         if typed.get("password") and typed.get("again") and typed["password"] != typed["again"]:
-            self.add_error("again", "The two passwords differ. Type the same password twice.")
+            self.add_error("again", _("The two passwords differ. Type the same password twice."))
         return typed
 
 
 class Login(forms.Form):
     username = forms.CharField(
         max_length=150,
-        label="Name",
+        label=gettext_lazy("Name"),
         widget=forms.TextInput(
             attrs={"autocomplete": "username", "autofocus": True, "autocapitalize": "none"}
         ),
@@ -50,17 +54,25 @@ class Login(forms.Form):
 
 class NewToken(forms.Form):
     name = forms.CharField(
-        max_length=tokens.MAX_NAME, label="What is it for?", help_text="For example: laptop, nightly CI."
+        max_length=tokens.MAX_NAME,
+        label=gettext_lazy("What is it for?"),
+        help_text=gettext_lazy("For example: laptop, nightly CI."),
     )
     days = forms.TypedChoiceField(
-        choices=[(7, "7 days"), (30, "30 days"), (90, "90 days"), (180, "180 days"), (365, "1 year")],
+        choices=[
+            (7, gettext_lazy("7 days")),
+            (30, gettext_lazy("30 days")),
+            (90, gettext_lazy("90 days")),
+            (180, gettext_lazy("180 days")),
+            (365, gettext_lazy("1 year")),
+        ],
         coerce=int,
         initial=tokens.DEFAULT_DAYS,
         required=False,
-        label="Valid for",
+        label=gettext_lazy("Valid for"),
     )
     elevated = forms.BooleanField(
-        required=False, label="May also make tokens, give admin rights and make login links"
+        required=False, label=gettext_lazy("May also make tokens, give admin rights and make login links")
     )
 
 
@@ -68,15 +80,17 @@ class ChangePassword(forms.Form):
     old_password = forms.CharField(
         strip=False, widget=forms.PasswordInput(attrs={"autocomplete": "current-password"})
     )
-    new_password1 = forms.CharField(strip=False, label="New password", widget=forms.PasswordInput(attrs=NEW))
+    new_password1 = forms.CharField(
+        strip=False, label=gettext_lazy("New password"), widget=forms.PasswordInput(attrs=NEW)
+    )
     new_password2 = forms.CharField(
-        strip=False, label="New password again", widget=forms.PasswordInput(attrs=NEW)
+        strip=False, label=gettext_lazy("New password again"), widget=forms.PasswordInput(attrs=NEW)
     )
 
     def clean(self) -> dict[str, Any]:
         typed = super().clean() or {}
         if typed.get("new_password2") and typed.get("new_password1") != typed["new_password2"]:
-            self.add_error("new_password2", "The two passwords differ. Type the same password twice.")
+            self.add_error("new_password2", _("The two passwords differ. Type the same password twice."))
         return typed
 
 
@@ -85,7 +99,7 @@ class Confirm(forms.Form):
 
     confirm_password = forms.CharField(
         strip=False,
-        label="Your password",
+        label=gettext_lazy("Your password"),
         widget=forms.PasswordInput(attrs={"autocomplete": "current-password", "autofocus": True}),
     )
 
@@ -93,23 +107,29 @@ class Confirm(forms.Form):
 class NewPerson(forms.Form):
     username = forms.CharField(
         max_length=150,
-        label="Name",
-        help_text="They log in with it. Letters, digits and @ . + - _",
+        label=gettext_lazy("Name"),
+        help_text=gettext_lazy("They log in with it. Letters, digits and @ . + - _"),
         widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "none"}),
     )
     password = forms.CharField(
         required=False,
         strip=False,
-        help_text="Leave it empty to get a link with which the person sets a password. You pass the link on.",
+        help_text=gettext_lazy(
+            "Leave it empty to get a link with which the person sets a password. You pass the link on."
+        ),
         widget=forms.PasswordInput(attrs=NEW),
     )
-    member = forms.BooleanField(required=False, initial=True, label="Submitter in the project default")
-    admin = forms.BooleanField(required=False, label="Admin of this Trainyard: may do everything")
+    member = forms.BooleanField(
+        required=False, initial=True, label=gettext_lazy("Submitter in the project default")
+    )
+    admin = forms.BooleanField(
+        required=False, label=gettext_lazy("Admin of this Trainyard: may do everything")
+    )
     confirm_password = forms.CharField(
         required=False,
         strip=False,
-        label="Your own password",
-        help_text="Only to add an admin: you gave your password more than an hour ago.",
+        label=gettext_lazy("Your own password"),
+        help_text=gettext_lazy("Only to add an admin: you gave your password more than an hour ago."),
         widget=forms.PasswordInput(attrs={"autocomplete": "current-password"}),
     )
 
@@ -117,13 +137,15 @@ class NewPerson(forms.Form):
 class NewPassword(forms.Form):
     password = forms.CharField(
         strip=False,
-        help_text="At least 10 characters, and not a common password.",
+        help_text=gettext_lazy("At least 10 characters, and not a common password."),
         widget=forms.PasswordInput(attrs={**NEW, "autofocus": True}),
     )
-    again = forms.CharField(strip=False, label="Password again", widget=forms.PasswordInput(attrs=NEW))
+    again = forms.CharField(
+        strip=False, label=gettext_lazy("Password again"), widget=forms.PasswordInput(attrs=NEW)
+    )
 
     def clean(self) -> dict[str, Any]:
         typed = super().clean() or {}
         if typed.get("password") and typed.get("again") and typed["password"] != typed["again"]:
-            self.add_error("again", "The two passwords differ. Type the same password twice.")
+            self.add_error("again", _("The two passwords differ. Type the same password twice."))
         return typed

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from django import forms
+from django.utils.translation import gettext_lazy
 
 from console.forms.fields import (
     EnvField,
@@ -36,24 +37,26 @@ NO_POOL: dict[str, Any] = {
 
 
 class PoolFields(forms.Form):
-    on = forms.BooleanField(label="Use this pool", required=False)
-    replica_count = forms.IntegerField(label="Replicas", required=False, initial=1)
+    on = forms.BooleanField(label=gettext_lazy("Use this pool"), required=False)
+    replica_count = forms.IntegerField(label=gettext_lazy("Replicas"), required=False, initial=1)
     accelerator_type = forms.CharField(
-        label="GPU type",
+        label=gettext_lazy("GPU type"),
         required=False,
-        help_text="All GPUs of a replica are on one host. The list says how many are free.",
+        help_text=gettext_lazy("All GPUs of a replica are on one host. The list says how many are free."),
         widget=line_of_text(list="gpu-types"),
     )
-    accelerator_count = forms.IntegerField(label="GPUs for each replica", required=False)
+    accelerator_count = forms.IntegerField(label=gettext_lazy("GPUs for each replica"), required=False)
     machine_type = forms.CharField(
-        label="Machine type",
+        label=gettext_lazy("Machine type"),
         required=False,
-        help_text="Empty: one CPU and the requested GPUs.",
-        widget=line_of_text(list="machine-types", placeholder="any host"),
+        help_text=gettext_lazy("Empty: one CPU and the requested GPUs."),
+        widget=line_of_text(list="machine-types", placeholder=gettext_lazy("any host")),
     )
-    kind = forms.ChoiceField(label="What runs", choices=KINDS, widget=forms.RadioSelect, initial="bash")
-    program = PlainText(label="Program", required=False, widget=area_of_text("program", rows=8))
-    env = EnvField(label="Environment", required=False)
+    kind = forms.ChoiceField(
+        label=gettext_lazy("What runs"), choices=KINDS, widget=forms.RadioSelect, initial="bash"
+    )
+    program = PlainText(label=gettext_lazy("Program"), required=False, widget=area_of_text("program", rows=8))
+    env = EnvField(label=gettext_lazy("Environment"), required=False)
     base = forms.CharField(required=False, widget=forms.HiddenInput)
 
     number: int

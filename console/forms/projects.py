@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from django import forms
+from django.utils.translation import gettext_lazy
 
 from agents.infra.refusals import Refused
 from jobs.projects.members import ROLES
@@ -20,23 +21,27 @@ WHOLE, EACH = ":project", "*"
 class NewProject(forms.Form):
     name = forms.CharField(
         max_length=63,
-        help_text="Used in addresses and in the resource names of jobs. Lower-case letters, digits and dashes.",
+        help_text=gettext_lazy(
+            "Used in addresses and in the resource names of jobs. Lower-case letters, digits and dashes."
+        ),
         widget=forms.TextInput(attrs={"autocapitalize": "none", "autocomplete": "off"}),
     )
-    title = forms.CharField(max_length=100, required=False, help_text="A title for people.")
+    title = forms.CharField(max_length=100, required=False, help_text=gettext_lazy("A title for people."))
 
 
 class Settings(NewProject):
     weight = forms.FloatField(
-        help_text="The share of the capacity: when jobs of both wait, weight 2 gets twice as much as weight 1.",
+        help_text=gettext_lazy(
+            "The share of the capacity: when jobs of both wait, weight 2 gets twice as much as weight 1."
+        ),
         widget=forms.NumberInput(attrs={"step": "any", "min": "0.01"}),
     )
 
     highest_priority = forms.ChoiceField(
         required=False,
-        label="Highest priority of its jobs",
+        label=gettext_lazy("Highest priority of its jobs"),
         choices=[(word, word) for word in PRIORITIES],
-        help_text="The highest priority that its admins may choose. Existing jobs keep theirs.",
+        help_text=gettext_lazy("The highest priority that its admins may choose. Existing jobs keep theirs."),
     )
 
     field_order = ("name", "title", "weight", "highest_priority")
@@ -51,28 +56,28 @@ class Settings(NewProject):
 class Member(forms.Form):
     user = forms.CharField(
         max_length=150,
-        label="Name",
+        label=gettext_lazy("Name"),
         widget=forms.TextInput(attrs={"list": "people", "autocapitalize": "none", "autocomplete": "off"}),
     )
     role = forms.ChoiceField(choices=[(role, role) for role in ROLES], initial="submitter")
 
 
 class LimitForm(forms.Form):
-    whose = forms.ChoiceField(label="Applies to")
+    whose = forms.ChoiceField(label=gettext_lazy("Applies to"))
     metric = forms.ChoiceField(
-        label="Limit of", choices=[(str(metric), METRIC_LABELS[metric]) for metric in Metric]
+        label=gettext_lazy("Limit of"), choices=[(str(metric), METRIC_LABELS[metric]) for metric in Metric]
     )
     accelerator_type = forms.CharField(
         max_length=63,
         required=False,
-        label="GPU type",
-        help_text="Only for the limit of GPUs at once.",
+        label=gettext_lazy("GPU type"),
+        help_text=gettext_lazy("Only for the limit of GPUs at once."),
         widget=forms.TextInput(attrs={"list": "gpu-types", "autocapitalize": "none", "autocomplete": "off"}),
     )
     limit = forms.FloatField(
         required=False,
-        label="At most",
-        help_text="Empty: no limit.",
+        label=gettext_lazy("At most"),
+        help_text=gettext_lazy("Empty: no limit."),
         widget=forms.NumberInput(attrs={"step": "any", "min": "0"}),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from agents.infra.refusals import Refused
 from console.auth import confirmation, passwords
@@ -42,7 +43,7 @@ def refusal(request: HttpRequest, password: str) -> str:
     if confirmation.is_fresh(request.session, now):
         return ""
     if not password:
-        return "You gave your password more than an hour ago. Type it again."
+        return _("You gave your password more than an hour ago. Type it again.")
     try:
         passwords.confirm(request, password, now)
     except Refused as refused:

@@ -10,6 +10,7 @@ from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from agents.hosts import adding, misbehaviour
@@ -74,7 +75,9 @@ def paste(request: HttpRequest) -> HttpResponse:
         except Refused as refused:
             form.add_error("location" if refused.field == "location" else "hosts", refused.message)
         else:
-            messages.success(request, f"{len(rows)} hosts are added. Accept the key of each.")
+            messages.success(
+                request, _("{number} hosts are added. Accept the key of each.").format(number=len(rows))
+            )
             return redirect("hosts")
     return _add_page(request, pasted=form)
 
@@ -93,7 +96,7 @@ def host(request: HttpRequest, host_id: int) -> HttpResponse:
 def accept(request: HttpRequest, host_id: int) -> HttpResponse:
     row = access.get_or_404(request.user, "manage", Host.objects.all(), pk=host_id)
     form = AcceptKey(request.POST)
-    if page := asked_again(request, f"accept the key of {row.name}"):
+    if page := asked_again(request, _("accept the key of {host}").format(host=row.name)):
         return page
     try:
         enrol_host.accept_host_key(
@@ -114,7 +117,7 @@ def check(request: HttpRequest, host_id: int) -> HttpResponse:
     Host.objects.filter(pk=row.pk).update(due_at=timezone.now())
     misbehaviour.reopen(row.pk, timezone.now())
     hints.enrol(row.pk)
-    messages.info(request, "The check of the host has started.")
+    messages.info(request, _("The check of the host has started."))
     return redirect("host", host_id=host_id)
 
 
@@ -128,7 +131,7 @@ def remove(request: HttpRequest, host_id: int) -> HttpResponse:
     except Refused as refused:
         messages.error(request, refused.message)
         return redirect("host", host_id=host_id)
-    messages.success(request, f"{row.name} is removed. Its history stays.")
+    messages.success(request, _("{name} is removed. Its history stays.").format(name=row.name))
     return redirect("hosts")
 
 

@@ -8,6 +8,7 @@ from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST, require_safe
 
 from agents.infra.refusals import Refused
@@ -50,5 +51,10 @@ def bind(request: HttpRequest, location: str) -> HttpResponse:
         messages.error(request, refused.message)
         return redirect("locations")
     served = ", ".join(form.cleaned_data["projects"])
-    messages.success(request, f"Location {row.name} serves {served or 'all projects'} now.")
+    messages.success(
+        request,
+        _("Location {name} serves {projects} now.").format(
+            name=row.name, projects=served or _("all projects")
+        ),
+    )
     return redirect("locations")

@@ -7,6 +7,7 @@ from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST
 
 from agents.hosts import adding
@@ -62,7 +63,10 @@ def remove(request: HttpRequest, type_id: int) -> HttpResponse:
         raise Http404
     machine_types.remove(row, person(request).username, timezone.now())
     messages.success(
-        request, f"Machine type {row.name} is removed. Jobs that requested it keep their resources."
+        request,
+        _("Machine type {name} is removed. Jobs that requested it keep their resources.").format(
+            name=row.name
+        ),
     )
     return redirect("machines")
 
@@ -78,7 +82,7 @@ def _define(request: HttpRequest, form: DefineType) -> bool:
     except Refused as refused:
         form.add_error(refused.field if refused.field in form.fields else None, refused.message)
         return False
-    messages.success(request, f"Jobs can request machine type {row.name} now.")
+    messages.success(request, _("Jobs can request machine type {name} now.").format(name=row.name))
     return True
 
 

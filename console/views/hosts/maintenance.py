@@ -10,6 +10,7 @@ from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST, require_safe
 
 from agents.hosts.data_address import address_for_data
@@ -38,7 +39,7 @@ def cordon(request: HttpRequest, host_id: int) -> HttpResponse:
         return _page(request, row, cordon=form)
     with transaction.atomic():
         service.cordon(row, form.cleaned_data["message"], person(request).username, timezone.now())
-    messages.success(request, f"{row.name} takes no new jobs. Running jobs go on.")
+    messages.success(request, _("{name} takes no new jobs. Running jobs go on.").format(name=row.name))
     return redirect("host", host_id=host_id)
 
 
@@ -56,7 +57,7 @@ def drain(request: HttpRequest, host_id: int) -> HttpResponse:
     except Refused as refused:
         form.add_error("deadline" if refused.field == "until" else None, refused.message)
         return _page(request, row, drain=form)
-    messages.success(request, f"{row.name} is being drained.")
+    messages.success(request, _("{name} is being drained.").format(name=row.name))
     return redirect("host", host_id=host_id)
 
 
@@ -71,7 +72,12 @@ def contain(request: HttpRequest, host_id: int) -> HttpResponse:
     except Refused as refused:
         form.add_error("pid_namespaces", refused.message)
         return _page(request, row, contain=form)
-    messages.success(request, f"New runs on {row.name} get {'' if switch else 'no '}PID namespaces.")
+    text = (
+        _("New runs on {host} get PID namespaces.")
+        if switch
+        else _("New runs on {host} get no PID namespaces.")
+    )
+    messages.success(request, text.format(host=row.name))
     return redirect("host", host_id=host_id)
 
 
@@ -90,7 +96,12 @@ def network(request: HttpRequest, host_id: int) -> HttpResponse:
         form.add_error("data_address", refused.message)
         return _page(request, row, network=form)
     row.refresh_from_db()
-    messages.success(request, f"New runs on {row.name} are reached at {address_for_data(row)}.")
+    messages.success(
+        request,
+        _("New runs on {name} are reached at {address_for_data}.").format(
+            name=row.name, address_for_data=address_for_data(row)
+        ),
+    )
     return redirect("host", host_id=host_id)
 
 
@@ -107,12 +118,12 @@ def set_logins(request: HttpRequest, host_id: int) -> HttpResponse:
     except Refused as refused:
         form.add_error("template", refused.message)
         return _page(request, row, logins=form)
-    now = (
-        f"Each project has a login of its own on {row.name}"
+    text = (
+        _("Each project has a login of its own on {host}. Runs that have started keep theirs.")
         if template
-        else f"{row.name} has one login for all"
+        else _("{host} has one login for all. Runs that have started keep theirs.")
     )
-    messages.success(request, f"{now}. Runs that have started keep theirs.")
+    messages.success(request, text.format(host=row.name))
     return redirect("host", host_id=host_id)
 
 
@@ -122,7 +133,7 @@ def uncordon(request: HttpRequest, host_id: int) -> HttpResponse:
     row = _host(request, host_id)
     with transaction.atomic():
         service.uncordon(row, person(request).username, timezone.now())
-    messages.success(request, f"{row.name} takes jobs again.")
+    messages.success(request, _("{name} takes jobs again.").format(name=row.name))
     return redirect("host", host_id=host_id)
 
 
@@ -136,7 +147,7 @@ def declare_gone(request: HttpRequest, host_id: int) -> HttpResponse:
     except Refused as refused:
         form.add_error("name" if refused.field == "name" else None, refused.message)
         return _page(request, row, gone=form)
-    messages.success(request, f"{row.name} is declared gone. Its runs count as lost.")
+    messages.success(request, _("{name} is declared gone. Its runs count as lost.").format(name=row.name))
     return redirect("host", host_id=host_id)
 
 

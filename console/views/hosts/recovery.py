@@ -8,6 +8,7 @@ from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST, require_safe
 
 from agents.infra.refusals import Refused
@@ -39,7 +40,7 @@ def begin(request: HttpRequest) -> HttpResponse:
     except Refused as refused:
         form.add_error("why" if refused.field == "why" else None, refused.message)
         return _page(request, form)
-    messages.success(request, "Recovery mode has begun. Nothing is started or stopped until you confirm.")
+    messages.success(request, _("Recovery mode has begun. Nothing is started or stopped until you confirm."))
     return redirect("recovery")
 
 
@@ -53,7 +54,7 @@ def confirm(request: HttpRequest) -> HttpResponse:
     except Refused as refused:
         messages.error(request, refused.message)
         return redirect("recovery")
-    messages.success(request, "Recovery mode is over. Jobs are started and stopped again.")
+    messages.success(request, _("Recovery mode is over. Jobs are started and stopped again."))
     return redirect("hosts")
 
 

@@ -8,6 +8,7 @@ from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils import timezone
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST, require_safe
 
 from console.auth import access
@@ -79,5 +80,7 @@ def delete(request: HttpRequest, job_id: int) -> HttpResponse:
     except services.Refused as refused:
         messages.error(request, refused.message)
         return redirect("job", job_id=job_id)
-    messages.success(request, f"“{row.display_name}” and its logs are deleted.")
+    messages.success(
+        request, _("“{display_name}” and its logs are deleted.").format(display_name=row.display_name)
+    )
     return redirect("jobs")

@@ -14,6 +14,7 @@ from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils import timezone
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from agents.hosts import adding
@@ -69,10 +70,16 @@ def clone(request: HttpRequest, job_id: int) -> HttpResponse:
     destination = JobDestination(job.project.name, job.location_name, _new_destination().request_id)
     projects = _projects(request)
     if destination.project not in projects:
-        why = "is archived" if job.project.archived_at else "does not let you submit jobs"
+        text = (
+            _("Project {project} is archived. Project {other} is selected in the form instead.")
+            if job.project.archived_at
+            else _(
+                "Project {project} does not let you submit jobs. Project {other} is selected in the form instead."
+            )
+        )
         messages.warning(
             request,
-            f"Project {destination.project} {why}. Project {projects[0]} is selected in the form instead.",
+            text.format(project=destination.project, other=projects[0]),
         )
     return _show(request, Draft.from_document(document, destination), cloned=job)
 

@@ -12,6 +12,7 @@ from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
+from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_POST, require_safe
@@ -41,7 +42,7 @@ def new_token(request: HttpRequest) -> HttpResponse:
     user, form = person(request), NewToken(request.POST)
     if not form.is_valid():
         return _page(request, user, form=form)
-    if page := asked_again(request, "make a token"):
+    if page := asked_again(request, _("make a token")):
         return page
     typed = form.cleaned_data
     days = typed["days"] or tokens.DEFAULT_DAYS
@@ -67,7 +68,7 @@ def revoke_token(request: HttpRequest, token_id: int) -> HttpResponse:
     with transaction.atomic():
         revoked = tokens.revoke(user, token_id, timezone.now())
     if revoked:
-        messages.success(request, "The token is revoked. Programs that use it are refused from now on.")
+        messages.success(request, _("The token is revoked. Programs that use it are refused from now on."))
     return redirect("account")
 
 
@@ -93,8 +94,12 @@ def password(request: HttpRequest) -> HttpResponse:
         form.add_error("new_password1", refused)
         return _page(request, user, password=form)
     auth.update_session_auth_hash(request, user)
-    ended = {0: "", 1: " Your token is revoked."}.get(revoked, f" Your {revoked} tokens are revoked.")
-    messages.success(request, f"Your password is changed. You are logged out everywhere else.{ended}")
+    said = [_("Your password is changed. You are logged out everywhere else.")]
+    if revoked == 1:
+        said.append(_("Your token is revoked."))
+    elif revoked:
+        said.append(_("Your {number} tokens are revoked.").format(number=revoked))
+    messages.success(request, " ".join(said))
     return redirect("account")
 
 

@@ -12,6 +12,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
@@ -72,9 +73,11 @@ def add(request: HttpRequest) -> HttpResponse:
 def invite(request: HttpRequest, user_id: int) -> HttpResponse:
     user = _one(request, user_id)
     if not user.is_active:
-        messages.error(request, f"{user.username} is disabled. Enable the account first.")
+        messages.error(
+            request, _("{username} is disabled. Enable the account first.").format(username=user.username)
+        )
         return redirect("people")
-    if page := asked_again(request, f"make a login link for {user.username}"):
+    if page := asked_again(request, _("make a login link for {user}").format(user=user.username)):
         return page
     with transaction.atomic():
         token = accounts.invite(user, person(request).username, timezone.now())
@@ -120,7 +123,7 @@ def delete(request: HttpRequest, user_id: int) -> HttpResponse:
 @login_required
 def set_admin(request: HttpRequest, user_id: int) -> HttpResponse:
     user, admin = _one(request, user_id), request.POST.get("admin") == "1"
-    if admin and (page := asked_again(request, f"make {user.username} an admin")):
+    if admin and (page := asked_again(request, _("make {user} an admin").format(user=user.username))):
         return page
     try:
         with transaction.atomic():

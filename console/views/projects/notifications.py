@@ -14,6 +14,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
@@ -107,12 +108,15 @@ def add(request: HttpRequest, project: str | None = None) -> HttpResponse:
         return _page(request, of, form=form)
     if row.confirmed_at is None:
         messages.success(
-            request, f"A link was sent to {row.shown}. Notifications begin once somebody has confirmed it."
+            request,
+            _("A link was sent to {shown}. Notifications begin once somebody has confirmed it.").format(
+                shown=row.shown
+            ),
         )
         delivery.send_due(timezone.now())
         return redirect(of.url)
     if not secret:
-        messages.success(request, f"{row.shown} will be notified.")
+        messages.success(request, _("{shown} will be notified.").format(shown=row.shown))
         return redirect(of.url)
     response = _page(request, of, secret=secret, made=row)
     response.headers["Cache-Control"] = "no-store"
@@ -128,7 +132,7 @@ def change(request: HttpRequest, target_id: int) -> HttpResponse:
         return _page(request, of, changed={row.pk: form})
     typed = form.cleaned_data
     targets.change(row, typed["events"], typed["wait_hours"], person(request).username, timezone.now())
-    messages.success(request, f"The events for {row.shown} are changed.")
+    messages.success(request, _("The events for {shown} are changed.").format(shown=row.shown))
     return redirect(of.url)
 
 
@@ -158,7 +162,7 @@ def vouch(request: HttpRequest, target_id: int) -> HttpResponse:
     except Refused as refused:
         messages.error(request, refused.message)
     else:
-        messages.success(request, f"{row.shown} will be notified.")
+        messages.success(request, _("{shown} will be notified.").format(shown=row.shown))
     return redirect(of.url)
 
 
@@ -185,7 +189,7 @@ def confirm(request: HttpRequest, token: str) -> HttpResponse:
 def remove(request: HttpRequest, target_id: int) -> HttpResponse:
     row, of = find(request, target_id)
     targets.remove(row, person(request).username, timezone.now())
-    messages.success(request, f"{row.shown} is not notified any more.")
+    messages.success(request, _("{shown} is not notified any more.").format(shown=row.shown))
     return redirect(of.url)
 
 
@@ -199,7 +203,7 @@ def idle_rule(request: HttpRequest, project: str) -> HttpResponse:
     assert of.project is not None
     set_rule(of.project, typed["minutes"], bool(typed["stops"]), person(request).username, timezone.now())
     messages.success(
-        request, "The idle rule is changed." if typed["minutes"] else "There is no idle rule any more."
+        request, _("The idle rule is changed.") if typed["minutes"] else _("There is no idle rule any more.")
     )
     return redirect(of.url)
 

@@ -8,6 +8,7 @@ from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from agents.infra.refusals import Refused
@@ -46,7 +47,9 @@ def new(request: HttpRequest) -> HttpResponse:
         except Refused as refused:
             add_refusal(form, refused)
         else:
-            messages.success(request, f"Project {row.name} is created. Add its members below.")
+            messages.success(
+                request, _("Project {name} is created. Add its members below.").format(name=row.name)
+            )
             return redirect("project", project=row.name)
     return render(request, "projects/new.html", {"form": form})
 
@@ -70,7 +73,7 @@ def settings(request: HttpRequest, project: str) -> HttpResponse:
     except Refused as refused:
         add_refusal(form, refused)
         return _page(request, row, settings=form)
-    messages.success(request, "Saved.")
+    messages.success(request, _("Saved."))
     return redirect("project", project=changed.name)
 
 
@@ -82,7 +85,7 @@ def archive(request: HttpRequest, project: str) -> HttpResponse:
     with transaction.atomic():
         (service.restore if restore else service.archive)(row, person(request).username, timezone.now())
     word = "takes jobs again" if restore else "is archived. It takes no new jobs, and its running jobs go on"
-    messages.success(request, f"{row.name} {word}.")
+    messages.success(request, _("{name} {word}.").format(name=row.name, word=word))
     return redirect("project", project=row.name)
 
 
@@ -101,11 +104,17 @@ def set_member(request: HttpRequest, project: str) -> HttpResponse:
         add_refusal(form, refused)
         return _page(request, row, member=form)
     gives = members.makes_admin(row, user, role)
-    if gives and (page := asked_again(request, f"make {user.username} an admin of {row.name}")):
+    if gives and (
+        page := asked_again(
+            request, _("make {user} an admin of {project}").format(user=user.username, project=row.name)
+        )
+    ):
         return page
     with transaction.atomic():
         members.set_role(row, user, role, person(request).username, timezone.now())
-    messages.success(request, f"{user.username} is {role} of {row.name}.")
+    messages.success(
+        request, _("{username} is {role} of {name}.").format(username=user.username, role=role, name=row.name)
+    )
     return _back(request, row)
 
 
@@ -117,7 +126,10 @@ def remove_member(request: HttpRequest, project: str, user_id: int) -> HttpRespo
     if member is not None:
         with transaction.atomic():
             members.remove(row, member.user, person(request).username, timezone.now())
-        messages.success(request, f"{member.user.username} is not in {row.name} any more.")
+        messages.success(
+            request,
+            _("{username} is not in {name} any more.").format(username=member.user.username, name=row.name),
+        )
     return _back(request, row)
 
 
@@ -158,8 +170,13 @@ def _set(request: HttpRequest, form: LimitForm, target: QuotaTarget) -> bool:
     except Refused as refused:
         add_refusal(form, refused)
         return False
-    limit = "no limit any more" if typed["limit"] is None else f"at most {typed['limit']:g}"
-    messages.success(request, f"{target.label}, {kind or quotas.METRIC_LABELS[metric]}: {limit}.")
+    text = (
+        _("{whose}, {what}: no limit any more.")
+        if typed["limit"] is None
+        else _("{whose}, {what}: at most {limit}.")
+    )
+    what = kind or quotas.METRIC_LABELS[metric]
+    messages.success(request, text.format(whose=target.label, what=what, limit=f"{typed['limit'] or 0:g}"))
     return True
 
 
