@@ -4,18 +4,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from django.utils.translation import gettext, gettext_noop
+
 from agents.models import GpuState, HostStatus
 from jobs.rules.lifecycle.states import JobState, ReplicaState, RunPhase
 
 
 @dataclass(frozen=True, slots=True)
 class Badge:
-    """`tone` is a colour class, `icon` a symbol of static/icons.svg, `value` the state's name in the database."""
+    """`tone` is a colour class, `icon` a symbol of static/icons.svg, `value` the state's name in the database.
+
+    `english` is the word for it. `word` is the same in the language of the page.
+    """
 
     value: str
-    word: str
+    english: str
     tone: str
     icon: str
+
+    @property
+    def word(self) -> str:
+        return gettext(self.english)
 
 
 def _table(*rows: tuple[str, str, str, str]) -> dict[str, Badge]:
@@ -23,47 +32,49 @@ def _table(*rows: tuple[str, str, str, str]) -> dict[str, Badge]:
 
 
 JOB = _table(
-    (JobState.QUEUED, "Queued", "wait", "hourglass"),
-    (JobState.PENDING, "Pending", "busy", "ring"),
-    (JobState.RUNNING, "Running", "live", "play"),
-    (JobState.CANCELLING, "Cancelling", "warn", "stop"),
-    (JobState.SUCCEEDED, "Succeeded", "good", "tick"),
-    (JobState.FAILED, "Failed", "bad", "cross"),
-    (JobState.CANCELLED, "Cancelled", "still", "slash"),
+    (JobState.QUEUED, gettext_noop("Queued"), "wait", "hourglass"),
+    (JobState.PENDING, gettext_noop("Pending"), "busy", "ring"),
+    (JobState.RUNNING, gettext_noop("Running"), "live", "play"),
+    (JobState.CANCELLING, gettext_noop("Cancelling"), "warn", "stop"),
+    (JobState.SUCCEEDED, gettext_noop("Succeeded"), "good", "tick"),
+    (JobState.FAILED, gettext_noop("Failed"), "bad", "cross"),
+    (JobState.CANCELLED, gettext_noop("Cancelled"), "still", "slash"),
 )
 
 REPLICA = _table(
-    (ReplicaState.WAITING, "Waiting", "wait", "hourglass"),
-    (ReplicaState.STARTING, "Starting", "busy", "ring"),
-    (ReplicaState.RUNNING, "Running", "live", "play"),
-    (ReplicaState.FINISHED, "Finished", "good", "tick"),
-    (ReplicaState.STOPPING, "Stopping", "warn", "stop"),
-    (ReplicaState.STOPPED, "Stopped", "still", "slash"),
-    (ReplicaState.FAILED, "Failed", "bad", "cross"),
+    (ReplicaState.WAITING, gettext_noop("Waiting"), "wait", "hourglass"),
+    (ReplicaState.STARTING, gettext_noop("Starting"), "busy", "ring"),
+    (ReplicaState.RUNNING, gettext_noop("Running"), "live", "play"),
+    (ReplicaState.FINISHED, gettext_noop("Finished"), "good", "tick"),
+    (ReplicaState.STOPPING, gettext_noop("Stopping"), "warn", "stop"),
+    (ReplicaState.STOPPED, gettext_noop("Stopped"), "still", "slash"),
+    (ReplicaState.FAILED, gettext_noop("Failed"), "bad", "cross"),
 )
 
 HOST = _table(
-    (HostStatus.NEW, "Key to be accepted", "warn", "key"),
-    (HostStatus.CHECKING, "Being checked", "busy", "ring"),
-    (HostStatus.UP, "Up", "good", "tick"),
-    (HostStatus.UNREACHABLE, "Unreachable", "bad", "unplugged"),
-    (HostStatus.AUTH_FAILED, "Login refused", "bad", "key"),
-    (HostStatus.BLOCKED, "Host key changed", "bad", "key"),
-    (HostStatus.UNUSABLE, "Not usable", "bad", "cross"),
-    (HostStatus.MISBEHAVING, "Disconnected", "bad", "unplugged"),
+    (HostStatus.NEW, gettext_noop("Key to be accepted"), "warn", "key"),
+    (HostStatus.CHECKING, gettext_noop("Being checked"), "busy", "ring"),
+    (HostStatus.UP, gettext_noop("Up"), "good", "tick"),
+    (HostStatus.UNREACHABLE, gettext_noop("Unreachable"), "bad", "unplugged"),
+    (HostStatus.AUTH_FAILED, gettext_noop("Login refused"), "bad", "key"),
+    (HostStatus.BLOCKED, gettext_noop("Host key changed"), "bad", "key"),
+    (HostStatus.UNUSABLE, gettext_noop("Not usable"), "bad", "cross"),
+    (HostStatus.MISBEHAVING, gettext_noop("Disconnected"), "bad", "unplugged"),
 )
 
 # GPUs that no job may use: quarantined ones, and those that are not yet known to be free.
 GPU = _table(
-    (GpuState.QUARANTINED, "Quarantined", "bad", "stop"),
-    (GpuState.CLEANING, "Being verified", "busy", "ring"),
+    (GpuState.QUARANTINED, gettext_noop("Quarantined"), "bad", "stop"),
+    (GpuState.CLEANING, gettext_noop("Being verified"), "busy", "ring"),
 )
-GPU_FORGOTTEN = Badge("forgotten", "Held by a run that a restored backup has forgotten", "bad", "stop")
-GPU_CLEANING = Badge("cleaning", "Cleaning", "busy", "ring")
+GPU_FORGOTTEN = Badge(
+    "forgotten", gettext_noop("Held by a run that a restored backup has forgotten"), "bad", "stop"
+)
+GPU_CLEANING = Badge("cleaning", gettext_noop("Cleaning"), "busy", "ring")
 
-UNREACHABLE = Badge("UNREACHABLE", "Unreachable", "warn", "unplugged")
-RETIRED = Badge("retired", "Removed", "still", "slash")
-CORDONED = Badge("cordoned", "Takes no new jobs", "still", "stop")
+UNREACHABLE = Badge("UNREACHABLE", gettext_noop("Unreachable"), "warn", "unplugged")
+RETIRED = Badge("retired", gettext_noop("Removed"), "still", "slash")
+CORDONED = Badge("cordoned", gettext_noop("Takes no new jobs"), "still", "stop")
 
 # The from_state and to_state of a transition hold states of jobs or replicas, phases of runs, or a word of their own.
 _ANY = JOB | REPLICA

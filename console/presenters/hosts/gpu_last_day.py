@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db.models import Sum
+from django.utils.translation import gettext as _
 
 from agents.infra.shared_answers import SharedAnswers
 from console.presenters.jobs.charts import path
@@ -61,8 +62,8 @@ def last_day(hosts: Collection[int], kind: str, gpus: int, now: datetime) -> Las
         if start not in use:
             use[start] = _read(hosts, kind, start, now)
     hours = tuple(_hour(start, use[start], gpus, now) for start in starts)
-    of_held = _line("Held by jobs", [(hour.start, hour.held) for hour in hours])
-    of_busy = _line("Busy", [(hour.start, hour.busy) for hour in hours if hour.busy is not None])
+    of_held = _line(_("Held by jobs"), [(hour.start, hour.held) for hour in hours])
+    of_busy = _line(_("Busy"), [(hour.start, hour.busy) for hour in hours if hour.busy is not None])
     return LastDay(hours, tuple(line for line in (of_held, of_busy) if line))
 
 
@@ -94,8 +95,10 @@ def _read(hosts: Collection[int], kind: str, start: datetime, now: datetime) -> 
 def _line(title: str, points: Sequence[tuple[datetime, int]]) -> DayLine | None:
     if not points:
         return None
-    values = [value for _, value in points]
-    words = f"{title}: {round(sum(values) / len(values))} % on average, {values[-1]} % in this hour"
+    values = [value for _at, value in points]
+    words = _("{title}: {mean} % on average, {last} % in this hour").format(
+        title=title, mean=round(sum(values) / len(values)), last=values[-1]
+    )
     drawn = [(at, float(value)) for at, value in points]
     start = points[-1][0] - HOUR * (HOURS - 1)
     return DayLine(title, words, path(drawn, start, points[-1][0], 100.0, 1.5 * HOUR))

@@ -12,6 +12,8 @@ from django.contrib.auth.models import User
 from django.db.models import Count, Exists, FilteredRelation, OuterRef, Q, QuerySet
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext, gettext_noop
+from django.utils.translation import gettext as _
 
 from agents.models import Gpu, GpuState, Host, HostStatus
 from console.auth import access
@@ -23,15 +25,15 @@ from jobs.models import GpuClaim, Run
 from jobs.projects import claim_holders
 from jobs.rules.lifecycle.states import RunPhase
 
-FREE = Badge("free", "Free", "good", "dash")
-HELD = Badge("held", "Held by a job", "live", "play")
+FREE = Badge("free", gettext_noop("Free"), "good", "dash")
+HELD = Badge("held", gettext_noop("Held by a job"), "live", "play")
 # A process that Trainyard did not start is on the GPU, or the host cannot tell.
-STRANGERS = Badge("strangers", "Held by somebody else", "bad", "stop")
+STRANGERS = Badge("strangers", gettext_noop("Held by somebody else"), "bad", "stop")
 PROVING = badges.GPU[GpuState.CLEANING]
-CLOSED = Badge("closed", "On a host that takes no jobs", "still", "slash")
+CLOSED = Badge("closed", gettext_noop("On a host that takes no jobs"), "still", "slash")
 LEGEND = (HELD, FREE, badges.GPU_CLEANING, PROVING, badges.GPU_FORGOTTEN, STRANGERS, CLOSED)
 SIZE = 25  # hosts of a page
-SOMEBODY = "a job of a project that is not yours"
+SOMEBODY = gettext_noop("a job of a project that is not yours")
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,13 +211,21 @@ def _cell(host: Host, gpu: Gpu, claim: _Claim | None, forgotten: bool) -> Cell:
     phase = None if claim is None else RunPhase.ENDED if claim.ended else RunPhase.RUNNING
     takes_jobs = host.status == HostStatus.UP and not maintenance_of(host).cordoned
     state = badges.GPU_FORGOTTEN if forgotten else _state(gpu.state, phase, takes_jobs)
-    words = f"GPU {gpu.index} of {host.name}, {gpu.model}: {state.word.lower()}"
+    words = _("GPU {index} of {host}, {model}: {state}").format(
+        index=gpu.index, host=host.name, model=gpu.model, state=state.word.lower()
+    )
     if claim is None:
         return Cell(gpu.index, state, words, "")
     run = claim.run
     if run is None:
-        return Cell(gpu.index, state, f"{words}, {SOMEBODY}", "")
-    return Cell(gpu.index, state, f"{words}, {run.job} ({run.replica}) of {run.project}", run.url)
+        return Cell(gpu.index, state, f"{words}, {gettext(SOMEBODY)}", "")
+    return Cell(
+        gpu.index,
+        state,
+        f"{words}, "
+        + _("{job} ({replica}) of {project}").format(job=run.job, replica=run.replica, project=run.project),
+        run.url,
+    )
 
 
 def _state(state: str, phase: str | None, takes_jobs: bool) -> Badge:
@@ -238,7 +248,7 @@ def _holders(claims: Iterable[_Claim]) -> Iterable[Holder]:
     )
     for job, count in counts.items():
         if job is None:
-            yield Holder(SOMEBODY, "", "", count)
+            yield Holder(gettext(SOMEBODY), "", "", count)
         else:
             url, name, project = job
             yield Holder(name, project, url, count)

@@ -9,6 +9,8 @@ from datetime import datetime
 from django.contrib.auth.models import User
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext, gettext_noop, ngettext
+from django.utils.translation import gettext as _
 
 from agents.hosts import checklist, data_address, host_history
 from agents.models import Host, HostEvent, HostStatus
@@ -28,10 +30,10 @@ from jobs.models import Proof, Run
 from jobs.rules.lifecycle.states import RunPhase
 
 SHOWN_EVENTS, SHOWN_ACTS = 30, 10
-SSH_ERROR = "The last SSH error, word for word"
+SSH_ERROR = gettext_noop("The last SSH error, word for word")
 ERROR_TITLES = {
-    HostStatus.UNUSABLE: "Why no job is placed on it",
-    HostStatus.MISBEHAVING: "Why it was disconnected",
+    HostStatus.UNUSABLE: gettext_noop("Why no job is placed on it"),
+    HostStatus.MISBEHAVING: gettext_noop("Why it was disconnected"),
 }
 LOCKED_OUT = frozenset({HostStatus.NEW, HostStatus.AUTH_FAILED})
 # One line for people who are logged in on the host. It is safe to run twice.
@@ -174,7 +176,7 @@ def live(host: Host, user: User) -> HostLive:
         accepted_at=host.key_accepted_at,
         changed=changed,
         error=ids.clean(host.last_error),
-        error_title=ERROR_TITLES.get(HostStatus(host.status), SSH_ERROR),
+        error_title=gettext(ERROR_TITLES.get(HostStatus(host.status), SSH_ERROR)),
         command=append_command() if host.status in LOCKED_OUT else "",
         checks=tuple(_checks(host, known)),
         checking=host.status == HostStatus.CHECKING,
@@ -208,15 +210,23 @@ def _progress(host: Host, running: int, user: User) -> str:
     if maintenance.drain_at is None:
         return ""
     all_of = max(maintenance.drain_runs, running)
-    words = f"{all_of - running} of {all_of} replicas have left. " if all_of else ""
+    words = (
+        _("{left} of {all} replicas have left.").format(left=all_of - running, all=all_of) + " "
+        if all_of
+        else ""
+    )
     late = maintenance.drain_until is not None and maintenance.drain_until <= timezone.now()
     if not running or maintenance.drain_until is None:
         return words
     until = f"{maintenance.drain_until:%Y-%m-%d %H:%M:%S %Z}"
     if not late:
-        after = ", then the remaining jobs go back to the queue" if maintenance.drain_force else ""
-        return f"{words}Until {until}{after}."
-    return f"{words}Overdue since {until}: waits for {_left(host, user)}."
+        after = (
+            _("Until {time}, then the remaining jobs go back to the queue.")
+            if maintenance.drain_force
+            else _("Until {time}.")
+        )
+        return words + after.format(time=until)
+    return words + _("Overdue since {time}: waits for {jobs}.").format(time=until, jobs=_left(host, user))
 
 
 def _left(host: Host, user: User) -> str:
@@ -224,12 +234,22 @@ def _left(host: Host, user: User) -> str:
     here = Run.objects.filter(host_gpus.on_machine(host), released_at=None, held=False).order_by()
     seen = set(access.visible(user, here).values_list("job", flat=True))
     others = here.exclude(job__in=seen).values("job").distinct().count()
-    told = [f"job {', '.join(str(pk) for pk in sorted(seen)[:8])}"] if seen else []
-    if others:
+    told = [_("job {ids}").format(ids=", ".join(str(pk) for pk in sorted(seen)[:8]))] if seen else []
+    if others and seen:
         told.append(
-            f"{others} job{'s' if others > 1 else ''} of {'other projects' if seen else 'a project that is not yours'}"
+            ngettext("{number} job of other projects", "{number} jobs of other projects", others).format(
+                number=others
+            )
         )
-    return " and ".join(told)
+    elif others:
+        told.append(
+            ngettext(
+                "{number} job of a project that is not yours",
+                "{number} jobs of a project that is not yours",
+                others,
+            ).format(number=others)
+        )
+    return _(" and ").join(told)
 
 
 def append_command() -> str:
@@ -251,15 +271,15 @@ def _checks(host: Host, known: Mapping[str, Mapping[str, object]]) -> Iterable[C
     for name in checklist.ORDER if host.machine_id is None else checklist.ORDER_OF_LOGIN:
         row = known.get(name)
         if row is None:
-            word, icon = ("being checked", "ring") if going else ("not known yet", "dash")
+            word, icon = (_("being checked"), "ring") if going else (_("not known yet"), "dash")
             yield CheckLine(name, word, "wait", icon, "", "")
             continue
         tone, word, icon = {
-            True: ("good", "fine", "tick"),
-            False: ("bad", "not right", "cross"),
+            True: ("good", _("fine"), "tick"),
+            False: ("bad", _("not right"), "cross"),
         }.get(
             row["ok"],
-            ("warn", "worth knowing", "note") if row["fix"] else ("still", "for information", "note"),
+            ("warn", _("worth knowing"), "note") if row["fix"] else ("still", _("for information"), "note"),
         )  # type: ignore[call-overload]
         yield CheckLine(name, word, tone, icon, str(row["text"]), str(row["fix"]))
 

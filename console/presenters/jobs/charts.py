@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from django.utils.translation import gettext, gettext_noop
+from django.utils.translation import gettext as _
+
 from agents.models import Gpu
 from jobs.models import Job, RunSample
 
@@ -14,9 +17,9 @@ WIDTH, HEIGHT = 600.0, 90.0
 POINTS = 240
 MAX_ROWS = 8_000
 SPANS: Mapping[str, tuple[str, timedelta | None]] = {
-    "hour": ("last hour", timedelta(hours=1)),
-    "day": ("last day", timedelta(days=1)),
-    "all": ("all of it", None),
+    "hour": (gettext_noop("last hour"), timedelta(hours=1)),
+    "day": (gettext_noop("last day"), timedelta(days=1)),
+    "all": (gettext_noop("all of it"), None),
 }
 
 Point = tuple[datetime, float]
@@ -39,7 +42,7 @@ def charts(job: Job, replica: str, span: str, now: datetime) -> Charts:
     span = span if span in SPANS else "hour"
     rows = _rows(job, replica, SPANS[span][1], now)
     start, end = (rows[0].at, rows[-1].at) if rows else (None, None)
-    spans = tuple((value, word) for value, (word, _) in SPANS.items())
+    spans = tuple((value, gettext(word)) for value, (word, _length) in SPANS.items())
     return Charts(replica, span, spans, start, end, _charts(rows))
 
 
@@ -66,9 +69,15 @@ def _charts(rows: Sequence[RunSample]) -> tuple[Chart, ...]:
         return ()
     cpus = max(row.run.cpus for row in rows)
     charts = [
-        _chart(rows, "CPU", [lambda row: row.cpu], cpus, lambda cores: f"{cores:.1f} CPUs"),
         _chart(
-            rows, "Memory", [lambda row: row.memory_mb], rows[-1].run.memory_mb, lambda mb: gib(round(mb))
+            rows,
+            _("CPU"),
+            [lambda row: row.cpu],
+            cpus,
+            lambda cores: _("{number} CPUs").format(number=f"{cores:.1f}"),
+        ),
+        _chart(
+            rows, _("Memory"), [lambda row: row.memory_mb], rows[-1].run.memory_mb, lambda mb: gib(round(mb))
         ),
     ]
     gpus = max(len(row.gpus) for row in rows)
@@ -77,14 +86,14 @@ def _charts(rows: Sequence[RunSample]) -> tuple[Chart, ...]:
         charts += [
             _chart(
                 rows,
-                "GPU",
+                _("GPU"),
                 [_gpu(index, 0) for index in range(gpus)],
                 100,
                 lambda percent: f"{percent:.0f} %",
             ),
             _chart(
                 rows,
-                "GPU memory",
+                _("GPU memory"),
                 [_gpu(index, 1) for index in range(gpus)],
                 max(sizes, default=0),
                 lambda mb: gib(round(mb)),
@@ -111,12 +120,14 @@ def _chart(
     lines = [
         [(row.at, float(found)) for row in rows if (found := value(row)) is not None] for value in values
     ]
-    every = [value for line in lines for _, value in line]
+    every = [value for line in lines for _at, value in line]
     top = max([top, *every]) or 1.0
     last = [line[-1][1] for line in lines if line]
     mean = sum(last) / len(last) if last else 0.0
     least, most = words(min(every, default=0)), words(max(every, default=0))
-    said = f"{title}: {words(mean)} at the end, between {least} and {most}"
+    said = _("{title}: {mean} at the end, between {least} and {most}").format(
+        title=title, mean=words(mean), least=least, most=most
+    )
     gap = timedelta(seconds=3 * max(row.step for row in rows))
     paths = tuple(path(thin(line), rows[0].at, rows[-1].at, top, gap) for line in lines if line)
     return Chart(title, words(top), said, paths)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from django.contrib.auth.models import User
 from django.db.models import Count
 from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from agents.infra.refusals import Exhausted, Refused
 from agents.models import Gpu, Host, HostStatus
@@ -69,9 +71,9 @@ def _refused(project: Project, location: str) -> Preview | None:
         locations.check_serves(project, location)
         quotas.check_log_storage(project)
     except Exhausted as full:
-        return Preview("bad", "cross", "It would be refused.", full.message)
+        return Preview("bad", "cross", _("It would be refused."), full.message)
     except Refused as refused:
-        return Preview("bad", "cross", "It can never start in this location.", refused.message)
+        return Preview("bad", "cross", _("It can never start in this location."), refused.message)
     return None
 
 
@@ -79,7 +81,7 @@ def _over_quota(spec: CustomJobSpec, types: Types, project: Project, user: User)
     gpus = gpus_of(request.needs for request in capacity.replica_requests(spec, types))
     over = quotas.refusal(project, user, gpus, timezone.now())
     return (
-        Preview("wait", "hourglass", "It would wait for quota.", f"{over[0].upper()}{over[1:]}.")
+        Preview("wait", "hourglass", _("It would wait for quota."), f"{over[0].upper()}{over[1:]}.")
         if over
         else None
     )
@@ -88,7 +90,7 @@ def _over_quota(spec: CustomJobSpec, types: Types, project: Project, user: User)
 def _start(spec: CustomJobSpec, location: str, types: Types, project: Project) -> Preview:
     never = capacity.refusal(spec, location, types)
     if never:
-        return Preview("bad", "cross", "It can never start in this location.", never.text)
+        return Preview("bad", "cross", _("It can never start in this location."), never.text)
     requests = capacity.replica_requests(spec, types)
     here = capacity.read_capacity()
     placed = Placer(here.views, capacity.ports()).place(
@@ -98,14 +100,16 @@ def _start(spec: CustomJobSpec, location: str, types: Types, project: Project) -
         return Preview(
             "wait",
             "hourglass",
-            "It would wait.",
+            _("It would wait."),
             here.why(placed.text, location, project.pk) if here.in_service else capacity.NO_HOST,
         )
     names = sorted({here.hosts[seat.host_id].name for seat in placed})
-    where = (
-        f"{len(placed)} {'replica' if len(placed) == 1 else 'replicas'} on {list_text(names, SHOWN_HOSTS)}."
-    )
-    return Preview("good", "tick", "It could start now.", f"{where} Jobs that already wait are placed first.")
+    where = ngettext(
+        "{number} replica on {hosts}. Jobs that already wait are placed first.",
+        "{number} replicas on {hosts}. Jobs that already wait are placed first.",
+        len(placed),
+    ).format(number=len(placed), hosts=list_text(names, SHOWN_HOSTS))
+    return Preview("good", "tick", _("It could start now."), where)
 
 
 def gpu_offers(user: User) -> list[GpuOffer]:
@@ -133,5 +137,6 @@ def _machine_offer(type_: machine_types.OfferedType, empty: Shapes, free: Shapes
     wanted = type_.needs
     ever = host_shapes.hosts_that_hold(empty, wanted)
     now = host_shapes.hosts_that_hold(free, wanted) if ever else 0
-    text = f"{needs_text(wanted)}; {f'fits on {now} of {ever} hosts now' if ever else 'no host can hold it'}"
+    fits = _("{needs}; fits on {now} of {ever} hosts now") if ever else _("{needs}; no host can hold it")
+    text = fits.format(needs=needs_text(wanted), now=now, ever=ever)
     return MachineOffer(type_.name, text, type_.memory_mb, wanted.memory_mb, wanted, type_.own, ever, now)

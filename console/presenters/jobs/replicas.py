@@ -9,6 +9,8 @@ from datetime import datetime
 
 from django.db.models import Prefetch
 from django.urls import reverse
+from django.utils.translation import gettext, gettext_noop
+from django.utils.translation import gettext as _
 
 from agents.models import HostStatus
 from console.presenters import badges
@@ -21,20 +23,20 @@ UNREACHABLE_STATUSES = frozenset(
     {HostStatus.UNREACHABLE, HostStatus.AUTH_FAILED, HostStatus.BLOCKED, HostStatus.MISBEHAVING}
 )
 LOST = {
-    "lost": "lost: the process was no longer on the host",
-    "reboot": "lost: the host was restarted",
-    "tombstone": "never started",
+    "lost": gettext_noop("lost: the process was no longer on the host"),
+    "reboot": gettext_noop("lost: the host was restarted"),
+    "tombstone": gettext_noop("never started"),
 }
 REFUSALS = {
-    "gpu_busy": "not started: a GPU was in use",
-    "port_taken": "not started: its port was taken",
-    "disk_full": "not started: the host's disk is full",
-    "exec_failed": "not started: the command could not be executed",
-    "bad_order": "not started: the host did not understand the order",
+    "gpu_busy": gettext_noop("not started: a GPU was in use"),
+    "port_taken": gettext_noop("not started: its port was taken"),
+    "disk_full": gettext_noop("not started: the host's disk is full"),
+    "exec_failed": gettext_noop("not started: the command could not be executed"),
+    "bad_order": gettext_noop("not started: the host did not understand the order"),
 }
-OOM_EVIDENCE = {
-    "certain": " (certain: its own cgroup counted it)",
-    "likely": " (likely: its host counted a kill just then)",
+OUT_OF_MEMORY = {
+    "certain": gettext_noop("ran out of memory (certain: its own cgroup counted it)"),
+    "likely": gettext_noop("ran out of memory (likely: its host counted a kill just then)"),
 }
 
 
@@ -75,8 +77,12 @@ def memory_limit(run: Run) -> str:
     """Return the memory limit of the machine type, and whether the host enforces it."""
     if not run.memory_mb or run.memory_enforced is None:
         return ""
-    held = "enforced" if run.memory_enforced else "not enforced on this host"
-    return f"{gib(run.memory_mb)} of memory, {held}"
+    held = (
+        _("{size} of memory, enforced")
+        if run.memory_enforced
+        else _("{size} of memory, not enforced on this host")
+    )
+    return held.format(size=gib(run.memory_mb))
 
 
 def ending(run: Run) -> str:
@@ -84,14 +90,15 @@ def ending(run: Run) -> str:
     if not RunPhase(run.phase).over:
         return ""
     if run.refusal:
-        return REFUSALS.get(run.refusal, f"not started: {run.refusal.replace('_', ' ')}")
+        known = REFUSALS.get(run.refusal)
+        return gettext(known) if known else _("not started: {why}").format(why=run.refusal.replace("_", " "))
     if run.oom:
-        return f"ran out of memory{OOM_EVIDENCE.get(run.oom_sure, '')}"
+        return gettext(OUT_OF_MEMORY.get(run.oom_sure, gettext_noop("ran out of memory")))
     if run.exit_code is not None:
-        return f"exit code {run.exit_code}"
+        return _("exit code {code}").format(code=run.exit_code)
     if run.exit_signal is not None:
-        return f"killed by {_signal_name(run.exit_signal)}"
-    return LOST.get(run.why, "ended; exit code unknown")
+        return _("killed by {signal}").format(signal=_signal_name(run.exit_signal))
+    return gettext(LOST.get(run.why, gettext_noop("ended; exit code unknown")))
 
 
 def replica_lines(job: Job, shells: bool) -> Iterable[ReplicaLine]:
@@ -138,10 +145,9 @@ def _replica_line(job: Job, replica: Replica, runs: list[Run], shells: bool) -> 
 
 
 def _run_line(run: Run) -> RunLine:
-    restart = f", restart {run.number}" if run.number else ""
-    return RunLine(
-        run.pk, f"attempt {run.attempt}{restart}", run.host.name, ending(run), run.started_at, run.ended_at
-    )
+    label = _("attempt {attempt}, restart {number}") if run.number else _("attempt {attempt}")
+    label = label.format(attempt=run.attempt, number=run.number)
+    return RunLine(run.pk, label, run.host.name, ending(run), run.started_at, run.ended_at)
 
 
 def tally(replicas: tuple[ReplicaLine, ...]) -> tuple[tuple[Badge, int], ...]:
@@ -155,4 +161,4 @@ def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:
-        return f"signal {number}"
+        return _("signal {number}").format(number=number)

@@ -7,6 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from django.utils.translation import gettext, gettext_noop
+from django.utils.translation import gettext as _
+
 from console.forms.fields import duration_text
 from jobs.models import Job
 from jobs.rules.lifecycle.retry import MAX_RETRIES
@@ -15,8 +18,8 @@ from jobs.rules.spec.custom_job import DAY_S
 from jobs.scheduling import output_directories
 
 STRATEGIES = {
-    "SPOT": "SPOT: makes room for other jobs",
-    "FLEX_START": "flex start: fails after its longest wait",
+    "SPOT": gettext_noop("SPOT: makes room for other jobs"),
+    "FLEX_START": gettext_noop("flex start: fails after its longest wait"),
 }
 
 
@@ -33,27 +36,31 @@ def facts(job: Job) -> Iterable[tuple[str, str]]:
     """Yield the settings of the job as a whole, including defaults."""
     scheduling = job.spec.get("scheduling") or {}
     word = next((word for word, worth in PRIORITIES.items() if worth == job.priority), "normal")
-    retries = "never" if scheduling.get("disableRetries") else f"at most {MAX_RETRIES} times"
+    retries = _("at most {number} times").format(number=MAX_RETRIES)
     # A job without retries never restarts all replicas when one restarts.
     all_restart = scheduling.get("restartJobOnWorkerRestart") and not scheduling.get("disableRetries")
-    yield "Location", job.location_name
-    yield "Time limit", _span(scheduling.get("timeout")) or "none"
-    yield "Priority", word
-    yield "Strategy", STRATEGIES.get(scheduling.get("strategy", ""), "standard: no other job can stop it")
-    yield "Longest wait for capacity", _longest_wait(scheduling)
-    yield "The whole job is run again", retries
-    yield "When one replica restarts", "all replicas restart" if all_restart else "only that one restarts"
-    yield "Shells", "allowed" if job.spec.get("enableWebAccess") else "not allowed"
+    yield _("Location"), job.location_name
+    yield _("Time limit"), _span(scheduling.get("timeout")) or _("none")
+    yield _("Priority"), word
+    special = STRATEGIES.get(scheduling.get("strategy", ""))
+    yield _("Strategy"), gettext(special) if special else _("standard: no other job can stop it")
+    yield _("Longest wait for capacity"), _longest_wait(scheduling)
+    yield _("The whole job is run again"), _("never") if scheduling.get("disableRetries") else retries
+    yield (
+        _("When one replica restarts"),
+        _("all replicas restart") if all_restart else _("only that one restarts"),
+    )
+    yield _("Shells"), _("allowed") if job.spec.get("enableWebAccess") else _("not allowed")
     if output := (job.spec.get("baseOutputDirectory") or {}).get("outputUriPrefix"):
-        yield "Output directory", str(output)
+        yield _("Output directory"), str(output)
     if kept := output_directories.kept_by(job):
-        yield "Kept without effect", "; ".join(f"{name}: {value}" for name, value in kept)
+        yield _("Kept without effect"), "; ".join(f"{name}: {value}" for name, value in kept)
 
 
 def _longest_wait(scheduling: Mapping[str, Any]) -> str:
     flexible = scheduling.get("strategy") == "FLEX_START"
     written = scheduling.get("maxWaitDuration") or (f"{DAY_S}s" if flexible else "")
-    return _span(written) or "as long as it takes"
+    return _span(written) or _("as long as it takes")
 
 
 def _span(written: str | None) -> str:
@@ -83,8 +90,8 @@ def _machine(machine: Mapping[str, object]) -> str:
         parts.append(f"{machine['acceleratorCount']} × {machine.get('acceleratorType')}")
     kind = str(machine.get("machineType", ""))
     if kind:
-        parts.append("any host" if kind == "host" else kind)
-    return " on ".join(parts) or "any host"
+        parts.append(_("any host") if kind == "host" else kind)
+    return _(" on ").join(parts) or _("any host")
 
 
 def _command(argv: list[str]) -> str:

@@ -10,6 +10,8 @@ from itertools import groupby
 from django.db.models import QuerySet
 from django.urls import reverse
 from django.utils.http import urlencode
+from django.utils.translation import gettext, gettext_noop
+from django.utils.translation import gettext as _
 
 from console.presenters import badges
 from jobs.models import Job, Transition
@@ -21,19 +23,19 @@ SHOWN = 60
 CLOCK_IS_OFF_S = 2.0
 AGAIN = (HistoryKind.RESTART, HistoryKind.RETRY, HistoryKind.PREEMPT, HistoryKind.DRAIN)
 WORDS: Mapping[str, tuple[str, str]] = {
-    HistoryKind.STATE: ("State", "play"),
-    HistoryKind.REPLICA: ("Replica", "ring"),
-    HistoryKind.RUN: ("Run", "terminal"),
-    HistoryKind.PLACEMENT: ("Placement", "tick"),
-    HistoryKind.WAIT: ("Waiting", "hourglass"),
-    HistoryKind.QUOTA: ("Quota", "hourglass"),
-    HistoryKind.RESTART: ("Restart", "ring"),
-    HistoryKind.RETRY: ("Retry", "ring"),
-    HistoryKind.DRAIN: ("Drain", "unplugged"),
-    HistoryKind.PREEMPT: ("Preemption", "hourglass"),
-    HistoryKind.FLAG: ("Flag", "note"),
-    HistoryKind.CANCEL: ("Cancel", "stop"),
-    HistoryKind.NOTIFICATION: ("Notification", "note"),
+    HistoryKind.STATE: (gettext_noop("State"), "play"),
+    HistoryKind.REPLICA: (gettext_noop("Replica"), "ring"),
+    HistoryKind.RUN: (gettext_noop("Run"), "terminal"),
+    HistoryKind.PLACEMENT: (gettext_noop("Placement"), "tick"),
+    HistoryKind.WAIT: (gettext_noop("Waiting"), "hourglass"),
+    HistoryKind.QUOTA: (gettext_noop("Quota"), "hourglass"),
+    HistoryKind.RESTART: (gettext_noop("Restart"), "ring"),
+    HistoryKind.RETRY: (gettext_noop("Retry"), "ring"),
+    HistoryKind.DRAIN: (gettext_noop("Drain"), "unplugged"),
+    HistoryKind.PREEMPT: (gettext_noop("Preemption"), "hourglass"),
+    HistoryKind.FLAG: (gettext_noop("Flag"), "note"),
+    HistoryKind.CANCEL: (gettext_noop("Cancel"), "stop"),
+    HistoryKind.NOTIFICATION: (gettext_noop("Notification"), "note"),
 }
 
 
@@ -112,7 +114,7 @@ def timeline(job: Job, replicas: Iterable[str], filter: TimelineFilter) -> Timel
     return Timeline(
         filter=filter,
         attempts=by_attempt(lines),
-        kinds=tuple((kind.value, WORDS[kind][0]) for kind in HistoryKind),
+        kinds=tuple((kind.value, gettext(WORDS[kind][0])) for kind in HistoryKind),
         subjects=(JOB, *replicas),
         rest_url=older(job, filter, following) if following else "",
     )
@@ -165,7 +167,8 @@ def last_restart(job: Job) -> LastRestart | None:
 def clock_note(offset_s: float | None) -> str:
     if offset_s is None or abs(offset_s) < CLOCK_IS_OFF_S:
         return ""
-    return f"its clock is {abs(offset_s):.0f} s {'ahead' if offset_s > 0 else 'behind'}"
+    text = _("its clock is {seconds} s ahead") if offset_s > 0 else _("its clock is {seconds} s behind")
+    return text.format(seconds=f"{abs(offset_s):.0f}")
 
 
 def _line(row: Transition) -> Line:
@@ -176,12 +179,12 @@ def _line(row: Transition) -> Line:
         host_at=row.host_at,
         clock_off=clock_note(row.host_offset_s),
         kind=row.kind,
-        word=word,
+        word=gettext(word),
         icon=icon,
         subject=row.subject,
         run=row.run,
         before=badges.word(row.from_state) if row.from_state else "",
-        after=badges.word(row.to_state) if row.to_state else "over",
+        after=badges.word(row.to_state) if row.to_state else _("over"),
         attempt=row.attempt,
         cause=row.cause,
         actor=row.actor,

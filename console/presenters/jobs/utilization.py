@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.utils import timezone
+from django.utils.translation import ngettext
 
 from console.presenters.badges import Badge
 from console.presenters.jobs.charts import Charts, charts, gib
@@ -109,7 +110,9 @@ def _sample_fields(run: Run | None, row: RunSample | None) -> dict[str, Any]:
         "cpu": f"{row.cpu:.1f} of {run.cpus:g} CPUs" if run.cpus else f"{row.cpu:.1f} CPUs",
         "cpu_share": round(100 * row.cpu / run.cpus) if run.cpus else None,
         "memory": gib(row.memory_mb),
-        "gpu": f"{len(row.gpus)} GPU{'s' if len(row.gpus) > 1 else ''}" if row.gpus else "",
+        "gpu": ngettext("{number} GPU", "{number} GPUs", len(row.gpus)).format(number=len(row.gpus))
+        if row.gpus
+        else "",
         "gpu_share": round(sum(percents) / len(percents)) if percents else None,
         "gpu_memory": gib(sum(held)) if held else "",
     }

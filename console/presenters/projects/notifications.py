@@ -9,13 +9,19 @@ from datetime import datetime
 from django.contrib.auth.models import User
 from django.db.models import QuerySet
 from django.urls import reverse
+from django.utils.translation import gettext, gettext_noop
+from django.utils.translation import gettext as _
 
 from console.forms.notifications import Events
 from jobs.models import Notification, NotificationTarget, Project
 from jobs.rules.notifications import ACCOUNT, CONFIRMATION, EVENTS, TEST
 
 SHOWN = 30
-OTHER = {TEST: "a test", CONFIRMATION: "the link", ACCOUNT: "about your account"}
+OTHER = {
+    TEST: gettext_noop("a test"),
+    CONFIRMATION: gettext_noop("the link"),
+    ACCOUNT: gettext_noop("about your account"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +90,14 @@ def of(owner: User | Project) -> QuerySet[NotificationTarget]:
 
 def _line(row: Notification) -> NotificationLine:
     if row.sent_at:
-        tone, word, icon = "good", "Told", "tick"
+        tone, word, icon = "good", _("Told"), "tick"
     elif row.given_up_at:
-        tone, word, icon = "bad", "Given up", "cross"
+        tone, word, icon = "bad", _("Given up"), "cross"
     else:
-        tone, word, icon = "wait", "On its way" if row.tries < 2 else "Tried again", "hourglass"
+        tone, word, icon = "wait", _("On its way") if row.tries < 2 else _("Tried again"), "hourglass"
     return NotificationLine(
         made_at=row.made_at,
-        what=OTHER.get(row.event) or EVENTS.get(row.event, row.event),
+        what=gettext(OTHER.get(row.event) or EVENTS.get(row.event, row.event)),
         job=row.job.display_name if row.job else "",
         url=reverse("job", args=[row.job.pk]) if row.job and row.job.deleted_at is None else "",
         to=row.target.shown,

@@ -11,6 +11,7 @@ from django.contrib.auth.models import User
 from django.db.models import Count
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from agents.infra.shared_answers import SharedAnswers
 from agents.models import Gpu
@@ -168,8 +169,8 @@ def bars(
 
     return (
         *(bar(kind, use.gpus.get(kind, 0), limits.gpus.get(kind), Metric.GPUS, kind) for kind in kinds),
-        bar("Running jobs", use.running, limits.running, Metric.RUNNING),
-        bar("Waiting jobs", queued, limits.queued, Metric.QUEUED),
+        bar(_("Running jobs"), use.running, limits.running, Metric.RUNNING),
+        bar(_("Waiting jobs"), queued, limits.queued, Metric.QUEUED),
         bar("GPU-hours this month", use.gpu_hours, limits.gpu_hours, Metric.GPU_HOURS),
         bar("GB of stored logs", log_gb, limits.log_gb, Metric.LOG_GB),
     )

@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 
 from django.contrib.auth.models import User
 from django.urls import reverse
+from django.utils.translation import gettext as _
 
 from agents.infra.shared_answers import SharedAnswers
 from console.auth import access
@@ -70,9 +71,11 @@ def names_of(user: User, only: Project | None) -> dict[int, str]:
 def report(user: User, only: Project | None, month: date, now: datetime) -> Report:
     names = names_of(user, only)
     lines = recent_lines(month, names, now)
-    by_person = Table("By person", "Person", sums(lines, lambda line: line.owner_name))
-    by_type = Table("By GPU type", "GPU type", sums(lines, lambda line: line.accelerator_type or "CPUs only"))
-    by_project = Table("By project", "Project", sums(lines, lambda line: names[line.project]))
+    by_person = Table(_("By person"), _("Person"), sums(lines, lambda line: line.owner_name))
+    by_type = Table(
+        _("By GPU type"), _("GPU type"), sums(lines, lambda line: line.accelerator_type or _("CPUs only"))
+    )
+    by_project = Table(_("By project"), _("Project"), sums(lines, lambda line: names[line.project]))
     named = only.name if only else ""
     later = following(month)
     return Report(
