@@ -42,10 +42,13 @@ Verb = Literal[
     "cancel",
     "delete",
     "shell",
+    "watch_shell",
     "see_audit",
     "manage_members",
+    "manage_secrets",
     "manage",
     "set_quotas",
+    "reorder",
     "configure",
 ]
 Subject = (
@@ -68,11 +71,20 @@ Row = TypeVar("Row", bound=Model)
 
 NO_VERBS: Final[frozenset[Verb]] = frozenset()
 VIEWER_VERBS: Final[frozenset[Verb]] = frozenset({"see", "see_log", "see_usage"})
-OWNER_VERBS: Final[frozenset[Verb]] = frozenset({"cancel", "delete", "shell"})
+OWNER_VERBS: Final[frozenset[Verb]] = frozenset({"cancel", "delete", "shell", "watch_shell"})
 PROJECT_ADMIN_VERBS: Final[frozenset[Verb]] = frozenset(
-    {*VIEWER_VERBS, *OWNER_VERBS, "submit", "prioritize", "see_audit", "manage_members", "manage"}
+    {
+        *VIEWER_VERBS,
+        *OWNER_VERBS,
+        "submit",
+        "prioritize",
+        "see_audit",
+        "manage_members",
+        "manage_secrets",
+        "manage",
+    }
 )
-ALL_VERBS: Final[frozenset[Verb]] = PROJECT_ADMIN_VERBS | {"set_quotas", "configure"}
+ALL_VERBS: Final[frozenset[Verb]] = PROJECT_ADMIN_VERBS | {"set_quotas", "reorder", "configure"}
 
 # On a project, and on a job of somebody else. Owners of a job also get OWNER_VERBS where they may submit.
 BY_ROLE: Final[dict[str, frozenset[Verb]]] = {

@@ -9,9 +9,9 @@ from typing import get_args
 from console.auth import access
 
 VERBS = get_args(access.Verb)
-LOOK, OWN = {"see", "see_log", "see_usage"}, {"cancel", "delete", "shell"}
+LOOK, OWN = {"see", "see_log", "see_usage"}, {"cancel", "delete", "shell", "watch_shell"}
 ALL = set(VERBS)
-RUN = ALL - {"set_quotas", "configure"}
+RUN = ALL - {"set_quotas", "reorder", "configure"}
 PEOPLE = ("root", "alice", "bob", "bella", "vera", "charlie", "loner", "gone", "nobody")
 
 CLASSES = ("Job", "Run", "Project", "Host", "Location", "User", "AuditEntry", "MachineType")
