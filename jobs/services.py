@@ -21,7 +21,7 @@ from agents.infra.sql import InsertStatement, Parameter, PartialModel, SelectSta
 from jobs.host_sync import samples
 from jobs.lifecycle.advance import QUEUED_LOOK, advance
 from jobs.logs import segments, storage
-from jobs.models import Job, Project, Replica, Run, Transition
+from jobs.models import Job, JobLabel, Project, Replica, Run, Transition
 from jobs.models.first_rows import DEFAULT
 from jobs.projects import locations, quotas
 from jobs.rules.lifecycle.states import TERMINAL, JobState, ReplicaState, RunPhase
@@ -57,7 +57,7 @@ _of_request = SelectStatement(
     )
 )
 _insert_job, _insert_transition = InsertStatement(Job), InsertStatement(Transition)
-_insert_replica = InsertStatement(Replica)
+_insert_replica, _insert_label = InsertStatement(Replica), InsertStatement(JobLabel)
 
 
 def submit(
@@ -245,6 +245,10 @@ def _insert_rows(
             for name, pool, index, _ in replicas
         ]
     )
+    if asked.labels:
+        _insert_label.many(
+            [JobLabel(job=job, project=project, key=key, value=value) for key, value in asked.labels.items()]
+        )
     _insert_transition(
         Transition(
             job=job,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from jobs.models.audit import AuditEntry
 from jobs.models.history import ShellSession, Tick, Transition
-from jobs.models.jobs import Job, Replica
+from jobs.models.jobs import Job, JobLabel, Replica
 from jobs.models.locations import LocationBinding
 from jobs.models.logins import LoginTemplate, ProjectLogin
 from jobs.models.logs import LogGap, LogPiece, LogSegment
@@ -32,6 +32,7 @@ __all__ = [
     "GpuHour",
     "HostMaintenance",
     "Job",
+    "JobLabel",
     "LocationBinding",
     "LogGap",
     "LogPiece",

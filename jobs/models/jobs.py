@@ -38,6 +38,7 @@ class Job(models.Model):
         help_text="the machine types defined by admins that the job asks for, as they were when it was submitted",
     )
     replica_count = models.PositiveIntegerField()
+    gpu_count = models.PositiveIntegerField(default=0, db_default=0, help_text="of all replicas together")
 
     # What the scheduler needs of the spec, read when the job is submitted.
     resource_request = models.TextField(
@@ -113,10 +114,14 @@ class Job(models.Model):
             models.Index(fields=["rests_until"], name="job_rests", condition=Q(rests_until__isnull=False)),
             models.Index(fields=["project", "-id"], name="job_of_project"),
             models.Index(fields=["state", "id"], name="job_by_state"),
-            # Quotas and the list of projects count the jobs of a state by project and owner.
-            models.Index(fields=["state", "project", "owner"], name="job_counts"),
+            # Quotas and the list of projects count the jobs of a state by project and owner; the list of jobs adds up
+            # GPUs. It reads this index alone.
+            models.Index(fields=["state", "project", "owner", "gpu_count", "deleted_at"], name="job_totals"),
             # A search for a part of a name reads this index alone, from the newest job on.
             models.Index(fields=["-id", "display_name", "project", "deleted_at"], name="job_names"),
+            # The list of jobs is sorted by these.
+            models.Index(fields=["gpu_count", "id"], name="job_by_gpus"),
+            models.Index(fields=["display_name", "id"], name="job_by_name"),
         ]
         constraints = [
             models.UniqueConstraint(
@@ -128,6 +133,25 @@ class Job(models.Model):
 
     def __str__(self) -> str:
         return str(self.id)
+
+
+class JobLabel(models.Model):
+    """A label of a job, in rows that an index finds.
+
+    Those of the submitted document are here and in `Job.labels`, which never changes. Those that people add later are
+    only here.
+    """
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="label_rows", db_index=False)
+    # That of the job. The index alone says which jobs of a person's projects have a label.
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+", db_index=False)
+    key = models.CharField(max_length=64)
+    value = models.CharField(max_length=64, blank=True)
+    added_by = models.CharField(max_length=150, blank=True, help_text="empty: it came with the document")
+
+    class Meta:
+        indexes = [models.Index(fields=["key", "value", "-job", "project"], name="job_label_found")]
+        constraints = [models.UniqueConstraint(fields=["job", "key"], name="job_label_once")]
 
 
 class Replica(models.Model):

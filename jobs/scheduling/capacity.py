@@ -171,9 +171,11 @@ def replica_requests(spec: CustomJobSpec, types: Types = NO_TYPES) -> tuple[Repl
 def columns_of(
     spec: CustomJobSpec, labels: Mapping[str, str], types: Types = NO_TYPES, highest: str = "high"
 ) -> dict[str, Any]:
-    """The columns of a job's row that the scheduler needs: its request, limits and priority."""
+    """The columns of a job's row that the scheduler and the list of jobs need: its request, limits and priority."""
+    request = resource_requests.encode_request(spec, types)
     return {
-        "resource_request": resource_requests.encode_request(spec, types),
+        "resource_request": request,
+        "gpu_count": sum(resource_requests.decode_request(request).gpus.values()),
         "timeout_s": spec.timeout_s,
         "wait_limit_s": spec.wait_limit_s,
         "priority": priority_of(labels, highest),

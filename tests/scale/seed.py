@@ -17,6 +17,7 @@ from jobs.models import (
     GpuClaim,
     HostMaintenance,
     Job,
+    JobLabel,
     LogPiece,
     Membership,
     Project,
@@ -38,6 +39,8 @@ KINDS = (("NVIDIA H100 80GB HBM3", "NVIDIA_H100_80GB", 81_559), ("NVIDIA L4", "N
 # Jobs of the past are spread over so many days.
 PAST_DAYS = 90
 WAITING = 2_000
+# Most jobs have the first of these labels; few have the last.
+STAGES = ("train", "train", "train", "train", "train", "train", "train", "evaluate", "evaluate", "debug")
 BATCH = 2_000
 ADMIN, MEMBER = "user-0", "user-1"
 
@@ -204,7 +207,7 @@ class Seeder:
             owner=self.users[person],
             owner_name=self.users[person].username,
             spec=parse.to_document(asked.job_spec),
-            labels={"team": project.name},
+            labels={"team": project.name, "stage": STAGES[self.serial % len(STAGES)]},
             replica_count=1,
             **capacity.columns_of(asked.job_spec, {}),
             state=state,
@@ -223,6 +226,9 @@ class Seeder:
         )
         replica = Replica(job=job, name="workerpool0-0", pool=0, index=0, state=replica_state)
         rows.jobs.append(job)
+        rows.labels += [
+            JobLabel(job=job, project=project, key=key, value=value) for key, value in job.labels.items()
+        ]
         rows.replicas.append(replica)
         rows.moved(job, "", "QUEUED", begun)
         if started:
@@ -345,6 +351,7 @@ class Rows:
 
     def __init__(self) -> None:
         self.jobs: list[Job] = []
+        self.labels: list[JobLabel] = []
         self.replicas: list[Replica] = []
         self.runs: list[Run] = []
         self.claims: list[GpuClaim] = []
@@ -368,6 +375,7 @@ class Rows:
 
     def write(self) -> None:
         Job.objects.bulk_create(self.jobs, batch_size=BATCH)
+        JobLabel.objects.bulk_create(self.labels, batch_size=BATCH)
         Replica.objects.bulk_create(self.replicas, batch_size=BATCH)
         Run.objects.bulk_create(self.runs, batch_size=BATCH)
         GpuClaim.objects.bulk_create(self.claims, batch_size=BATCH)

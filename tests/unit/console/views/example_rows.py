@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from agents.hosts.checklist import NEEDED
 from agents.models import Gpu, Host, HostEvent, HostStatus, Location
-from jobs.models import GpuClaim, Job, MachineType, Proof, Replica, Run, Stray, Transition
+from jobs.models import GpuClaim, Job, JobLabel, MachineType, Proof, Replica, Run, Stray, Transition
 from jobs.rules.spec import parse
 
 numbers = count(1)
@@ -116,6 +116,8 @@ def a_job(project, owner, state="RUNNING", name="train", replicas=1, host=None, 
         "started_at": now - timedelta(minutes=4) if host else None,
     }
     job = Job.objects.create(**{**known, **changes})
+    for key, value in job.labels.items():
+        JobLabel.objects.create(job=job, project=project, key=key, value=value)
     for replica_name, pool, index, _ in parsed.job_spec.replicas():
         replica = Replica.objects.create(
             job=job, name=replica_name, pool=pool, index=index, state="RUNNING" if host else "WAITING"
