@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.db import transaction
+from django.db.models import QuerySet
 
 from agents.hosts import recovery
 from agents.infra.refusals import Refused
@@ -43,14 +44,28 @@ class Differences:
 
 
 def differences() -> Differences:
-    strays = Stray.objects.select_related("host").only(*_STRAY)
-    return Differences(
-        Recovery.objects.filter(confirmed_at=None).first(),
-        tuple(strays.filter(proof=Proof.SEALED)),
-        tuple(strays.exclude(proof=Proof.SEALED).filter(dismissed_at=None, host__retired_at=None)),
-        tuple(Run.objects.filter(missing_at__isnull=False).select_related("host", "job").only(*_RUN)),
-        tuple(Host.objects.exclude(status__in=(HostStatus.UP, HostStatus.NEW)).only("name")),
-    )
+    return Differences(current(), tuple(sealed()), tuple(unsealed()), tuple(missing()), tuple(unheard()))
+
+
+def current() -> Recovery | None:
+    return Recovery.objects.filter(confirmed_at=None).first()
+
+
+def sealed() -> QuerySet[Stray]:
+    return Stray.objects.filter(proof=Proof.SEALED).select_related("host").only(*_STRAY)
+
+
+def unsealed() -> QuerySet[Stray]:
+    rows = Stray.objects.exclude(proof=Proof.SEALED).filter(dismissed_at=None, host__retired_at=None)
+    return rows.select_related("host").only(*_STRAY)
+
+
+def missing() -> QuerySet[Run]:
+    return Run.objects.filter(missing_at__isnull=False).select_related("host", "job").only(*_RUN)
+
+
+def unheard() -> QuerySet[Host]:
+    return Host.objects.exclude(status__in=(HostStatus.UP, HostStatus.NEW)).only("name")
 
 
 def pull_logs_only(wanted: Mapping[str, Wanted]) -> dict[str, Wanted]:

@@ -10,6 +10,7 @@ from itertools import islice
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import connection
+from django.http import HttpResponseBase
 from django.test import Client
 from django.utils import timezone
 
@@ -55,13 +56,14 @@ class Measured:
 
 
 HEAD = (
-    f"{'page':58} {'who':6} {'p50 ms':>7} {'p95 ms':>7} {'cpu ms':>7} {'queries':>8} {'KB':>9} {'gzip KB':>9}"
+    f"{'page':58} {'who':6} {'p50 ms':>7} {'p95 ms':>7} {'cpu ms':>7} {'queries':>8} {'KB':>9} {'sent KB':>9}"
 )
 
 
 def addresses() -> list[str]:
     """All pages and REST lists that grow with the deployment."""
     running = Run.objects.filter(phase="running").order_by("-log_stored").values_list("job", flat=True)
+    middle = Job.objects.order_by("-pk").values_list("pk", flat=True)[Job.objects.count() // 2]
     host = Host.objects.order_by("pk").values_list("pk", flat=True)[5]
     job = running[0]
     month = f"{timezone.now():%Y-%m}"
@@ -73,6 +75,12 @@ def addresses() -> list[str]:
         "/jobs/?project=team-3",
         "/jobs/?text=train-12",
         "/jobs/?text=there-is-no-such-job",
+        "/jobs/?label=team%3Dteam-3",
+        "/jobs/?label=stage%3Dtrain",
+        "/jobs/?label=stage%3Dno-such-stage",
+        "/jobs/?sort=-gpus",
+        "/jobs/?sort=name&project=team-3",
+        f"/jobs/?sort=-gpus&after={middle}",
         f"/jobs/{job}/",
         f"/jobs/{job}/history",
         f"/jobs/{job}/log/workerpool0-0",
@@ -97,6 +105,8 @@ def addresses() -> list[str]:
         "/account",
         "/v1/projects/team-1/locations/default/customJobs",
         '/v1/projects/team-1/locations/default/customJobs?filter=display_name="nothing"',
+        "/api/v1/jobs?label=stage%3Dtrain&sort=name",
+        "/api/v1/queue",
         f"/api/v1/jobs/{job}",
         f"/api/v1/jobs/{job}/events",
         f"/api/v1/jobs/{job}/log/search?q=nothing+like+this",
@@ -121,7 +131,8 @@ class Counter:
 
 
 def logged_in(name: str) -> Client:
-    client = Client()
+    # As browsers ask. Some can do more than gzip, which every browser can.
+    client = Client(headers={"accept-encoding": "gzip"})
     client.force_login(User.objects.get(username=name))
     return client
 
@@ -155,10 +166,15 @@ def measured(client: Client, who: str, path: str, requests: int) -> Measured | N
         percentile(times, 0.95),
         percentile(cpu, 0.5),
         counter.count,
+        len(plain(answer, content)) / 1000,
         len(content) / 1000,
-        len(gzip.compress(content, 6)) / 1000,
         answer.streaming,
     )
+
+
+def plain(answer: HttpResponseBase, content: bytes) -> bytes:
+    """The content as it was before the server compressed it."""
+    return gzip.decompress(content) if answer.get("Content-Encoding") == "gzip" else content
 
 
 def token(client: Client, path: str) -> dict[str, str]:

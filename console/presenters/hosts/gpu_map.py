@@ -135,22 +135,25 @@ def _rows(user: User, hosts: Sequence[Host], kind: str, forgotten: Collection[st
 
 
 def _tallies(visible: QuerySet[Host], forgotten: Collection[str]) -> dict[str, Counter[Badge]]:
-    """Return how many GPUs of each type are in which state, for all hosts: the database counts them."""
+    """Return how many GPUs of each type are in which state, for all hosts: the database counts them.
+
+    Of the runs that hold GPUs only those that have ended are looked up, which are few. Of a join of all claims with
+    their runs PostgreSQL expects too few rows, and would look up each run by itself.
+    """
     counts: defaultdict[str, Counter[Badge]] = defaultdict(Counter)
     there = Gpu.objects.filter(present=True, host__in=visible.order_by()).order_by()
+    known = there.exclude(uuid__in=forgotten) if forgotten else there
     held = FilteredRelation("claims", condition=Q(claims__released_at=None))
-    columns = (
-        "accelerator_type",
-        "state",
-        "claim__run__phase",
-        "host__status",
-        "host__maintenance__cordoned",
-    )
-    rows = (
-        (there.exclude(uuid__in=forgotten) if forgotten else there).annotate(claim=held).values_list(*columns)
-    )
-    for kind, state, phase, status, cordoned, count in rows.annotate(Count("pk")):
+    columns = ("accelerator_type", "state", "host__status", "host__maintenance__cordoned")
+    rows = known.annotate(claim=held, is_held=Q(claim__isnull=False)).values_list(*columns, "is_held")
+    for kind, state, status, cordoned, is_held, count in rows.annotate(Count("pk")):
+        phase = RunPhase.RUNNING if is_held else None
         counts[kind][_state(state, phase, status == HostStatus.UP and not cordoned)] += count
+    ended = Run.objects.filter(released_at=None, phase=RunPhase.ENDED).order_by().values("pk")
+    cleaning = known.filter(claims__released_at=None, claims__run__in=ended)
+    for kind, state, count in cleaning.values_list("accelerator_type", "state").annotate(Count("pk")):
+        counts[kind][_state(state, RunPhase.RUNNING, True)] -= count
+        counts[kind][_state(state, RunPhase.ENDED, True)] += count
     if forgotten:
         lost = there.filter(uuid__in=forgotten).values_list("accelerator_type")
         for kind, count in lost.annotate(Count("pk")):

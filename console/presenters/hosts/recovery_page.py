@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from django.db.models import Model, QuerySet
 
 from agents.models import Host, Recovery
 from jobs.host_sync import recovery_mode
@@ -13,7 +14,7 @@ from jobs.rules.lifecycle.states import RunPhase
 
 # Of each list so many rows are shown. A run that can still be stopped is always shown: the form chooses among them.
 SHOWN = 100
-Row = TypeVar("Row")
+Row = TypeVar("Row", bound=Model)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +35,19 @@ class RecoveryPage:
 
 
 def page() -> RecoveryPage:
-    found = recovery_mode.differences()
-    alive = [stray for stray in found.strays if stray.phase != RunPhase.CLOSED]
-    over = [stray for stray in found.strays if stray.phase == RunPhase.CLOSED]
+    sealed = recovery_mode.sealed()
+    alive = tuple(sealed.exclude(phase=RunPhase.CLOSED))
+    over = _some(sealed.filter(phase=RunPhase.CLOSED), max(SHOWN - len(alive), 0))
     return RecoveryPage(
-        recovery=found.recovery,
-        strays=_some((*alive, *over), max(SHOWN, len(alive))),
-        unsealed=_some(found.unsealed),
-        missing=_some(found.missing),
-        unheard=_some(found.unheard),
+        recovery=recovery_mode.current(),
+        strays=Some((*alive, *over.rows), over.more),
+        unsealed=_some(recovery_mode.unsealed()),
+        missing=_some(recovery_mode.missing()),
+        unheard=_some(recovery_mode.unheard()),
     )
 
 
-def _some(rows: Sequence[Row], shown: int = SHOWN) -> Some[Row]:
-    return Some(tuple(rows[:shown]), max(len(rows) - shown, 0))
+def _some(rows: QuerySet[Row], shown: int = SHOWN) -> Some[Row]:
+    """Read only what is shown, and count the rest."""
+    found = tuple(rows[:shown])
+    return Some(found, rows.count() - shown if len(found) == shown else 0)
