@@ -6,7 +6,18 @@ from django.urls import re_path
 
 from console.api import unimplemented
 from console.api.hosts import gpus, hosts, locations, machine_types, recovery
-from console.api.jobs import custom_jobs, events, jobs, log_bytes, log_entries, log_search, samples
+from console.api.jobs import (
+    batches,
+    custom_jobs,
+    events,
+    job_lists,
+    jobs,
+    log_bytes,
+    log_entries,
+    log_search,
+    queue,
+    samples,
+)
 from console.api.projects import urls
 
 PARENT = r"projects/(?P<project>[^/:]{1,63})/locations/(?P<location>[^/:]{1,63})"
@@ -21,6 +32,9 @@ urlpatterns = [
     re_path(rf"^/*{V}/{PARENT}/customJobs/{JOB}:cancel$", custom_jobs.CancelView.as_view()),
     # The SDK requests operations below /ui/.
     re_path(rf"^/*(?:{V}|ui)/{PARENT}/operations/{JOB}$", custom_jobs.OperationView.as_view()),
+    re_path(r"^/*api/v1/jobs/?$", job_lists.JobListView.as_view(), name="api-jobs"),
+    re_path(r"^/*api/v1/queue/?$", queue.QueueView.as_view(), name="api-queue"),
+    re_path(rf"^/*api/v1/jobs:(?P<act>{'|'.join(batches.ACTS)})$", batches.BatchView.as_view()),
     re_path(rf"^/*api/v1/jobs/{JOB}/?$", jobs.JobView.as_view(), name="api-job"),
     re_path(rf"^/*api/v1/jobs/{JOB}/events$", events.EventsView.as_view(), name="api-events"),
     re_path(rf"^/*api/v1/jobs/{JOB}/samples$", samples.SamplesView.as_view(), name="api-samples"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -149,11 +149,18 @@ def _fill_requests(ids: list[int], now: datetime) -> int:
 def read_running(held: Sequence[ClaimHolder], kinds: Mapping[str, str], now: datetime) -> RunningSnapshot:
     """`kinds`: the accelerator type of each GPU, by UUID."""
     jobs: dict[int, list[ClaimHolder]] = defaultdict(list)
-    by_project: dict[int, float] = defaultdict(float)
     for run in held:
         jobs[run.job].append(run)
-        by_project[run.job__project] += len(run.gpu_uuids) or run.cpus / resource_requests.CPUS_PER_GPU
-    return RunningSnapshot([_running(runs, kinds, now.timestamp()) for runs in jobs.values()], by_project)
+    running = [_running(runs, kinds, now.timestamp()) for runs in jobs.values()]
+    return RunningSnapshot(running, held_by_project(held))
+
+
+def held_by_project(held: Iterable[ClaimHolder]) -> Mapping[int, float]:
+    """What each project holds, in GPUs."""
+    found: dict[int, float] = defaultdict(float)
+    for run in held:
+        found[run.job__project] += len(run.gpu_uuids) or run.cpus / resource_requests.CPUS_PER_GPU
+    return found
 
 
 def _running(runs: Sequence[ClaimHolder], kinds: Mapping[str, str], now: float) -> RunningJob:

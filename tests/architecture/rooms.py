@@ -36,7 +36,7 @@ agents/models:
 agents/runner:
 agents/ssh: agents/{infra models runner}
 console/api: console/{auth forms live models presenters runtime} jobs/rules/{lifecycle notifications scheduling spec}
-    jobs/{host_sync idle_rule lifecycle logs maintenance models notifications projects scheduling services}
+    jobs/{bulk host_sync idle_rule lifecycle logs maintenance models notifications projects scheduling services}
     agents/{hosts infra models}
 console/apps: console/{runtime}
 console/asgi: console/{consumers runtime}
@@ -61,9 +61,11 @@ console/urls: console/{runtime}
 console/views: console/{auth forms models presenters} jobs/rules/{lifecycle scheduling spec} jobs/{host_sync
     idle_rule lifecycle maintenance models notifications projects scheduling services wake} agents/{hosts infra
     models ssh}
+jobs/bulk: jobs/rules/{lifecycle spec} jobs/{labels models services}
 jobs/host_sync: jobs/rules/{lifecycle} jobs/{lifecycle logs models projects scheduling wake} agents/{hosts infra
     links models}
 jobs/idle_rule: jobs/rules/{lifecycle} jobs/{lifecycle models projects services} agents/{infra}
+jobs/labels: jobs/rules/{lifecycle list_text scheduling spec} jobs/{models wake} agents/{infra}
 jobs/lifecycle: jobs/rules/{lifecycle list_text scheduling spec} jobs/{models projects wake} agents/{hosts infra
     models}
 jobs/logs: jobs/{models wake} agents/{infra links}

@@ -1,25 +1,26 @@
-"""The list of jobs, filtered and paged in SQL. It does not load the specs."""
+"""The list of jobs, filtered, sorted and paged in SQL. It does not load the specs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from urllib.parse import urlencode
 
 from django.contrib.auth.models import User
-from django.db.models import Q, QuerySet
 from django.urls import reverse
 
 from console.auth import access
 from console.presenters import badges
 from console.presenters.badges import Badge
+from console.presenters.jobs import job_filters, job_totals
+from console.presenters.jobs.job_filters import NEWEST, Filters, Page
 from console.presenters.jobs.job_page import error_text
-from jobs.models import Job, Project
-from jobs.rules.lifecycle.states import TERMINAL, JobState
+from console.presenters.jobs.job_totals import Totals
+from jobs.models import Job, JobLabel, Project
+from jobs.rules.lifecycle.states import TERMINAL
 
 SIZE = 50
-ACTIVE = frozenset(JobState) - TERMINAL
 COLUMNS = (
     "id",
     "display_name",
@@ -30,50 +31,15 @@ COLUMNS = (
     "error_message",
     "outcome",
     "replica_count",
-    "labels",
+    "gpu_count",
     "project__name",
     "attempt",
     "created_at",
     "started_at",
     "ended_at",
 )
-
-
-def cursor_number(text: str) -> int | None:
-    """Read an id or a cursor from an address. Return None for a value that the database could not hold."""
-    value = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
-    return value if value is not None and value < 2**63 else None
-
-
-@dataclass(frozen=True, slots=True)
-class Filters:
-    """The filters in the address of the page. An unknown value counts as no filter."""
-
-    state: str = ""
-    text: str = ""
-    owner: str = ""
-    project: str = ""
-    before: int | None = None
-
-    @classmethod
-    def of(cls, query: Mapping[str, str]) -> Filters:
-        state = query.get("state", "")
-        before = query.get("before", "")
-        return cls(
-            state=state if state in ("active", *JobState) else "",
-            text=query.get("text", "").strip()[:128],
-            owner=query.get("owner", "").strip()[:150],
-            project=query.get("project", "").strip()[:63],
-            before=cursor_number(before),
-        )
-
-    @property
-    def any(self) -> bool:
-        return bool(self.state or self.text or self.owner or self.project)
-
-    def query(self, before: int | None = None) -> str:
-        asked = {"state": self.state, "text": self.text, "owner": self.owner, "project": self.project}
-        return urlencode({name: value for name, value in {**asked, "before": before}.items() if value})
+# The columns of the table that sort it, and the order that a first click asks for.
+_SORTED = {"name": "name", "gpus": "-gpus", "created": NEWEST}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +52,7 @@ class JobRow:
     owner: str
     project: str
     replicas: int
+    gpus: int
     attempt: int
     labels: tuple[tuple[str, str], ...]
     created_at: datetime
@@ -94,60 +61,103 @@ class JobRow:
 
 
 @dataclass(frozen=True, slots=True)
+class SortLink:
+    """The head of a column. `aria`: how it sorts the list now, or empty. `url`: sorts by it, or the other way round."""
+
+    aria: str
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
 class JobList:
-    """One page of the list. `older` and `newest` are addresses of other pages, or empty."""
+    """One page of the list. `first`, `previous` and `next` are addresses of other pages, or empty."""
 
     rows: tuple[JobRow, ...]
     filters: Filters
+    totals: Totals
     projects: tuple[str, ...]
+    sorts: Mapping[str, SortLink]
     live_query: str
-    older: str
-    newest: str
+    first: str
+    previous: str
+    next: str
     shows_filters: bool = True
+
+    @property
+    def newest(self) -> str:
+        return self.first
+
+    @property
+    def older(self) -> str:
+        return self.next
 
 
 def job_list(user: User, query: Mapping[str, str]) -> JobList:
-    filters = Filters.of(query)
-    rows = list(_found(user, filters)[: SIZE + 1])
-    projects = access.visible(user, Project.objects.order_by("name"))
+    return found(user, Filters.of(query), SIZE)
+
+
+def found(user: User, filters: Filters, size: int) -> JobList:
+    page = job_filters.page(user, filters, size)
+    by_id = {job.pk: job for job in _rows(page)}
+    jobs = [by_id[pk] for pk in page.ids if pk in by_id]
+    labels = _labels(page.ids)
     here = reverse("jobs")
-    more = len(rows) > SIZE
     return JobList(
-        rows=tuple(_row(job) for job in rows[:SIZE]),
+        rows=tuple(_row(job, labels.get(job.pk, ())) for job in jobs),
         filters=filters,
-        projects=tuple(projects.values_list("name", flat=True)),
-        live_query=filters.query(filters.before),
-        older=f"{here}?{filters.query(rows[SIZE - 1].pk)}" if more else "",
-        newest=f"{here}?{filters.query()}" if filters.before else "",
+        totals=_totals(user, filters, page, [(job.pk, job.state, job.gpu_count) for job in jobs]),
+        projects=_projects(user),
+        sorts={name: _sort_link(filters, name, first) for name, first in _SORTED.items()},
+        live_query=filters.address,
+        first=f"{here}?{filters.query()}" if page.precede else "",
+        previous=f"{here}?{filters.query(ahead=page.ids[0])}" if page.precede and page.ids else "",
+        next=f"{here}?{filters.query(after=page.ids[-1])}" if page.follow else "",
     )
 
 
 def stamp(user: User, query: Mapping[str, str]) -> list[object]:
     """Return what changes whenever the page would change."""
-    rows = _found(user, Filters.of(query)).values_list(*COLUMNS)
-    projects = access.visible(user, Project.objects.order_by("name"))
-    return [list(rows[: SIZE + 1]), list(projects.values_list("name", flat=True))]
+    filters = Filters.of(query)
+    page = job_filters.page(user, filters, SIZE)
+    rows = sorted(_rows(page).values_list(*COLUMNS), reverse=True)
+    states = {row[0]: (row[0], row[3], row[9]) for row in rows}
+    totals = _totals(user, filters, page, [states[pk] for pk in page.ids if pk in states])
+    return [page, rows, _labels(page.ids), totals, _projects(user)]
 
 
-def _found(user: User, filters: Filters) -> QuerySet[Job]:
-    rows = access.visible(user, Job.objects.select_related("project").only(*COLUMNS)).order_by("-id")
-    if filters.project:
-        rows = rows.filter(project__name=filters.project)
-    if filters.state:
-        rows = rows.filter(state__in=ACTIVE if filters.state == "active" else [filters.state])
-    if filters.owner:
-        rows = rows.filter(owner_name=filters.owner)
-    if filters.text:
-        match = Q(display_name__icontains=filters.text)
-        if cursor_number(filters.text) is not None:
-            match |= Q(pk=cursor_number(filters.text))
-        rows = rows.filter(match)
-    rows = rows.filter(id__lt=filters.before) if filters.before else rows
-    # A text is looked for in the index `job_names`; only the rows that are shown are read.
-    return rows.filter(pk__in=list(rows.values_list("pk", flat=True)[: SIZE + 1])) if filters.text else rows
+def _rows(page: Page):  # type: ignore[no-untyped-def]
+    return Job.objects.filter(pk__in=page.ids).order_by().select_related("project").only(*COLUMNS)
 
 
-def _row(job: Job) -> JobRow:
+def _totals(user: User, filters: Filters, page: Page, shown: Sequence[tuple[int, str, int]]) -> Totals:
+    if not page.precede and not page.follow:
+        return job_totals.of_rows((state, gpus) for _, state, gpus in shown)
+    return job_totals.of_filters(user, filters, tuple(shown))
+
+
+def _projects(user: User) -> tuple[str, ...]:
+    return tuple(access.visible(user, Project.objects.order_by("name")).values_list("name", flat=True))
+
+
+def _labels(ids: Sequence[int]) -> Mapping[int, Sequence[tuple[str, str]]]:
+    found: defaultdict[int, list[tuple[str, str]]] = defaultdict(list)
+    rows = JobLabel.objects.filter(job__in=ids).order_by("job", "key")
+    for job, key, value in rows.values_list("job", "key", "value"):
+        found[job].append((key, value))
+    return dict(found)
+
+
+def _sort_link(filters: Filters, name: str, first: str) -> SortLink:
+    current = filters.sort if filters.sort.lstrip("-") == name else ""
+    other = "" if not current else name if current.startswith("-") else f"-{name}"
+    wanted = other or first
+    aria = ("descending" if current.startswith("-") else "ascending") if current else ""
+    return SortLink(
+        aria, f"{reverse('jobs')}?{filters.query(sort='' if wanted == NEWEST else wanted)}".rstrip("?")
+    )
+
+
+def _row(job: Job, labels: Sequence[tuple[str, str]]) -> JobRow:
     # The reason of a wait does not matter once the job is over.
     reason = "" if job.state in TERMINAL else job.reason
     flags = [str(flag.get("text", "")) for flag in job.flags]
@@ -160,8 +170,9 @@ def _row(job: Job) -> JobRow:
         owner=job.owner_name,
         project=job.project.name,
         replicas=job.replica_count,
+        gpus=job.gpu_count,
         attempt=job.attempt,
-        labels=tuple(sorted(job.labels.items()))[:4],
+        labels=tuple(labels),
         created_at=job.created_at,
         started_at=job.started_at,
         ended_at=job.ended_at,

@@ -36,6 +36,7 @@ WORDS: Mapping[str, tuple[str, str]] = {
     HistoryKind.FLAG: (gettext_noop("Flag"), "note"),
     HistoryKind.CANCEL: (gettext_noop("Cancel"), "stop"),
     HistoryKind.NOTIFICATION: (gettext_noop("Notification"), "note"),
+    HistoryKind.LABEL: (gettext_noop("Label"), "note"),
 }
 
 

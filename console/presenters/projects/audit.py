@@ -14,7 +14,7 @@ from django.urls import reverse
 from django.utils.translation import gettext, gettext_noop
 
 from console.auth import access, login_audit
-from console.presenters.jobs.job_list import cursor_number
+from console.presenters.jobs.job_filters import cursor_number
 from jobs.models import AuditEntry
 
 SIZE = 100

@@ -14,7 +14,7 @@ from django.db.models import QuerySet
 from django.urls import reverse
 
 from console.models import Invitation
-from console.presenters.jobs.job_list import cursor_number
+from console.presenters.jobs.job_filters import cursor_number
 from jobs.models import Membership
 
 SIZE = 50

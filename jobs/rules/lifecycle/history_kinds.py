@@ -22,9 +22,10 @@ class HistoryKind(StrEnum):
     FLAG = "flag"  # something beside the state began or ceased to be true
     CANCEL = "cancel"  # somebody cancelled the job
     NOTIFICATION = "notice"  # somebody was notified, or could not be
+    LABEL = "label"  # somebody gave the job labels, or took them away
 
 
 JOB = "job"
 # Subjects of lines about the job that change no state of it: `subject == JOB` is the chain of its states, nothing else.
-WAITING, FLAGGED, NOTIFIED = "wait", "flag", "notice"
-ABOUT_THE_JOB = frozenset({JOB, WAITING, FLAGGED, NOTIFIED})
+WAITING, FLAGGED, NOTIFIED, LABELLED = "wait", "flag", "notice", "label"
+ABOUT_THE_JOB = frozenset({JOB, WAITING, FLAGGED, NOTIFIED, LABELLED})

@@ -172,16 +172,16 @@ def _check_directory(prefix: str, complaints: Complaints) -> None:
 def _labels(fields: MessageReader) -> dict[str, str]:
     labels: dict[str, str] = {}
     for key, value in fields.pairs("labels", maximum=MAX_LABELS).items():
-        if not key or not _is_label(key):
+        if not key or not is_label(key):
             fields.complain("labels", "a key must be 1 to 64 lowercase letters, digits, _ or -.")
-        elif value is None or not isinstance(value, str) or not _is_label(value):
+        elif value is None or not isinstance(value, str) or not is_label(value):
             fields.complain(f"labels.{key}", "must be at most 64 lowercase letters, digits, _ or -.")
         else:
             labels[key] = value
     return labels
 
 
-def _is_label(text: str) -> bool:
+def is_label(text: str) -> bool:
     return len(text) <= 64 and all(
         char in "_-" or (unicodedata.category(char)[0] in "LMN" and char == char.lower()) for char in text
     )

@@ -131,6 +131,10 @@ REST = [
         ("job", "see_log"),
         {"resourceNames": ["projects/default"], "filter": "resource.labels.job_id={job}"},
     ),
+    ("GET", "/api/v1/jobs", ANYBODY, None),
+    ("GET", "/api/v1/queue", ANYBODY, None),
+    # Each job of the list is judged by itself (api/test_batches.py).
+    ("POST", "/api/v1/jobs:batchCancel", ANYBODY, {"jobs": ["1"]}),
     ("GET", "/api/v1/jobs/{job}", ("job", "see"), None),
     ("GET", "/api/v1/jobs/{job}/events", ("job", "see"), None),
     ("GET", "/api/v1/jobs/{job}/replicas/workerpool0-0/log", ("job", "see_log"), None),

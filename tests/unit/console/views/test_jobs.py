@@ -14,7 +14,7 @@ from console import presenters
 from console.presenters.jobs import job_page as presenter
 from console.presenters.jobs import replicas
 from jobs import services
-from jobs.models import Job, Replica, Run, Transition
+from jobs.models import Job, JobLabel, Replica, Run, Transition
 from jobs.rules.lifecycle.states import JobState
 from tests.unit.console.views.example_rows import a_host, a_job, a_run, moved, one_line
 
@@ -365,7 +365,8 @@ def test_a_stamp_changes_when_its_fragment_would(project, cast):
     assert moved_by(lambda: hosts.update(seen_at=later, lease_token=9)) == set()
     assert moved_by(lambda: jobs.update(version=2, reason="x", updated_at=later)) == {"job", "list"}
     assert moved_by(lambda: moved(job, "PENDING", "RUNNING")) == {"job"}  # a line of its history
-    assert moved_by(lambda: jobs.update(labels={"team": "x"})) == {"list"}
+    label = JobLabel(job=job, project=project, key="team", value="x")
+    assert moved_by(label.save) == {"list"}
     assert moved_by(lambda: hosts.update(status="unreachable", status_since=later)) == {
         "job",
         "hosts",

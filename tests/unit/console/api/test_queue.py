@@ -1,0 +1,113 @@
+"""`GET /api/v1/queue`: who waits, in which order, for what, since when, and when each job will start."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from agents.infra import shared_answers
+from jobs.models import Job
+from tests.unit.console.views.example_rows import a_job
+
+QUEUE = "/api/v1/queue"
+GANG = '[[0,1,4.0,1000,"NVIDIA_L4",8],[1,3,2.0,1000,"",0]]'
+
+
+def waits(project, owner, name, **changes):
+    known = {"resource_request": GANG, "gpu_count": 8, "reason": "Needs 8 GPUs; 3 are free."}
+    return a_job(project, owner, state="QUEUED", name=name, **{**known, **changes})
+
+
+@pytest.fixture
+def queue(project, cast):
+    """Three jobs of the project and one of another, in the order last, foreign, first, spot."""
+    first = waits(project, cast.bob, "first", earliest_start_at=timezone.now() + timedelta(hours=1))
+    waits(project, cast.bella, "spot", spot=True, priority=100)
+    waits(cast.elsewhere, cast.charlie, "foreign", priority=50)
+    waits(project, cast.bob, "last", priority=100)
+    a_job(project, cast.bob, name="runs")
+    return first
+
+
+def names(answer):
+    return [(job.get("place"), job["displayName"]) for job in answer["jobs"]]
+
+
+def test_the_queue_is_told_in_its_order_with_places_in_the_whole_of_it(script, queue):
+    everything = script("root").get(QUEUE).json()
+    assert names(everything) == [(1, "last"), (2, "foreign"), (3, "first"), (4, "spot")]
+    mine = script("vera").get(QUEUE).json()
+    assert names(mine) == [(1, "last"), (3, "first"), (4, "spot")]
+    assert mine["totals"] == {"waiting": 4, "seen": 3, "gpus": 24}
+    assert "foreign" not in str(mine) and names(script("charlie").get(QUEUE).json()) == [(2, "foreign")]
+    assert script("loner").get(QUEUE).json()["jobs"] == []
+
+
+def test_a_job_of_the_queue_is_told_with_what_it_waits_for(script, queue):
+    told = script("vera").get(QUEUE).json()["jobs"][1]
+    assert told.pop("queueTime").endswith("Z") and told.pop("earliestStartTime").endswith("Z")
+    assert told == {
+        "id": str(queue.pk),
+        "place": 3,
+        "displayName": "first",
+        "project": "default",
+        "owner": "bob",
+        "location": "default",
+        "wants": "1 × 8 NVIDIA_L4, 3 × 2 CPUs",
+        "gpus": 8,
+        "priority": "normal",
+        "spot": False,
+        "attempt": 1,
+        "reason": "Needs 8 GPUs; 3 are free.",
+    }
+
+
+def test_a_job_that_is_set_aside_has_no_place(script, queue):
+    Job.objects.filter(pk=queue.pk).update(rests_until=timezone.now() + timedelta(minutes=1))
+    told = script("vera").get(QUEUE).json()["jobs"]
+    assert names({"jobs": told}) == [(1, "last"), (3, "spot"), (None, "first")] and told[2]["restsUntil"]
+
+
+def test_the_queue_is_told_in_pages(script, queue):
+    vera = script("vera")
+    first = vera.get(QUEUE, {"pageSize": 2}).json()
+    second = vera.get(QUEUE, {"pageSize": 2, "pageToken": first["nextPageToken"]}).json()
+    assert names(first) + names(second) == [(1, "last"), (3, "first"), (4, "spot")]
+    assert "nextPageToken" not in second
+    # It was placed meanwhile: the queue begins anew, rather than leave somebody out.
+    Job.objects.filter(pk=first["nextPageToken"]).update(state="PENDING")
+    shared_answers.forget_all()
+    again = vera.get(QUEUE, {"pageToken": first["nextPageToken"]}).json()
+    assert names(again) == [(1, "last"), (3, "spot")]
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ({"project": "elsewhere"}, "project must be the name of one of your projects"),
+        ({"pageToken": "x"}, "pageToken must be a nextPageToken"),
+        ({"state": "QUEUED"}, "There is no parameter 'state'. Known are pageSize, pageToken, project"),
+    ],
+)
+def test_a_value_that_is_not_understood_is_refused(script, queue, query, words):
+    answer = script("vera").get(QUEUE, query)
+    assert answer.status_code == 400 and words in answer.json()["error"]["message"]
+    assert len(script("vera").get(QUEUE, {"project": "default"}).json()["jobs"]) == 3
+
+
+def test_the_number_of_queries_does_not_grow_with_the_queue(script, queue, project, cast):
+    counts = []
+    for more in (0, 20):
+        for _ in range(more):
+            waits(project, cast.bob, "more")
+        shared_answers.forget_all()
+        vera = script("vera")
+        with CaptureQueriesContext(connection) as asked:
+            vera.get(QUEUE)
+        counts.append(len(asked))
+        assert not [query for query in asked if '"spec"' in query["sql"]]
+    assert counts[0] == counts[1]
