@@ -76,12 +76,14 @@ def roll(run_id: str) -> bool:
         return False
     blocks = _first_blocks(run, enough)
     end = blocks[-1].end if blocks else run.log_stored
-    key = ""
+    key, lines = "", 0
+    index: list[list[object]] = []
     if blocks:
+        lines = sum(block.raw().count(b"\n") for block in blocks)
         data, index = _packed(merged(blocks))
         key = storage.write(f"{run.job_id}/{run.pk}/{start:016d}-{end:016d}", data)
         failpoint("roll.written")
-    if not _point_to(run, start, end, key, index if blocks else []):
+    if not _point_to(run, start, end, key, index, lines):
         if key:
             storage.remove(key)
         return False
@@ -116,7 +118,7 @@ def _packed(blocks: Iterable[Block]) -> tuple[bytes, list[list[object]]]:
     return bytes(data), index
 
 
-def _point_to(run: Run, start: int, end: int, key: str, index: list[list[object]]) -> bool:
+def _point_to(run: Run, start: int, end: int, key: str, index: list[list[object]], lines: int) -> bool:
     """Create the row of the segment. False when its last piece is gone: rolled by another worker, joined or deleted."""
     with transaction.atomic():
         rows = Run.objects.select_for_update(no_key=True).filter(pk=run.pk, log_rolled=start)
@@ -127,8 +129,9 @@ def _point_to(run: Run, start: int, end: int, key: str, index: list[list[object]
         Run.objects.filter(pk=run.pk).update(log_rolled=end)
         if key:
             walls = [mark[1] for entry in index for mark in entry[5]]  # type: ignore[attr-defined]
+            wall = walls[0] if walls else None
             LogSegment.objects.create(
-                run=run, start=start, end=end, key=key, index=index, wall=walls[0] if walls else None
+                run=run, start=start, end=end, key=key, index=index, wall=wall, lines=lines
             )
             LogPiece.objects.filter(run=run, start__lt=end).delete()
     return True

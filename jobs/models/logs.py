@@ -36,6 +36,7 @@ class LogSegment(models.Model):
     key = models.CharField(max_length=300)
     index = models.JSONField()
     wall = models.FloatField(null=True, help_text="when its first bytes were printed")
+    lines = models.IntegerField(null=True, help_text="how many line feeds it has; null: not counted yet")
 
     class Meta:
         ordering = ["run", "start"]
