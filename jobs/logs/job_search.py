@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from jobs.logs import run_search
 from jobs.logs.run_search import Hit
 from jobs.logs.search_budget import SearchBudget
-from jobs.logs.search_pattern import SearchPattern
+from jobs.logs.search_pattern import LogPattern
 from jobs.models import Job, Run
 
 # Each run costs a few statements, however short its log is.
@@ -51,13 +51,13 @@ class Page:
 
 def search_job(
     job: Job,
-    pattern: SearchPattern,
+    pattern: LogPattern,
     begin: SearchPosition,
     earlier: bool,
     budget: SearchBudget | None = None,
 ) -> Page:
     """Search the newest run of each replica, or with `earlier` all its runs."""
-    runs = list(_chosen(job, earlier))
+    runs = list(runs_of(job, earlier))
     stored = sum(run.log_stored for run in runs)
     searched = sum(run.log_stored for run in runs if key(run) < begin.run)
     left = [run for run in runs if key(run) >= begin.run]
@@ -78,11 +78,21 @@ def search_job(
     return Page(tuple(lines), None, stored, stored)
 
 
-def _chosen(job: Job, earlier: bool) -> Iterable[Run]:
+def runs_of(job: Job, earlier: bool) -> Iterable[Run]:
     """The runs to search, in order. A held run only reserves a place for a replica that moves: it has no log yet."""
     order = ("replica__pool", "replica__index", "attempt", "number")
     rows = Run.objects.filter(job=job, held=False).select_related("replica", "host").order_by(*order)
-    light = rows.only("attempt", "number", "log_stored", "replica", "host__name")
+    light = rows.only(
+        "job",
+        "attempt",
+        "number",
+        "log_stored",
+        "log_complete_at",
+        "started_at",
+        "created_at",
+        "replica",
+        "host__name",
+    )
     return light if earlier else {run.replica_id: run for run in light}.values()
 
 

@@ -6,11 +6,13 @@ SQL.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from typing import Any
 
 from django.db import connection
 
-from jobs.logs.pieces import Block
+from jobs.logs.pieces import Block, Mark
 
 MAX_PIECES = 16
 
@@ -20,7 +22,7 @@ SELECT run.log_size, run.log_stored, run.phase, run.log_complete_at IS NOT NULL,
     (SELECT newest.id FROM jobs_run newest WHERE newest.replica_id = run.replica_id
        AND newest.held = %s
      ORDER BY newest.attempt DESC, newest.number DESC LIMIT 1),
-    piece.start, piece."end", piece.z, piece.data
+    piece.start, piece."end", piece.z, piece.data, piece.at
 FROM jobs_run run
 LEFT JOIN jobs_logpiece piece ON piece.run_id = run.id AND piece.start >= %s
 WHERE run.id = %s
@@ -57,5 +59,14 @@ def read_live_end(run_id: str, start: int) -> tuple[Status | None, list[Block]]:
         return None, []
     size, stored, phase, complete, here, host, newest = rows[0][:7]
     status = Status(run_id, max(size, stored), stored, phase, bool(complete), here, host, newest)
-    blocks = [Block(first, end, bool(z), bytes(data)) for *_, first, end, z, data in rows if end is not None]
+    blocks = [
+        Block(first, end, bool(z), bytes(data), _marks(at))
+        for *_, first, end, z, data, at in rows
+        if end is not None
+    ]
     return status, blocks
+
+
+def _marks(at: Any) -> tuple[Mark, ...]:
+    marks = json.loads(at) if isinstance(at, str) else at
+    return tuple((int(offset), float(wall)) for offset, wall in marks)

@@ -12,14 +12,12 @@ from dataclasses import dataclass, field
 from jobs.logs import reader
 from jobs.logs.pieces import Mark
 from jobs.logs.search_budget import SearchBudget
-from jobs.logs.search_pattern import SearchPattern
+from jobs.logs.search_pattern import LogPattern
 from jobs.models import Run
 
 MAX_READ = 8 * 1024 * 1024
-# How much is read and searched between two looks at the budget. Longer than MAX_LINE, so each step moves on.
-STEP = 256 * 1024
 MAX_HITS = 200
-# A line that is longer is searched in parts.
+# A line that is longer is searched in parts. The step of a pattern is longer than this, so each step moves on.
 MAX_LINE = 64 * 1024
 # How many bytes of a line are shown before and after the start of a match.
 BEFORE, BEHIND = 100, 300
@@ -27,13 +25,14 @@ BEFORE, BEHIND = 100, 300
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One match. `offset` is where it begins, `line` where its line begins (or the part of the line that can be read),
-    and `wall` when it was printed, by the host's clock, where the log has a mark."""
+    """One match. `offset` is where it begins, and `match` what was found. `line` is where its line begins (or the part
+    of the line that can be read), and `wall` when it was printed, by the host's clock, where the log has a mark."""
 
     offset: int
     line: int
     text: bytes
     wall: float | None = None
+    match: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,7 @@ class Found:
 
 def search_run(
     run: Run,
-    pattern: SearchPattern,
+    pattern: LogPattern,
     start: int,
     stop: int,
     max_read: int = 0,
@@ -65,7 +64,7 @@ def search_run(
     search = _Search(pattern, start, max_hits)
     position, all_read = start, start >= stop
     while position < stop and position - start < max_read:
-        chunk = reader.read(run, position, min(STEP, stop - position))
+        chunk = reader.read(run, position, min(pattern.step, stop - position))
         all_read = chunk.end == position or chunk.end >= stop
         if chunk.end == position:
             break
@@ -89,7 +88,7 @@ def search_run(
 
 @dataclass(slots=True)
 class _Search:
-    pattern: SearchPattern
+    pattern: LogPattern
     # The offset of `held` in the log.
     at: int
     max_hits: int
@@ -109,21 +108,28 @@ class _Search:
 
     def search(self, size: int, last: bool = False) -> None:
         """Search the first `size` bytes and drop them. If the line may still grow, bytes that may begin a hit stay."""
-        part = self.held[: size + self.pattern.reach - 1] if not last else self.held
+        by_line = self.pattern.whole_lines
+        part = self.held if last else self.held[: size + self._behind(size)]
         find, position = self.pattern.finder(part), 0
         while not self.full and (found := find(position)) is not None:
             line = part.rfind(b"\n", 0, found[0]) + 1
             end = part.find(b"\n", found[0])
             end = len(part) if end < 0 else end
             self.hits.append(self._hit(part, found, line, end))
-            position = max(end, found[1])
+            # An expression may match the empty end of a line: the next match is in the next line.
+            position = max(end + by_line, found[1])
         if self.full:
-            size = position
+            size = min(position, len(self.held))
         elif last:
             size = max(position, len(self.held) - self.pattern.reach + 1, 0)
         else:
             size = max(size, min(position, len(self.held)))
         self.at, self.held = self.at + size, self.held[size:]
+
+    def _behind(self, size: int) -> int:
+        """How many of the bytes behind the first `size` ones are searched with them: a match may end there."""
+        ends_a_line = size == 0 or self.held[size - 1] == ord("\n")
+        return 0 if self.pattern.whole_lines and ends_a_line else self.pattern.reach - 1
 
     def _hit(self, part: bytes, found: tuple[int, int], line: int, end: int) -> Hit:
         shown = max(line, found[0] - BEFORE)
@@ -131,4 +137,5 @@ class _Search:
         offset = self.at + found[0]
         begins = self.at + max(line, found[0] - MAX_LINE // 16)
         mark = bisect_right(self.marks, offset, key=lambda mark: mark[0])
-        return Hit(offset, begins, text, self.marks[mark - 1][1] if mark else None)
+        match = part[found[0] : found[1]][:BEHIND]
+        return Hit(offset, begins, text, self.marks[mark - 1][1] if mark else None, match)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 
 # How much is folded at a time. Nothing else runs in this process meanwhile, for about a quarter of a millisecond.
 BLOCK = 16 * 1024
@@ -25,8 +26,27 @@ Span = tuple[int, int]
 Finder = Callable[[int], Span | None]
 
 
+class LogPattern(Protocol):
+    """What is searched in a log: a text, or a regular expression (regex_pattern.py).
+
+    `reach` is the length in bytes of the longest match. `step` is how much is searched between two looks at the budget.
+    `whole_lines`: a line is searched when its end is there, so that `$` matches nowhere else.
+    """
+
+    reach: int
+    step: int
+    whole_lines: bool
+
+    def finder(self, data: bytes) -> Finder:
+        """A function that finds the first match in `data` at or after a position. Call it again for the next match."""
+        ...
+
+
 class SearchPattern:
-    """`reach` is the length in bytes of the longest match."""
+    """A text. Upper and lower case are the same."""
+
+    step = 256 * 1024
+    whole_lines = False
 
     def __init__(self, text: str) -> None:
         self._finder: Callable[[bytes], Finder]

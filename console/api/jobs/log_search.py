@@ -1,12 +1,12 @@
-"""Searches logs for a text and ignores case. Each request searches some megabytes, for half a second at most; the
-answer says how far it came. A person has one search at a time: a new one ends the one before, which then answers what
-it has.
+"""Searches logs for a text, or with `regex=1` for a regular expression of RE2; upper and lower case are the same. Each
+request searches some megabytes, for half a second at most; the answer says how far it came. A person has one search at
+a time: a new one ends the one before, which then answers what it has.
 
-`GET /api/v1/jobs/<id>/replicas/<name>/log/search?q=[&run=&from=]` searches one log; without `run`, that of the
+`GET /api/v1/jobs/<id>/replicas/<name>/log/search?q=[&regex=1&run=&from=]` searches one log; without `run`, that of the
 replica's newest run. To continue, repeat the request with `from` set to `searchedTo`, until that equals `stored`.
 
-`GET /api/v1/jobs/<id>/log/search?q=[&runs=all&pageToken=]` searches the logs of all replicas: of the newest run of
-each, or of all runs. To continue, repeat the request with the `nextPageToken`, until there is none.
+`GET /api/v1/jobs/<id>/log/search?q=[&regex=1&runs=all&pageToken=]` searches the logs of all replicas: of the newest run
+of each, or of all runs. To continue, repeat the request with the `nextPageToken`, until there is none.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from console.auth import access
 from console.presenters.jobs.last_lines import plain
 from jobs.logs import job_search, run_search
 from jobs.logs.job_search import START, SearchPosition
+from jobs.logs.regex_pattern import BadExpression, RegexPattern
 from jobs.logs.search_budget import SearchBudget
-from jobs.logs.search_pattern import SearchPattern
+from jobs.logs.search_pattern import LogPattern, SearchPattern
 from jobs.models import Job
 
 MAX_TEXT = 200
@@ -74,15 +75,28 @@ class SearchAllView(TrainyardView):
 
 
 def document(hit: run_search.Hit) -> Document:
-    return {"offset": hit.offset, "line": hit.line, "text": plain(hit.text)}
+    return {"offset": hit.offset, "line": hit.line, "text": plain(hit.text), "match": plain(hit.match)}
 
 
-def _asked(request: Request, job_id: str) -> tuple[Job, SearchPattern]:
+def _asked(request: Request, job_id: str) -> tuple[Job, LogPattern]:
     job = access.get_or_404(request.user, "see_log", Job.objects.select_related("project"), pk=int(job_id))
+    return job, pattern_of(request)
+
+
+def pattern_of(request: Request) -> LogPattern:
+    """What is searched: `q`, as a text, or with `regex=1` as a regular expression."""
     text = request.query_params.get("q", "")
     if not 0 < len(text) <= MAX_TEXT or not text.isprintable():
         raise BadRequest("q", f"q must be a text of one line, of 1 to {MAX_TEXT} characters.")
-    return job, SearchPattern(text)
+    kind = request.query_params.get("regex", "0")
+    if kind not in ("0", "1"):
+        raise BadRequest("regex", "regex must be 0 or 1.")
+    if kind == "0":
+        return SearchPattern(text)
+    try:
+        return RegexPattern(text)
+    except BadExpression as problem:
+        raise BadRequest("q", f"q is no regular expression of RE2: {problem}") from None
 
 
 def _line(line: job_search.FoundLine) -> Document:

@@ -6,6 +6,7 @@ import pytest
 
 from jobs.logs import reader, run_search
 from jobs.logs.search_budget import SearchBudget
+from jobs.logs.search_pattern import SearchPattern
 from tests.unit.console.log_rows import write
 from tests.unit.console.views.example_rows import a_host, a_job, a_run
 
@@ -28,8 +29,8 @@ def test_matching_lines_are_returned_as_plain_text_with_their_positions(script, 
         "searchedTo": 48,
         "stored": 48,
         "hits": [
-            {"offset": 12, "line": 7, "text": "KeyError: '<b>'"},
-            {"offset": 33, "line": 33, "text": "keyerror again"},
+            {"offset": 12, "line": 7, "text": "KeyError: '<b>'", "match": "KeyError"},
+            {"offset": 33, "line": 33, "text": "keyerror again", "match": "keyerror"},
         ],
     }
     # Another run of the replica has a log of its own. A held run has none.
@@ -48,6 +49,19 @@ def test_an_invalid_search_is_refused(script, job, query, field):
     answer = script("bob").get(path(job, query))
     assert answer.status_code == 400
     assert answer.json()["error"]["details"][0]["fieldViolations"][0]["field"] == field
+
+
+def test_a_regular_expression_is_searched_in_one_log_and_in_all(script, job):
+    write(job.runs.get(), b"step 1 loss 0.5\nstep 20 loss 0.4\nSTEP x\n")
+    query = "regex=1&q=^step%20%5Cd%2B%20loss"
+    hits = script("vera").get(path(job, query)).json()["hits"]
+    assert [(hit["line"], hit["match"]) for hit in hits] == [(0, "step 1 loss"), (16, "step 20 loss")]
+    everywhere = script("vera").get(f"/api/v1/jobs/{job.pk}/log/search?{query}").json()
+    assert [hit["match"] for hit in everywhere["hits"]] == ["step 1 loss", "step 20 loss"]
+    assert script("vera").get(path(job, "q=%5Cd%2B")).json()["hits"] == []
+    refused = script("vera").get(path(job, "regex=1&q=(a"))
+    assert refused.status_code == 400 and "missing )" in refused.json()["error"]["message"]
+    assert script("vera").get(path(job, "regex=yes&q=a")).status_code == 400
 
 
 @pytest.mark.parametrize(("who", "status"), [("charlie", 404), ("loner", 404), (None, 401)])
@@ -85,6 +99,7 @@ def test_all_replicas_are_searched_at_once(script, cast, project, monkeypatch):
         "offset": 16,
         "line": 6,
         "text": "FEHLER in Straße workerpool0-0",
+        "match": "Straße",
     }
     for wrong in ("q=", "q=a&pageToken=x", "q=a&runs=some"):
         assert script("vera").get(f"{path}?{wrong}").status_code == 400
@@ -101,7 +116,7 @@ def test_two_searches_of_a_person_at_once_do_not_both_read_on(script, cast, job,
     """The first one ends at its next look at the budget, and its answer says how far it came."""
     run = job.runs.get()
     write(run, b"a line of the log\n" * 1000)
-    monkeypatch.setattr(run_search, "STEP", 2000)
+    monkeypatch.setattr(SearchPattern, "step", 2000)
     monkeypatch.setattr(run_search, "MAX_LINE", 100)
     read, asked = reader.read, []
 

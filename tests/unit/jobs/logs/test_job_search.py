@@ -44,7 +44,7 @@ def all_of(job, text, earlier=False):
     ("read", "hits", "runs"), [(10**6, 200, 100), (300, 200, 100), (10**6, 3, 100), (10**6, 200, 2)]
 )
 def test_each_line_of_each_replica_is_found_once_in_order(job, monkeypatch, read, hits, runs):
-    monkeypatch.setattr(run_search, "STEP", 100)
+    monkeypatch.setattr(SearchPattern, "step", 100)
     monkeypatch.setattr(run_search, "MAX_READ", read)
     monkeypatch.setattr(run_search, "MAX_HITS", hits)
     monkeypatch.setattr(job_search, "MAX_RUNS", runs)

@@ -37,7 +37,7 @@ def found_in_turns(run, needle, most=200):
 @pytest.mark.parametrize("seed", range(6))
 def test_each_matching_line_is_found_once_however_the_log_is_divided(run, monkeypatch, seed):
     dice = random.Random(seed)
-    monkeypatch.setattr(run_search, "STEP", dice.choice([7, 50, 1000]))
+    monkeypatch.setattr(SearchPattern, "step", dice.choice([7, 50, 1000]))
     monkeypatch.setattr(run_search, "MAX_READ", dice.choice([100, 5000]) + 60)
     monkeypatch.setattr(run_search, "MAX_HITS", dice.choice([1, 3, 1000]))
     monkeypatch.setattr(run_search, "MAX_LINE", 1600)
@@ -70,7 +70,7 @@ def test_no_match_crosses_a_gap_and_matches_behind_it_are_found(run):
 
 
 def test_a_line_without_an_end_is_searched_in_parts_and_shown_in_part(run, monkeypatch):
-    monkeypatch.setattr(run_search, "STEP", 4000)
+    monkeypatch.setattr(SearchPattern, "step", 4000)
     monkeypatch.setattr(run_search, "MAX_LINE", 1600)
     write(run, b"." * 3998 + b"loss" + b"." * 9000)
     [hit] = search_run(run, SearchPattern("loss"), 0, reader.size(run)).hits
@@ -80,7 +80,7 @@ def test_a_line_without_an_end_is_searched_in_parts_and_shown_in_part(run, monke
 
 @pytest.mark.parametrize("place", range(3892, 3902))  # the first part ends before 3897
 def test_a_match_across_two_parts_of_a_line_is_found_once(run, monkeypatch, place):
-    monkeypatch.setattr(run_search, "STEP", 4000)
+    monkeypatch.setattr(SearchPattern, "step", 4000)
     monkeypatch.setattr(run_search, "MAX_LINE", 1600)
     write(run, b"." * place + b"loss" + b"." * 9000)
     [hit] = search_run(run, SearchPattern("loss"), 0, reader.size(run)).hits
@@ -88,7 +88,7 @@ def test_a_match_across_two_parts_of_a_line_is_found_once(run, monkeypatch, plac
 
 
 def test_one_search_request_reads_a_bounded_part(run, monkeypatch):
-    monkeypatch.setattr(run_search, "STEP", 1000)
+    monkeypatch.setattr(SearchPattern, "step", 1000)
     monkeypatch.setattr(run_search, "MAX_READ", 3000)
     monkeypatch.setattr(segments, "SMALL_TAIL", 100)
     for _ in range(10):
@@ -122,7 +122,7 @@ def test_a_full_answer_names_where_to_go_on_and_the_last_says_that_it_is_complet
 
 
 def test_a_search_whose_time_is_over_answers_what_it_has_and_the_next_one_goes_on(run, monkeypatch):
-    monkeypatch.setattr(run_search, "STEP", 1000)
+    monkeypatch.setattr(SearchPattern, "step", 1000)
     monkeypatch.setattr(run_search, "MAX_LINE", 200)
     for number in range(20):
         write(run, b"a line of the log\n" * 30 + b"number %d\n" % number)
