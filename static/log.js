@@ -1,11 +1,14 @@
 // The log viewer: a window of rows over a log of any size. At the live end it follows a socket. Elsewhere it stands
 // still, and fetches rows above and below when the person scrolls there. It never holds more than MAX_ROWS rows.
 
-import { Found } from "./found.js";
-import { Lines, Row } from "./lines.js";
-import { Marks } from "./marks.js";
-import { Runs } from "./runs.js";
-import { PLAIN, paint } from "./ansi.js";
+import { PLAIN } from "./log/ansi.js";
+import { Found } from "./log/found.js";
+import { Gutter } from "./log/gutter.js";
+import { Lines, Row } from "./log/lines.js";
+import { Link } from "./log/link.js";
+import { Marks } from "./log/marks.js";
+import { paintRow } from "./log/paint.js";
+import { Runs } from "./log/runs.js";
 import { Wire, dot } from "./wire.js";
 
 const MAX_ROWS = 4000;
@@ -14,6 +17,7 @@ const STEP = 128 * 1024; // bytes of one fetch
 const NEAR = 256 * 1024; // closer to the end than this, the socket continues instead of jumping
 const ACK_STEP = 32 * 1024; // far below what the server sends ahead, so a quiet log needs no message back
 const HIDDEN_MS = 5000;
+const COUNTING_MS = 300;
 const EDGE = 400; // pixels from the edge at which more is fetched
 
 const number = new Intl.NumberFormat("en");
@@ -24,16 +28,20 @@ export class LogView {
     this.root = root;
     this.api = `/api/v1/jobs/${root.dataset.job}`;
     for (const part of root.querySelectorAll("[data-part]")) this[part.dataset.part] = part;
+    this.rows = [];
     this.marks = new Marks(this);
     this.choice = new Runs(this);
     this.finder = new Found(this);
+    this.gutter = new Gutter(this);
+    this.link = new Link(this);
     this.#listen();
-    this.show(root.dataset.replica, root.dataset.run || "");
+    this.show(root.dataset.replica, root.dataset.run || new URLSearchParams(location.search).get("run") || "", true);
+    this.link.open();
   }
 
   // ---- which log
 
-  show(replica, run = "") {
+  show(replica, run = "", first = false) {
     this.wire?.end();
     this.replica = replica;
     this.finder.moved();
@@ -57,6 +65,7 @@ export class LogView {
       },
     });
     this.choice.look();
+    if (!first) this.link.moved();
   }
 
   // Show the name of the replica: in its tab, the title and the labels for screen readers.
@@ -74,6 +83,7 @@ export class LogView {
     dot("live");
     this.received = this.acked = 0;
     this.queue = [];
+    this.wire.send({ times: Boolean(this.gutter.format) });
     // After an interruption, continue after the last byte that arrived.
     this.#ask(this.status && this.bottom.run ? { run: this.bottom.run, from: this.bottom.offset } : { tail: TAIL });
     this.wire.send({ pause: !this.live });
@@ -102,7 +112,10 @@ export class LogView {
       if (!(item instanceof Uint8Array)) this.#header(item);
       else {
         this.received += item.length;
-        if (this.live && !this.awaiting) this.#below(this.lines.push(this.#wholeLines(item)));
+        if (!this.live || this.awaiting) continue;
+        // This may begin other `lines`, so it comes first.
+        const data = this.#wholeLines(item);
+        this.#below(this.lines.push(data));
       }
     }
     if (this.live && !this.awaiting) this.#moveBottom();
@@ -117,9 +130,9 @@ export class LogView {
     if (this.rows.length || !this.lines.continued) return data;
     const newline = data.indexOf(10);
     if (newline < 0 || newline + 1 === data.length) return data;
-    const { run, offset } = this.lines;
-    this.lines = new Lines(run, offset + newline + 1);
-    this.top = { run, offset: offset + newline + 1 };
+    const { run, offset, feeds } = this.lines;
+    this.lines = new Lines(run, offset + newline + 1, false, feeds + 1);
+    this.top = { run, offset: offset + newline + 1, feeds: feeds + 1 };
     return data.subarray(newline + 1);
   }
 
@@ -131,6 +144,7 @@ export class LogView {
   #header(header) {
     if (header.waiting) return this.#say(header.waiting);
     if (header.closed) return undefined;
+    if (header.times) return this.gutter.add(header.run, header.times);
     if (header.gap) {
       if (this.live && !this.awaiting) this.#gapBelow(header);
       return undefined;
@@ -152,6 +166,7 @@ export class LogView {
     const text = `Started again: attempt ${header.attempt}, start ${header.number + 1}, on ${header.host}`;
     this.#below([note(header.run, 0, text, "restart")]);
     this.lines = new Lines(header.run, header.at);
+    this.gutter.place(header.run, header.at, 0, this.raw);
   }
 
   #gapBelow({ run, gap, at, to }) {
@@ -165,19 +180,21 @@ export class LogView {
   #clear({ run, offset }) {
     this.rows = [];
     this.body.replaceChildren();
-    this.top = { run, offset };
+    this.top = { run, offset, feeds: 0 };
     this.bottom = { run, offset };
     this.lines = new Lines(run, offset, offset > 0);
     this.marks.forget();
+    this.gutter.forget();
+    if (run) this.gutter.place(run, offset, 0, this.raw);
   }
 
   #below(rows) {
     const fresh = document.createDocumentFragment();
     for (const row of rows) {
-      if (row.node) this.#paint(row);
+      if (row.node) this.paint(row);
       else {
         row.node = document.createElement("div");
-        this.#paint(row);
+        this.paint(row);
         fresh.append(row.node);
         this.rows.push(row);
       }
@@ -190,7 +207,7 @@ export class LogView {
     const fresh = document.createDocumentFragment();
     for (const row of rows) {
       row.node = document.createElement("div");
-      this.#paint(row);
+      this.paint(row);
       fresh.append(row.node);
     }
     const before = this.body.scrollHeight;
@@ -200,9 +217,10 @@ export class LogView {
     if (rows.length) this.marks.changed(rows);
   }
 
-  #paint(row) {
-    row.node.className = ["row", row.kind, row.continued && "continued", row.cut && "cut"].filter(Boolean).join(" ");
-    row.node.replaceChildren(...row.pieces.map(paint));
+  paint(row, hits = []) {
+    paintRow(row, hits);
+    this.gutter.show(row);
+    this.link.show(row);
   }
 
   #trim(side) {
@@ -211,11 +229,12 @@ export class LogView {
     const gone = side === "top" ? this.rows.splice(0, extra) : this.rows.splice(-extra);
     for (const row of gone) row.node.remove();
     if (side === "top") {
-      this.top = { run: this.rows[0].run, offset: this.rows[0].offset };
+      const { run, offset, feed } = this.rows[0];
+      this.top = { run, offset, feeds: feed };
     } else {
       const [first] = gone;
       this.bottom = { run: first.run, offset: first.offset };
-      this.lines = new Lines(first.run, first.offset, first.continued);
+      this.lines = new Lines(first.run, first.offset, first.continued, first.feed);
       this.#still();
     }
     this.marks.dropped(gone);
@@ -269,13 +288,14 @@ export class LogView {
     this.#clear({ run, offset: piece.from });
     this.#below(this.#parsed(piece, this.lines));
     this.#moveBottom();
+    this.gutter.fetchTimes(run, piece.from, piece.to, this.raw);
     this.body.scrollTop = 0;
     this.#showStatus();
   }
 
   async #earlier() {
     if (this.fetching || !this.top.offset || !this.top.run) return;
-    const { run, offset } = this.top;
+    const { run, offset, feeds } = this.top;
     const piece = await this.#fetch(run, { from: Math.max(0, offset - STEP), to: offset });
     if (!piece || this.top.offset !== offset || this.top.run !== run) return;
     const newline = piece.from > 0 && piece.gaps.length === 0 ? piece.data.indexOf(10) : -1;
@@ -283,10 +303,11 @@ export class LogView {
       piece.data = piece.data.subarray(newline + 1);
       piece.from += newline + 1;
     }
-    const lines = new Lines(run, piece.from, piece.from > 0 && newline < 0);
+    const lines = new Lines(run, piece.from, piece.from > 0 && newline < 0, feeds - feedsIn(piece.data));
+    this.top = { run, offset: piece.from, feeds: lines.feeds };
     const rows = this.#parsed(piece, lines);
     rows.push(...lines.finish().filter((row) => !rows.includes(row)));
-    this.top = { run, offset: piece.from };
+    this.gutter.fetchTimes(run, piece.from, offset, this.raw);
     this.#above(rows);
     this.#trim("bottom");
     this.#showStatus();
@@ -301,6 +322,7 @@ export class LogView {
     if (piece.to === offset) return this.resume();
     this.#below(this.#parsed(piece, this.lines));
     this.#moveBottom();
+    this.gutter.fetchTimes(run, piece.from, piece.to, this.raw);
     this.#trim("top");
     return this.#showStatus();
   }
@@ -322,6 +344,41 @@ export class LogView {
       lines.skipTo(gap.to);
     }
     return [...rows];
+  }
+
+  // Where this line of the run begins: {run, line, offset}.
+  placeOf(line, run = "") {
+    return this.#count({ line, ...(run ? { run } : {}) });
+  }
+
+  // The number of the line that holds this byte.
+  async lineAt(run, offset) {
+    return (await this.#count({ run, from: offset }))?.line;
+  }
+
+  // Ask about lines. Old logs are counted first, which may take a while.
+  async #count(what) {
+    for (;;) {
+      try {
+        const answer = await fetch(`${this.raw}/lines?${new URLSearchParams(what)}`);
+        if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
+        const found = await answer.json();
+        if (!found.counting) return found.run ? found : null;
+      } catch (problem) {
+        this.#say(`The line could not be found: ${problem.message}`, "bad");
+        return null;
+      }
+      this.#say("Counting lines…");
+      await new Promise((done) => setTimeout(done, COUNTING_MS));
+    }
+  }
+
+  // The format of times has changed: the socket sends times if they are shown.
+  timesWanted() {
+    if (!this.bottom) return;
+    this.wire.send({ times: Boolean(this.gutter.format) });
+    const { run, offset } = this.top;
+    if (run && run === this.bottom.run) this.gutter.fetchTimes(run, offset, this.bottom.offset, this.raw);
   }
 
   async #fetch(run, range) {
@@ -380,6 +437,8 @@ export class LogView {
     this.wrap.addEventListener("click", () => this.#wrapped(!this.root.classList.contains("wrapped")));
     this.#wrapped(localStorage.getItem("log.wrap") === "on");
     this.body.addEventListener("scroll", () => this.#scrolled(), { passive: true });
+    this.root.addEventListener("keydown", (event) => this.#escaped(event));
+    new ResizeObserver(() => this.following && this.#toEnd()).observe(this.body);
     document.addEventListener("visibilitychange", () => this.#visible());
   }
 
@@ -389,8 +448,29 @@ export class LogView {
     if (when > 0) this.goto({ at: when });
   }
 
+  // Esc closes the list of lines found, then unpicks lines.
+  #escaped(event) {
+    if (event.key !== "Escape") return;
+    if (this.finder.open) this.finder.close();
+    else if (!this.link.unpick()) return;
+    event.preventDefault();
+    this.body.focus();
+  }
+
+  // Scroll the log, not the page around it, so that the row is in the middle.
+  center(row) {
+    const { top, height } = row.node.getBoundingClientRect();
+    this.body.scrollTop += top + height / 2 - this.body.getBoundingClientRect().top - this.body.clientHeight / 2;
+  }
+
+  // The rows get other heights. What was seen stays: the end while following, else the first row.
   #wrapped(on) {
+    const { top } = this.body.getBoundingClientRect();
+    const first = this.rows.find((row) => row.node.getBoundingClientRect().bottom > top);
+    const was = first?.node.getBoundingClientRect().top;
     this.root.classList.toggle("wrapped", on);
+    if (this.following) this.#toEnd();
+    else if (first) this.body.scrollTop += first.node.getBoundingClientRect().top - was;
     this.wrap.setAttribute("aria-pressed", String(on));
     localStorage.setItem("log.wrap", on ? "on" : "off");
   }
@@ -427,6 +507,12 @@ function note(run, offset, text, kind) {
   row.kind = kind;
   row.pieces = [{ text, style: PLAIN }];
   return row;
+}
+
+function feedsIn(data) {
+  let feeds = 0;
+  for (let at = data.indexOf(10); at >= 0; at = data.indexOf(10, at + 1)) feeds += 1;
+  return feeds;
 }
 
 function gapText(from, to, reason) {

@@ -1,9 +1,10 @@
 """Sends a replica's log through a socket: bytes from a cursor on, with at most WINDOW of them unacknowledged.
 
-The viewer says where to begin (`from`, `tail`, `at`), how many bytes it has taken (`ack`), and when it wants none
-(`pause`). The server sends JSON headers for everything except bytes (a jump, a gap, another run, a new status), and
-binary frames that each continue where the last one ended. The cursor is (run, offset): a viewer that reconnects after
-an interruption sends `{"run": ..., "from": ...}` and misses nothing.
+The viewer says where to begin (`from`, `tail`, `at`), how many bytes it has taken (`ack`), when it wants none
+(`pause`), and whether it wants to know when they were printed (`times`). The server sends JSON headers for everything
+except bytes (a jump, a gap, another run, a new status, times), and binary frames that each continue where the last one
+ended. The cursor is (run, offset): a viewer that reconnects after an interruption sends `{"run": ..., "from": ...}` and
+misses nothing.
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ class LogPosition:
 
 
 class LogSocket(Socket):
+    patience_s = 0.0
+
     def __init__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         super().__init__(scope, receive, send)
         self.job_id = int(self.arguments["job_id"])
@@ -64,6 +67,7 @@ class LogSocket(Socket):
         self._replica_id = 0
         self._place: LogPosition | None = None
         self._paused = False
+        self._times = False
         # True while sending waits for an acknowledgement. At other times an acknowledgement wakes nobody.
         self._waits_for_ack = False
         self._sent = self._acked = 0
@@ -100,6 +104,7 @@ class LogSocket(Socket):
                 return
         if "pause" in message:
             self._paused = bool(message["pause"])
+        self._times = bool(message.get("times", self._times))
         if message.keys() & {"from", "tail", "at"}:
             self._place = _requested_position(message)
         self.wake()
@@ -107,14 +112,14 @@ class LogSocket(Socket):
     def wake(self) -> None:
         self._watch.wake()
 
-    def offer(self, piece: tails.Piece, frame: bytes) -> bool:
+    def offer(self, piece: tails.Piece, frame: bytes, times: bytes) -> bool:
         """Send new bytes of the live end at once, without this socket's task, if that waits at the live end."""
         if not self._up_to_date or self._cursor != piece.start or self._paused or self._place is not None:
             return False
         if (
             self._sent + len(piece.data) - self._acked > WINDOW
             or self._write is None
-            or not self._write(frame)
+            or not self._write(times + frame if self._times else frame)
         ):
             return False
         self._cursor = piece.end
@@ -176,6 +181,8 @@ class LogSocket(Socket):
                 await self.send_json({"run": run_id, "gap": piece.gap, "at": piece.start, "to": piece.end})
             elif piece.data:
                 self._sent += len(piece.data)
+                if self._times and piece.at:
+                    await self.send_json(piece.times(run_id))
                 await self.send_bytes(piece.data)
             elif tail.status.newest_run == run_id:
                 await self._wait_at_live_end(sent == tail.status)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 from bisect import bisect_right
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Protocol
@@ -23,6 +24,7 @@ from console.runtime import websocket_protocol
 from console.runtime.database_threads import in_database_thread
 from jobs.logs import live_end, reader
 from jobs.logs.live_end import Status
+from jobs.logs.pieces import Mark
 from jobs.models import Run
 from jobs.projects import log_storage
 
@@ -46,6 +48,8 @@ STATUS_EVERY_S = 1.0
 PACE_S, MAX_PACE_S = 0.00005, 0.05
 # The largest frame that is sent to all viewers at once. A viewer takes more than this in frames of its own.
 MAX_FRAME_BYTES = 1 << 16
+# The most times that are told of one piece.
+MAX_TIMES = 100
 
 
 _newest = SelectStatement(
@@ -59,22 +63,32 @@ _newest = SelectStatement(
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The bytes [start, end) of a log, or the reason why they are missing."""
+    """The bytes [start, end) of a log, or the reason why they are missing. `at`: when some of them were printed."""
 
     start: int
     end: int
     data: bytes
     gap: str = ""
+    at: tuple[Mark, ...] = ()
+
+    def times(self, run_id: str) -> dict[str, object]:
+        """The message that tells when the bytes were printed."""
+        marks = self.at[:: -(-len(self.at) // MAX_TIMES)]
+        return {"run": run_id, "times": [[offset, round(wall, 3)] for offset, wall in marks]}
 
 
 class Viewer(Protocol):
     """One viewer of a tail."""
 
+    @property
+    def patience_s(self) -> float:
+        """How long new bytes may wait, so that more come with them. A tail has as much patience as its viewers."""
+
     def wake(self) -> None:
         """Called when there is something new."""
 
-    def offer(self, piece: Piece, frame: bytes) -> bool:
-        """Send the piece (`frame` is its wire form) if this viewer needs it next.
+    def offer(self, piece: Piece, frame: bytes, times: bytes) -> bool:
+        """Send the piece (`frame` is its wire form, `times` that of its times) if this viewer needs it next.
 
         Returns whether it did; never waits.
         """
@@ -104,7 +118,7 @@ def read(run_id: str, start: int, limit: int) -> Piece:
     chunk = reader.read(Run(pk=run_id), start, limit)
     if chunk.gaps:
         return Piece(start, chunk.gaps[0].end, b"", chunk.gaps[0].reason)
-    return Piece(start, chunk.end, chunk.data)
+    return Piece(start, chunk.end, chunk.data, at=chunk.at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +169,7 @@ class Tail:
         if known.gap or known.end == cursor:
             return known
         data = known.data[cursor - known.start :][:limit]
-        return Piece(cursor, cursor + len(data), data)
+        return Piece(cursor, cursor + len(data), data, at=_marks_in(known.at, cursor, cursor + len(data)))
 
     def add(self, viewer: Viewer) -> None:
         self._viewers.add(viewer)
@@ -178,7 +192,8 @@ class Tail:
                 for viewer in self._viewers if news.more_than_bytes else left:
                     viewer.wake()
                 if news.changed:
-                    await asyncio.sleep(min(PACE_S * len(self._viewers), MAX_PACE_S))
+                    patience = min((viewer.patience_s for viewer in self._viewers), default=0.0)
+                    await asyncio.sleep(max(min(PACE_S * len(self._viewers), MAX_PACE_S), patience))
                 if not news.changed or self.end >= self.status.stored:
                     # Everything is read. A hint that came in the meantime ends this wait at once.
                     await hinted.wait()
@@ -193,9 +208,11 @@ class Tail:
         size = sum(len(piece.data) for piece in pieces)
         if size > MAX_FRAME_BYTES or any(piece.gap for piece in pieces):
             return self._viewers
-        whole = Piece(pieces[0].start, pieces[-1].end, b"".join(piece.data for piece in pieces))
+        marks = tuple(mark for piece in pieces for mark in piece.at)
+        whole = Piece(pieces[0].start, pieces[-1].end, b"".join(piece.data for piece in pieces), at=marks)
         frame = websocket_protocol.binary_frame(whole.data)
-        return {viewer for viewer in self._viewers if not viewer.offer(whole, frame)}
+        times = websocket_protocol.text_frame(json.dumps(whole.times(self._run_id))) if marks else b""
+        return {viewer for viewer in self._viewers if not viewer.offer(whole, frame, times)}
 
     async def _refresh_safely(self) -> TailNews:
         """Refresh.
@@ -246,7 +263,7 @@ def _news(run_id: str, start: int) -> tuple[Status | None, list[Piece]]:
     for block in blocks:
         if block.start != start or left <= 0:
             break
-        pieces.append(Piece(block.start, block.end, block.raw()))
+        pieces.append(Piece(block.start, block.end, block.raw(), at=block.at))
         start = block.end
         left -= _ring_cost(pieces[-1])
     if pieces or seen is None or start >= seen.stored:
@@ -271,15 +288,20 @@ def _joined(ring: list[Piece], first: int, cursor: int, limit: int) -> Piece:
     """The bytes from the cursor on, joined over several pieces. A gap is returned alone."""
     if ring[first].gap:
         return Piece(cursor, ring[first].end, b"", ring[first].gap)
-    parts = [ring[first].data[cursor - ring[first].start :]]
+    parts, marks = [ring[first].data[cursor - ring[first].start :]], list(ring[first].at)
     held = len(parts[0])
     for piece in islice(ring, first + 1, None):
         if held >= limit or piece.gap:
             break
         parts.append(piece.data)
+        marks += piece.at
         held += len(piece.data)
     data = b"".join(parts)[:limit]
-    return Piece(cursor, cursor + len(data), data)
+    return Piece(cursor, cursor + len(data), data, at=_marks_in(marks, cursor, cursor + len(data)))
+
+
+def _marks_in(marks: Sequence[Mark], start: int, end: int) -> tuple[Mark, ...]:
+    return tuple(mark for mark in marks if start <= mark[0] < end)
 
 
 # The stretches that viewers further back have read, of all runs, the oldest first. At most MAX_STRETCHES are kept.

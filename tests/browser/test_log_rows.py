@@ -11,8 +11,8 @@ from tests.browser.static_site import served, viewer_page
 
 # Feeds base64 pieces to lines.js as the socket would, and answers with what is on the page.
 FEED = """async (pieces) => {
-  const { Lines } = await import("/static/lines.js");
-  const { paint } = await import("/static/ansi.js");
+  const { Lines } = await import("/static/log/lines.js");
+  const { paint } = await import("/static/log/ansi.js");
   const lines = new Lines("run", 0);
   const rows = new Set();
   const box = document.createElement("div");
@@ -28,7 +28,7 @@ FEED = """async (pieces) => {
   document.body.append(box);
   const all = [...box.querySelectorAll("*")];
   return {
-    rows: [...rows].map((row) => ({ text: row.text, offset: row.offset, continued: row.continued, cut: row.cut })),
+    rows: [...rows].map(({ text, offset, feed, continued, cut }) => ({ text, offset, feed, continued, cut })),
     html: [...box.children].map((node) => node.innerHTML),
     tags: [...new Set(all.map((node) => node.tagName))],
     attributes: [...new Set(all.flatMap((node) => node.getAttributeNames()))],
@@ -106,6 +106,39 @@ def test_a_progress_bar_is_one_line_that_changes(feed):
     assert texts(shown) == ["start", "100% done", "next"]
 
 
+def tqdm(outer, inner, width=40):
+    """What two nested bars of tqdm print: the inner one a line below, and the cursor back up."""
+    out = [b"\router:   0%|    |\n\rinner:   0%|    |\x1b[A"]
+    for n in range(1, outer + 1):
+        for m in range(1, inner + 1):
+            out.append(b"\n\rinner: %3d%%|%s|\x1b[A" % (100 * m // inner, b"#" * (m * width // inner)))
+        out.append(b"\router: %3d%%|%s|" % (100 * n // outer, b"#" * (n * width // outer)))
+    return b"".join(out) + b"\n\n"
+
+
+def test_two_levels_of_tqdm_stay_on_two_rows(feed):
+    data = b"begin\n" + tqdm(10, 50) + b"end\n"
+    for sizes in ((1 << 20,), (1,), (7, 64, 3)):
+        shown = feed(data, sizes)
+        full = "#" * 40
+        assert texts(shown) == ["begin", f"outer: 100%|{full}|", f"inner: 100%|{full}|", "end"]
+        # The number of the row behind the bars counts the line feeds of the file.
+        assert [row["feed"] for row in shown["rows"]] == [0, 1, 2, data[: data.index(b"end")].count(b"\n")]
+        assert shown["rows"][-1]["offset"] == data.index(b"end")
+
+
+def test_bars_that_are_erased_leave_nothing(feed):
+    rich = b"title\na  10%\nb  20%\n" + b"\r\x1b[2K\x1b[1A\x1b[2K\x1b[1A\x1b[2Ka  50%\nb  60%\n"
+    # The cursor stands on an empty row below, which the next line takes.
+    assert texts(feed(rich)) == ["title", "a  50%", "b  60%", ""]
+    assert texts(feed(rich + b"next\n")) == ["title", "a  50%", "b  60%", "next"]
+    below = b"one\ntwo\nthree\x1b[2F\x1b[Jdone\n"
+    assert texts(feed(below)) == ["done", "", ""]
+    assert texts(feed(b"one\ntwo\x1b[1;1Hthree\x1b[5Cfour\n")) == ["one", "twothreefour"]
+    # The cursor goes no further than there are rows, and never below the last one.
+    assert texts(feed(b"a\nb\x1b[99A\rA\x1b[99B\rB\nc\x1b[0K\n")) == ["A", "B", "c"]
+
+
 def test_endless_lines_are_cut_into_rows(feed):
     data = "é".encode() * 200_000
     shown = feed(data + b"\nshort\n", (65536, 1))
@@ -151,6 +184,7 @@ def test_random_escapes_make_no_markup(feed):
         b":",
         b"?",
     ]
+    crumbs += [b"\x1b[A", b"\x1b[2A", b"\x1b[3B", b"\x1b[2K", b"\x1b[K", b"\x1b[J", b"\x1b[F", b"\x1b[1G"]
     crumbs += [b"\x1b[7m", b"\x1b[1;4;9m", b"\x1b[97;104m", b"\x1b[0m"]
     for _ in range(12):
         soup = b"".join(dice.choice(crumbs) for _ in range(4000))

@@ -8,6 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import expect
 
+from tests.browser.log_product import ROWS, Product, numbered, wait_for_text
 from tests.browser.static_site import served, viewer_page
 
 
@@ -15,63 +16,6 @@ from tests.browser.static_site import served, viewer_page
 def site():
     with served(viewer_page()) as address:
         yield address
-
-
-class Product:
-    """The log of one replica as the product serves it: the socket, and ranges by HTTP."""
-
-    def __init__(self, page, data):
-        self.page = page
-        self.runs = {"r0": bytearray(data)}
-        self.run = "r0"
-        self.sent = 0
-        self.socket = None
-        self.messages = []
-        self.paused = False
-        self.status = {"complete": False, "phase": "running", "matches": None}
-        page.route_web_socket("**/ws/**", self.connected)
-        page.route("**/api/v1/jobs/1/**", self.bytes)
-        page.route("**/api/v1/jobs/1", lambda route: route.fulfill(json={"replicas": []}))
-
-    def connected(self, socket):
-        self.socket = socket
-        socket.on_message(self.heard)
-
-    def heard(self, text):
-        message = json.loads(text)
-        self.messages.append(message)
-        self.paused = message.get("pause", self.paused)
-        if message.keys() & {"from", "tail"}:
-            size = len(self.runs[self.run])
-            self.sent = message.get("from", max(0, size - message.get("tail", 0)))
-            self.head(at=self.sent, jump=True, id=message["id"])
-        self.pour()
-
-    def head(self, **more):
-        size = len(self.runs[self.run])
-        known = {"run": self.run, "size": size, "stored": size, "newest_run": self.run, **self.status}
-        self.socket.send(json.dumps({**known, **more}))
-
-    def pour(self):
-        data = self.runs[self.run]
-        if not self.paused:
-            while self.sent < len(data):
-                piece = bytes(data[self.sent : self.sent + 65536])
-                self.sent += len(piece)
-                self.socket.send(piece)
-
-    def print(self, data):
-        self.runs[self.run] += data
-        self.head()
-        self.pour()
-
-    def bytes(self, route):
-        asked = {name: values[0] for name, values in parse_qs(urlsplit(route.request.url).query).items()}
-        data = self.runs[asked["run"]]
-        start = int(asked.get("from", 0))
-        end = min(int(asked.get("to", len(data))), start + int(asked.get("limit", 1 << 40)), len(data))
-        told = {"Trainyard-Log-From": str(start), "Trainyard-Log-To": str(end)}
-        route.fulfill(body=bytes(data[start:end]), headers=told, content_type="text/plain")
 
 
 @pytest.fixture
@@ -82,17 +26,6 @@ def viewer(page, site):
         return product
 
     return open_on
-
-
-ROWS = ".log-body .row"
-
-
-def wait_for_text(page, text):
-    page.locator(ROWS).filter(has_text=text).last.wait_for()
-
-
-def numbered(first, last):
-    return b"".join(b"step %07d loss 0.1234 and some more words\n" % n for n in range(first, last))
 
 
 def test_the_viewer_follows_the_log_pauses_and_continues(page, viewer):
@@ -175,15 +108,28 @@ def test_the_viewer_reconnects_at_the_same_offset(page, viewer):
     assert {"run": "r0", "from": 6, "id": 2} in product.messages
 
 
+def test_the_viewer_of_a_long_log_reconnects_behind_its_last_byte(page, viewer):
+    """It began in the middle of a line, which it does not show."""
+    data = numbered(0, 60_000)
+    product = viewer(data)
+    wait_for_text(page, "0059999")
+    product.socket.close(code=1012)
+    product.runs["r0"] += numbered(60_000, 60_001)
+    wait_for_text(page, "0060000")
+    assert {"run": "r0", "from": len(data), "id": 2} in product.messages
+    steps = [int(row.split()[1]) for row in page.locator(ROWS).all_inner_texts()]
+    assert steps == list(range(steps[0], 60_001))
+
+
 def test_search_in_the_loaded_rows(page, viewer):
     viewer(numbered(0, 30) + b"needle here\n" + numbered(30, 60) + b"a NEEDLE there\n")
     wait_for_text(page, "there")
     page.get_by_placeholder("Search").fill("needle")
     page.get_by_text("2 in the loaded lines").wait_for()
     page.get_by_placeholder("Search").press("Enter")
-    assert page.locator(".log-body .now").inner_text() == "needle here"
+    assert page.locator(".log-body .row.now").inner_text() == "needle here"
     page.get_by_role("button", name="Previous hit").click()
-    assert page.locator(".log-body .now").inner_text() == "a NEEDLE there"
+    assert page.locator(".log-body .row.now").inner_text() == "a NEEDLE there"
     page.get_by_placeholder("Search").fill("")
     assert page.locator(".log-body .hit").count() == 0
 

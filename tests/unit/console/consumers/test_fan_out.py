@@ -232,5 +232,5 @@ def test_a_shared_frame_is_taken_only_by_viewers_that_are_up_to_date(state, take
     for name, value in ({"_up_to_date": True, "_cursor": 10, "_write": lambda frame: True} | state).items():
         setattr(socket, name, value)
     sent = socket._sent
-    assert socket.offer(tails.Piece(10, 13, b"abc"), b"\x82\x03abc") is takes
+    assert socket.offer(tails.Piece(10, 13, b"abc"), b"\x82\x03abc", b"") is takes
     assert (socket._cursor == 13, socket._sent - sent) == (takes, 3 * takes)

@@ -46,6 +46,32 @@ async def test_a_viewer_gets_the_bytes_from_its_cursor_on_and_then_each_new_byte
     await viewer.leave()
 
 
+async def test_a_viewer_that_asks_is_told_when_the_bytes_were_printed(visit, job, run):
+    def print_at(data, wall):
+        write(run, data, wall=wall)
+
+    await in_database_thread(print_at, b"one\n", 1_700_000_000.25)
+    plain, timed = await visit(path(job)), await visit(path(job))
+    await timed.tell(times=True)
+    for viewer in (plain, timed):
+        await viewer.tell(**{"from": 0})
+        await viewer.until(lambda v: v.bytes == b"one\n")
+    await in_database_thread(print_at, b"two\n", 1_700_000_001)
+    registry.of_this_loop().hint(f"log:{run.pk}")
+    for viewer in (plain, timed):
+        await viewer.until(lambda v: v.bytes == b"one\ntwo\n")
+    told = [(one["run"], *one["times"]) for one in timed.told if "times" in one]
+    assert told == [(run.pk, [0, 1_700_000_000.25]), (run.pk, [4, 1_700_000_001])]
+    assert not any("times" in one for one in plain.told)
+    await timed.tell(times=False)
+    await in_database_thread(print_at, b"three\n", 1_700_000_002)
+    registry.of_this_loop().hint(f"log:{run.pk}")
+    await timed.until(lambda v: v.bytes.endswith(b"three\n"))
+    assert sum("times" in one for one in timed.told) == 2
+    for viewer in (plain, timed):
+        await viewer.leave()
+
+
 async def test_a_viewer_that_never_reads_is_sent_one_window(visit, job, run):
     data = os.urandom(3 * WINDOW)
     for at in range(0, len(data), 65536):

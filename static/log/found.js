@@ -1,0 +1,171 @@
+// Search for the text of the search field in everything that is stored, piece by piece: in this log, or in the logs of
+// all replicas. A list shows the lines found. A click on a line goes to it, in whichever log it is.
+
+const AT_ONCE = 200; // lines that are listed before the person scrolls on
+const EDGE = 60; // pixels from the end of the list at which the search goes on
+
+const number = new Intl.NumberFormat("en");
+const megabytes = (n) => `${number.format(Math.ceil(n / 1e6))} MB`;
+
+// How to go on after an answer, for a search in one log and for a search in all.
+const ONE = { rest: (a) => (a.searchedTo < a.stored ? { from: a.searchedTo } : null), done: (a) => a.searchedTo };
+const ALL = { rest: (a) => (a.nextPageToken ? { pageToken: a.nextPageToken } : null), done: (a) => a.searched };
+
+export class Found {
+  constructor(view) {
+    this.view = view;
+    this.turn = 0;
+    view.whole?.addEventListener("click", () => this.begin(false));
+    view.everywhere?.addEventListener("click", () => this.begin(true));
+    view.earlier?.addEventListener("change", () => this.all && this.begin(true));
+    view.unfind.addEventListener("click", () => this.close());
+    view.foundMore.addEventListener("click", () => this.#on());
+    view.foundLines.addEventListener("scroll", () => this.#scrolled(), { passive: true });
+  }
+
+  get open() {
+    return !this.view.found.hidden;
+  }
+
+  close() {
+    this.turn += 1;
+    this.next = null;
+    this.all = false;
+    this.#shut();
+    this.view.link.search();
+  }
+
+  #shut() {
+    this.view.found.hidden = true;
+    this.view.foundLines.replaceChildren();
+  }
+
+  // Another log is shown. Close the lines found in one log; keep those found in all logs.
+  moved() {
+    if (!this.all && this.open) this.close();
+  }
+
+  begin(all) {
+    const { view } = this;
+    const run = all ? "" : view.bottom.run || view.status?.run;
+    if (!view.search.value) return view.search.focus();
+    this.close();
+    this.all = all;
+    this.how = all ? ALL : ONE;
+    this.url = all ? `${view.api}/log/search` : `${view.raw}/search`;
+    this.asked = { q: view.search.value, ...(view.marks.pattern ? { regex: 1 } : {}) };
+    if (all) this.asked.runs = view.earlier?.checked ? "all" : "newest";
+    else if (run) this.asked.run = run;
+    this.next = all ? {} : { from: 0 };
+    this.count = 0;
+    this.hits = [];
+    view.found.hidden = false;
+    view.foundDownload.href = this.#downloadUrl(all, run);
+    view.link.search();
+    if (view.earlierField) view.earlierField.hidden = !all;
+    return this.#on();
+  }
+
+  // Where all lines that match can be downloaded.
+  #downloadUrl(all, run) {
+    const { q, regex, runs } = this.asked;
+    const which = all ? { runs } : run ? { run } : { replicas: this.view.replica };
+    return `${this.view.api}/log?${new URLSearchParams({ as: "text", q, ...(regex ? { regex } : {}), ...which })}`;
+  }
+
+  // Go on where the last answer ended, until AT_ONCE more lines are found or everything is searched.
+  async #on() {
+    const turn = this.turn;
+    const enough = this.count + AT_ONCE;
+    this.view.foundMore.hidden = true;
+    if (!this.count) this.#say("Searching…");
+    while (this.next && this.count < enough) {
+      const answer = await this.#ask({ ...this.asked, ...this.next }, turn);
+      if (turn !== this.turn || !answer) return;
+      // The newest run stays the one that is searched.
+      if (!this.all) this.asked.run = answer.run;
+      const hits = answer.hits.map((hit) => ({ run: answer.run, ...hit }));
+      this.#list(hits);
+      this.view.marks.know(hits);
+      this.count += answer.hits.length;
+      this.next = this.how.rest(answer);
+      const where = this.next ? ` in ${megabytes(this.how.done(answer))} of ${megabytes(answer.stored)}` : "";
+      this.#say(`${this.#lines(this.count)}${where}${this.next && this.count < enough ? "…" : ""}`);
+    }
+    this.view.foundMore.hidden = !this.next;
+  }
+
+  #scrolled() {
+    const { scrollTop, scrollHeight, clientHeight } = this.view.foundLines;
+    if (!this.view.foundMore.hidden && scrollHeight - clientHeight - scrollTop < EDGE) this.#on();
+  }
+
+  #lines(count) {
+    return `${count ? number.format(count) : "No"} line${count === 1 ? "" : "s"}`;
+  }
+
+  async #ask(what, turn) {
+    try {
+      const answer = await fetch(`${this.url}?${new URLSearchParams(what)}`);
+      if (answer.ok) return await answer.json();
+      const { error } = await answer.json();
+      throw new Error(error.message);
+    } catch (problem) {
+      if (turn === this.turn) this.#say(`The log could not be searched: ${problem.message}`);
+      return null;
+    }
+  }
+
+  // Add the lines to the list: those of all replicas by their times, those without a time behind the others.
+  #list(hits) {
+    const { foundLines } = this.view;
+    if (!this.all) return foundLines.append(...hits.map((hit) => this.#line(hit)));
+    this.hits.push(...hits);
+    this.hits.sort((a, b) => (a.time ?? "~").localeCompare(b.time ?? "~"));
+    const focused = foundLines.contains(document.activeElement) ? document.activeElement.hit : null;
+    foundLines.replaceChildren(...this.hits.map((hit) => this.#line(hit)));
+    const again = focused && [...foundLines.querySelectorAll("button")].find((button) => button.hit === focused);
+    return again?.focus();
+  }
+
+  #line(hit) {
+    const item = document.createElement("li");
+    const button = document.createElement("button");
+    button.type = "button";
+    button.hit = hit;
+    if (hit.replica) {
+      const where = document.createElement("span");
+      where.className = "found-where";
+      const run = hit.attempt > 1 || hit.number ? ` attempt ${hit.attempt}, start ${hit.number + 1}` : "";
+      where.textContent = `${hit.replica}${run}${hit.time ? ` ${hit.time.slice(11, 19)}` : ""}`;
+      where.title = `on ${hit.host}, byte ${number.format(hit.offset)}${hit.time ? `, ${hit.time}` : ""}`;
+      button.append(where, " ");
+    }
+    button.append(...marked(hit));
+    button.addEventListener("click", () => this.#go(hit));
+    item.append(button);
+    return item;
+  }
+
+  async #go(hit) {
+    const { view } = this;
+    if (!view.goto) return location.assign(view.addressOf(hit.replica, { run: hit.run, byte: hit.offset }));
+    const shown = view.bottom.run || view.status?.run;
+    if (hit.replica && (hit.replica !== view.replica || hit.run !== shown)) view.show(hit.replica, hit.run);
+    await view.goto({ from: hit.line }, hit.run);
+    return view.marks.at(hit.offset);
+  }
+
+  #say(text) {
+    this.view.foundState.textContent = text;
+  }
+}
+
+// The text of a line, with what was found in it marked.
+function marked({ text, match }) {
+  const at = match ? text.indexOf(match) : -1;
+  if (at < 0) return [text];
+  const mark = document.createElement("mark");
+  mark.textContent = match;
+  return [text.slice(0, at), mark, text.slice(at + match.length)];
+}
