@@ -28,7 +28,13 @@ Text = str | tuple[str, str]
 
 
 def collect() -> set[Text]:
-    return set(in_templates()) | set(in_code())
+    """Raises ValueError for a text that is marked both with a plural and without: a catalogue keeps one of the two."""
+    texts = set(in_templates()) | set(in_code())
+    if twice := {text[0] for text in texts if isinstance(text, tuple)} & {
+        t for t in texts if isinstance(t, str)
+    }:
+        raise ValueError(f"marked with a plural, and without: {sorted(twice)}")
+    return texts
 
 
 def in_templates() -> Iterator[Text]:

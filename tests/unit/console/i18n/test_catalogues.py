@@ -23,8 +23,6 @@ def broken(text, translated):
         return f"other values: {translated!r}"
     if sorted(MARKUP.findall(text)) != sorted(MARKUP.findall(translated)):
         return f"other markup: {translated!r}"
-    if text[:1].isspace() != translated[:1].isspace() or text[-1:].isspace() != translated[-1:].isspace():
-        return f"other space at an end: {translated!r}"
     return ""
 
 
@@ -72,7 +70,6 @@ def test_a_language_that_is_offered_has_every_text():
         ("{number} hosts", "{n} 台", False),
         ('See <a href="%(url)s">it</a>', '<a href="%(url)s">見る</a>', True),
         ('See <a href="%(url)s">it</a>', "%(url)s 見る", False),
-        ("Name", " Nome", False),
     ],
 )
 def test_a_wrong_translation_is_found(text, translated, right):
