@@ -12,8 +12,10 @@ from console.api.jobs import (
     events,
     job_lists,
     jobs,
+    log_archive,
     log_bytes,
     log_entries,
+    log_lines,
     log_search,
     queue,
     samples,
@@ -43,6 +45,12 @@ urlpatterns = [
         log_bytes.LogView.as_view(),
         name="api-log",
     ),
+    re_path(
+        rf"^/*api/v1/jobs/{JOB}/replicas/(?P<replica>[a-z0-9-]{{1,40}})/log/lines$",
+        log_lines.LinesView.as_view(),
+        name="api-log-lines",
+    ),
+    re_path(rf"^/*api/v1/jobs/{JOB}/log$", log_archive.ArchiveView.as_view(), name="api-archive"),
     re_path(
         rf"^/*api/v1/jobs/{JOB}/log/search$",
         log_search.SearchAllView.as_view(),

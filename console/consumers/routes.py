@@ -9,6 +9,7 @@ from django.urls import re_path
 
 from console.consumers.live_pages import HostListSocket, HostSocket, JobListSocket, JobSocket
 from console.consumers.logs import LogSocket
+from console.consumers.merged_logs import MergedLogSocket
 from console.consumers.shells import ShellSocket
 from console.consumers.socket_lifecycle import Receive, Send, Socket
 
@@ -33,6 +34,7 @@ def route(pattern: str, socket: type[Socket]) -> Any:
 websocket_urlpatterns = [
     route(r"^/*ws/jobs/?$", JobListSocket),
     route(rf"^/*ws/jobs/{JOB}/?$", JobSocket),
+    route(rf"^/*ws/jobs/{JOB}/log/?$", MergedLogSocket),
     route(rf"^/*ws/jobs/{JOB}/log/{REPLICA}/?$", LogSocket),
     route(r"^/*ws/hosts/?$", HostListSocket),
     route(rf"^/*ws/hosts/{HOST}/?$", HostSocket),

@@ -1,10 +1,11 @@
-"""The page with the log of one replica."""
+"""The pages with the log of one replica, and with the logs of all."""
 
 from __future__ import annotations
 
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
+from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from console.auth import access
@@ -24,3 +25,12 @@ def log(request: HttpRequest, job_id: int, replica: str) -> HttpResponse:
     line = next(line for line in live.replicas if line.name == replica)
     context = {"job": live, "job_id": job_id, "replica": replica, "line": line, "run": run}
     return render(request, "jobs/log.html", context)
+
+
+@require_safe
+@login_required
+def merged_log(request: HttpRequest, job_id: int) -> HttpResponse:
+    job = access.get_or_404(request.user, "see_log", Job.objects.select_related("project"), pk=job_id)
+    live = presenter.live(job, person(request))
+    context = {"job": live, "job_id": job_id, "log_url": reverse("log", args=[job_id, "NAME"])}
+    return render(request, "jobs/merged_log.html", context)

@@ -15,6 +15,7 @@ urlpatterns = [
     path("jobs/<int:job_id>/cancel", jobs.cancel, name="cancel-job"),
     path("jobs/<int:job_id>/clone", new_job.clone, name="clone-job"),
     path("jobs/<int:job_id>/delete", jobs.delete, name="delete-job"),
+    path("jobs/<int:job_id>/log", logs.merged_log, name="merged-log"),
     path("jobs/<int:job_id>/log/<str:replica>", logs.log, name="log"),
     path("jobs/<int:job_id>/shell/<str:run_id>", shells.shell, name="shell"),
 ]

@@ -141,6 +141,8 @@ REST = [
     ("GET", "/api/v1/jobs/{job}/samples", ("job", "see"), None),
     ("GET", "/api/v1/jobs/{job}/replicas/workerpool0-0/log/search", ("job", "see_log"), None),
     ("GET", "/api/v1/jobs/{job}/log/search", ("job", "see_log"), None),
+    ("GET", "/api/v1/jobs/{job}/log?as=zip", ("job", "see_log"), None),
+    ("GET", "/api/v1/jobs/{job}/replicas/workerpool0-0/log/lines", ("job", "see_log"), None),
     ("GET", "/api/v1/recovery", ("host", "manage"), None),
     ("POST", "/api/v1/recovery:begin", ("host", "manage"), {"why": "a backup"}),
     ("POST", "/api/v1/recovery:confirm", ("host", "manage"), {}),

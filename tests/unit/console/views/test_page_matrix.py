@@ -41,6 +41,7 @@ GET = {
     "job-history": SEES_JOB,
     "clone-job": row(200, 200, 200, 200, 403, 404, 404),
     "log": SEES_JOB,
+    "merged-log": SEES_JOB,
     "shell": row(200, 200, 200, 403, 403, 404, 404),
     "projects": EVERYBODY,
     "project": SEES_JOB,

@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("jobs", "0012_index_missing_runs"),
+        ("jobs", "0014_job_gpus"),
     ]
 
     operations = [

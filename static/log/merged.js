@@ -1,0 +1,326 @@
+// The log of all replicas: their newest lines in the order of their times, as they come. A line that many replicas print
+// at about the same time is one row with their number. The page holds MAX_ROWS rows; the socket sends what is newer.
+
+import { Ansi } from "./ansi.js";
+import { Found } from "./found.js";
+import { FORMATS, WIDTHS, keptFormat } from "./gutter.js";
+import { Marks } from "./marks.js";
+import { paintRow } from "./paint.js";
+import { Wire, dot } from "../wire.js";
+
+const MAX_ROWS = 4000;
+const FOLD_S = 10; // equal lines within so many seconds are one row
+const COLOURS = 12;
+const FROM_RUNS = 30; // runs in one message: the server takes short ones only
+const ACK_STEP = 64 * 1024;
+const HIDDEN_MS = 5000;
+
+const number = new Intl.NumberFormat("en");
+
+export class MergedView {
+  constructor(root) {
+    this.root = root;
+    this.api = `/api/v1/jobs/${root.dataset.job}`;
+    for (const part of root.querySelectorAll("[data-part]")) this[part.dataset.part] = part;
+    this.rows = [];
+    this.runs = []; // what the server said of each run, by its number
+    this.numbers = new Map(); // of the id of a run: its number here, which stays over a reconnect
+    this.ends = new Map(); // of the id of a run: where its last line that came ends
+    this.queue = [];
+    this.link = { search: () => this.#toAddress() };
+    this.marks = new Marks(this);
+    this.finder = new Found(this);
+    this.folding = localStorage.getItem("log.fold") !== "off";
+    this.times.value = keptFormat();
+    this.#listen();
+    this.#look();
+    this.#follow(true);
+    this.#say("Opening…");
+    const replicas = new URLSearchParams(location.search).get("replicas");
+    const query = replicas ? `?replicas=${encodeURIComponent(replicas)}` : "";
+    this.wire = new Wire(`/ws/jobs/${root.dataset.job}/log${query}`, {
+      opened: () => this.#opened(),
+      text: (message) => this.#arrived(message),
+      closed: ({ final, reason }) => {
+        dot(final ? "off" : "lost");
+        this.#say(final ? reason : "Reconnecting…", final ? "bad" : "warn");
+      },
+    });
+    this.#fromAddress();
+  }
+
+  // ---- the socket
+
+  #opened() {
+    dot("live");
+    this.acked = 0;
+    this.there = []; // of each number that the server uses on this connection: our number
+    const ends = [...this.ends];
+    for (let at = 0; at < ends.length; at += FROM_RUNS) {
+      this.wire.send({ from: Object.fromEntries(ends.slice(at, at + FROM_RUNS)) });
+    }
+    this.wire.send({ begin: true, pause: !this.following });
+  }
+
+  #arrived(message) {
+    if (message.runs) this.#runsBegin(message.runs);
+    if (!message.rows) return;
+    for (const [run, end, at, text, missing] of message.rows) {
+      const ours = this.there[run];
+      const { id } = this.runs[ours];
+      this.ends.set(id, Math.max(end, this.ends.get(id)));
+      this.queue.push({ run: ours, end, at, text, missing });
+    }
+    this.sent = message.sent;
+    if (this.painting) return;
+    this.painting = true;
+    requestAnimationFrame(() => this.#drain());
+  }
+
+  #runsBegin(runs) {
+    for (const run of runs) {
+      if (!this.numbers.has(run.id)) {
+        this.numbers.set(run.id, this.runs.length);
+        this.runs.push(run);
+      }
+      this.there[run.number] = this.numbers.get(run.id);
+      if (!this.ends.has(run.id)) this.ends.set(run.id, run.from);
+    }
+    this.#showState();
+  }
+
+  #drain() {
+    this.painting = false;
+    // Of what came in one frame, only what can stay is painted.
+    const lines = this.queue.splice(0).slice(-MAX_ROWS);
+    const changed = new Set();
+    for (const line of lines) changed.add(this.#add(line));
+    for (const row of changed) this.paint(row);
+    this.#trim();
+    this.marks.changed([...changed].filter((row) => row.node.isConnected));
+    if (this.following) this.#toEnd();
+    if (this.sent - this.acked >= ACK_STEP || this.sent < this.acked) this.#ack();
+    this.#showState();
+  }
+
+  #ack() {
+    this.acked = this.sent;
+    this.wire.send({ ack: this.sent });
+  }
+
+  // ---- the rows
+
+  // Returns the row of the line: a new one, or the one that it is folded into.
+  #add(line) {
+    const known = this.folding && !line.missing ? this.#equal(line) : null;
+    if (known) {
+      known.runs.push(line.run);
+      return known;
+    }
+    const row = { ...line, runs: [line.run], kind: line.missing ? "gap" : "", hits: [], node: document.createElement("div") };
+    row.pieces = new Ansi().read(line.text).filter((piece) => piece.text);
+    row.shown = row.pieces.map((piece) => piece.text).join("");
+    Object.defineProperty(row, "text", { value: row.shown });
+    this.#place(row);
+    if (this.folding && !row.kind) this.newest.set(row.shown, row);
+    return row;
+  }
+
+  // The row with the same text that another replica printed at about the same time.
+  #equal({ run, at, text }) {
+    const row = this.newest.get(plain(text));
+    const near = row?.node.isConnected && Math.abs(row.at - at) <= FOLD_S;
+    return near && !row.runs.includes(run) ? row : null;
+  }
+
+  // By time, and the lines of one run in their order. Nearly always that is at the end.
+  #place(row) {
+    let at = this.rows.length;
+    while (at > 0 && after(this.rows[at - 1], row)) at -= 1;
+    if (at === this.rows.length) this.body.append(row.node);
+    else this.rows[at].node.before(row.node);
+    this.rows.splice(at, 0, row);
+  }
+
+  paint(row, hits = []) {
+    paintRow(row, hits);
+    const format = FORMATS[this.times.value];
+    row.gutter.dataset.line = "";
+    row.gutter.dataset.time = format ? format(row.at, this.rows[0]?.at ?? row.at) : "";
+    row.gutter.after(this.#badge(row));
+  }
+
+  #badge(row) {
+    const names = row.runs.map((run) => this.runs[run].replica);
+    const badge = document.createElement("a");
+    badge.className = `rank rank-${row.runs.length > 1 ? "many" : row.run % COLOURS}`;
+    badge.dataset.rank = row.runs.length > 1 ? `×${row.runs.length}` : names[0];
+    badge.setAttribute("aria-label", `Log of ${names[0]}`);
+    badge.title = `${names.join(", ")}: open the log of ${names[0]}`;
+    badge.tabIndex = -1;
+    badge.href = this.addressOf(names[0], { run: this.runs[row.run].id, byte: Math.max(0, row.end - 1) });
+    return badge;
+  }
+
+  addressOf(replica, query) {
+    return `${this.root.dataset.logUrl.replace("NAME", replica)}?${new URLSearchParams(query)}`;
+  }
+
+  #trim() {
+    const gone = this.rows.splice(0, Math.max(0, this.rows.length - MAX_ROWS));
+    for (const row of gone) {
+      row.node.remove();
+      if (this.newest.get(row.shown) === row) this.newest.delete(row.shown);
+    }
+    this.marks.dropped(gone);
+  }
+
+  // Fold or unfold: the rows are made again from the lines that they stand for.
+  #refold() {
+    const lines = this.rows.flatMap((row) => row.runs.map((run) => ({ ...row, run, missing: row.kind === "gap" })));
+    this.rows = [];
+    this.newest = new Map();
+    this.body.replaceChildren();
+    this.marks.forget();
+    this.queue.unshift(...lines.map(({ run, end, at, shown, missing }) => ({ run, end, at, text: shown, missing })));
+    this.#drain();
+  }
+
+  // ---- moving and state
+
+  #follow(on) {
+    this.following = on;
+    this.follow.setAttribute("aria-pressed", String(on));
+    this.follow.textContent = on ? "Pause" : "Follow";
+    this.more.hidden = on;
+  }
+
+  pause() {
+    this.#follow(false);
+    this.wire?.send({ pause: true });
+  }
+
+  resume() {
+    this.#follow(true);
+    this.wire.send({ pause: false });
+    this.#toEnd();
+  }
+
+  center(row) {
+    const { top, height } = row.node.getBoundingClientRect();
+    this.body.scrollTop += top + height / 2 - this.body.getBoundingClientRect().top - this.body.clientHeight / 2;
+  }
+
+  #toEnd() {
+    this.body.scrollTop = this.body.scrollHeight;
+  }
+
+  #say(text, tone = "") {
+    this.state.textContent = text;
+    this.state.dataset.tone = tone;
+  }
+
+  #showState() {
+    const rows = `${number.format(this.rows.length)} newest rows of ${number.format(this.runs.length)} logs`;
+    this.#say(`${rows}, in the order of the hosts' clocks`);
+    this.empty.hidden = this.rows.length > 0;
+  }
+
+  #look() {
+    this.newest ??= new Map();
+    this.root.dataset.times = this.times.value;
+    this.root.style.setProperty("--gutter", `${WIDTHS[this.times.value] ?? 0}ch`);
+    this.fold.setAttribute("aria-pressed", String(this.folding));
+  }
+
+  // ---- the address of the page, and what the person does
+
+  #toAddress() {
+    const url = new URL(location.href);
+    const set = (name, value) => (value ? url.searchParams.set(name, value) : url.searchParams.delete(name));
+    set("q", this.search.value);
+    set("regex", this.search.value && this.marks.pattern ? "1" : "");
+    set("in", this.search.value && this.finder.open ? "all" : "");
+    if (url.href !== location.href) history.replaceState(history.state, "", url);
+  }
+
+  #fromAddress() {
+    const asked = new URLSearchParams(location.search);
+    const text = (asked.get("q") ?? "").slice(0, 200);
+    if (!text) return;
+    this.search.value = text;
+    this.marks.pattern = asked.get("regex") === "1";
+    this.marks.look();
+    if (asked.get("in") === "all") this.finder.begin(true);
+  }
+
+  #listen() {
+    this.follow.addEventListener("click", () => (this.following ? this.pause() : this.resume()));
+    this.more.addEventListener("click", () => this.resume());
+    this.end.addEventListener("click", () => this.resume());
+    this.wrap.addEventListener("click", () => this.#wrapped(!this.root.classList.contains("wrapped")));
+    this.#wrapped(localStorage.getItem("log.wrap") === "on");
+    this.fold.addEventListener("click", () => {
+      this.folding = !this.folding;
+      localStorage.setItem("log.fold", this.folding ? "on" : "off");
+      this.#look();
+      this.#refold();
+    });
+    this.times.addEventListener("change", () => {
+      localStorage.setItem("log.times", this.times.value);
+      this.#look();
+      for (const row of this.rows) this.paint(row, row.hits);
+    });
+    this.body.addEventListener("scroll", () => this.#scrolled(), { passive: true });
+    this.root.addEventListener("keydown", (event) => {
+      if (event.key !== "Escape" || !this.finder.open) return;
+      event.preventDefault();
+      this.finder.close();
+      this.body.focus();
+    });
+    new ResizeObserver(() => this.following && this.#toEnd()).observe(this.body);
+    document.addEventListener("visibilitychange", () => this.#visible());
+  }
+
+  #wrapped(on) {
+    this.root.classList.toggle("wrapped", on);
+    this.wrap.setAttribute("aria-pressed", String(on));
+    localStorage.setItem("log.wrap", on ? "on" : "off");
+    if (this.following) this.#toEnd();
+  }
+
+  #scrolled() {
+    const { scrollTop, scrollHeight, clientHeight } = this.body;
+    const up = scrollTop < (this.scrolledTo ?? 0);
+    this.scrolledTo = scrollTop;
+    if (this.following && up && scrollHeight - clientHeight - scrollTop > 40) this.pause();
+  }
+
+  // A hidden tab receives nothing. When it is shown again, it goes on from where it was.
+  #visible() {
+    clearTimeout(this.hiding);
+    if (document.hidden) {
+      this.hiding = setTimeout(() => {
+        this.asleep = this.following;
+        if (this.asleep) this.pause();
+      }, HIDDEN_MS);
+    } else if (this.asleep) {
+      this.asleep = false;
+      this.resume();
+    }
+  }
+}
+
+for (const root of document.querySelectorAll("[data-merged]")) new MergedView(root);
+
+// The text as it is shown, without colours.
+function plain(text) {
+  if (!/[\x00-\x1f\x7f-\x9f]/.test(text)) return text;
+  return new Ansi().read(text).map((piece) => piece.text ?? "").join("");
+}
+
+// Whether row `a` belongs behind row `b`. The lines of one run stay in their order, whatever their times say.
+function after(a, b) {
+  if (a.run === b.run) return a.end > b.end;
+  return a.at > b.at || (a.at === b.at && a.run > b.run);
+}

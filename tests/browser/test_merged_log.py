@@ -1,0 +1,191 @@
+"""The log of all replicas in a real browser: by time, equal lines folded, each line once over a reconnect."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from django.template.loader import render_to_string
+from playwright.sync_api import expect
+
+from tests.browser.static_site import page_of, served
+
+T = 1_700_000_000.0
+ROWS = ".log-body .row"
+
+
+@pytest.fixture(scope="module")
+def site():
+    job = {"replicas": [1, 2], "restarted": False}
+    box = render_to_string("jobs/_merged_log.html", {"job_id": 1, "job": job, "log_url": "/jobs/1/log/NAME"})
+    with served(page_of("Log", ["log.css"], "log/merged.js", box)) as address:
+        yield address
+
+
+class Product:
+    """The socket of the merged log."""
+
+    def __init__(self, page, count):
+        self.runs = [{"id": f"r{n}", "replica": f"workerpool{n > 0:d}-{max(n - 1, 0)}"} for n in range(count)]
+        self.messages = []
+        self.sent = 0
+        page.route_web_socket("**/ws/**", self.connected)
+
+    def connected(self, socket):
+        self.socket, self.sent = socket, 0
+        socket.on_message(self.heard)
+
+    def heard(self, text):
+        message = json.loads(text)
+        self.messages.append(message)
+        if message.get("begin"):
+            # The numbers of runs are those of this connection.
+            self.numbers = {run["id"]: n for n, run in enumerate(reversed(self.runs))}
+            runs = [{**run, "number": self.numbers[run["id"]], "from": 0} for run in self.runs]
+            self.socket.send(json.dumps({"runs": runs}))
+
+    def print(self, *lines):
+        """Each line: the run, where it ends, how long after T, the text."""
+        self.sent += sum(len(line[3]) + 1 for line in lines)
+        rows = [[self.numbers[run], end, T + at, text, *more] for run, end, at, text, *more in lines]
+        self.socket.send(json.dumps({"rows": rows, "sent": self.sent}))
+
+
+@pytest.fixture
+def viewer(page, site):
+    def open_on(count=2, query=""):
+        product = Product(page, count)
+        page.goto(site + query)
+        page.get_by_text(f"newest rows of {count} logs").wait_for()
+        return product
+
+    return open_on
+
+
+def shown(page):
+    wanted = "(rows) => rows.map((row) => [row.querySelector('.rank')?.dataset.rank, row.textContent])"
+    return [tuple(row) for row in page.locator(ROWS).evaluate_all(wanted)]
+
+
+def test_lines_stand_by_time_and_late_ones_go_to_their_place(page, viewer):
+    product = viewer()
+    product.print(("r0", 4, 1, "one"), ("r1", 4, 2, "two"), ("r0", 9, 5, "\x1b[31mfive\x1b[0m"))
+    expect(page.locator(ROWS)).to_have_count(3)
+    product.print(
+        ("r1", 9, 3, "late"),
+        ("r0", 14, 5, "a clock that was set back"),
+        ("r1", 99, 6, "12 bytes missing", True),
+    )
+    expect(page.locator(ROWS)).to_have_count(6)
+    assert shown(page) == [
+        ("workerpool0-0", "one"),
+        ("workerpool1-0", "two"),
+        ("workerpool1-0", "late"),
+        ("workerpool0-0", "five"),
+        ("workerpool0-0", "a clock that was set back"),
+        ("workerpool1-0", "12 bytes missing"),
+    ]
+    assert page.locator(".log-body .f-1").inner_text() == "five"
+    badge = page.locator(".rank").nth(1)
+    assert badge.get_attribute("href") == "/jobs/1/log/workerpool1-0?run=r1&byte=3"
+    colours = page.locator(".rank").evaluate_all("(all) => all.map((one) => getComputedStyle(one).color)")
+    assert colours[0] == colours[3] != colours[1]
+
+
+def test_equal_lines_of_64_ranks_are_one_row(page, viewer):
+    product = viewer(64)
+    for step in range(3):
+        product.print(*((f"r{n}", 10 * step + 9, step + n / 1000, f"step {step}") for n in range(64)))
+    product.print(("r5", 40, 3, "step 2"), ("r6", 40, 60, "step 2"))
+    expect(page.locator(ROWS)).to_have_count(5)
+    assert shown(page) == [
+        ("×64", "step 0"),
+        ("×64", "step 1"),
+        ("×64", "step 2"),
+        ("workerpool1-4", "step 2"),
+        ("workerpool1-5", "step 2"),
+    ]
+    fold = page.get_by_role("button", name="Fold")
+    fold.click()
+    expect(page.locator(ROWS)).to_have_count(64 * 3 + 2)
+    fold.click()
+    expect(page.locator(ROWS)).to_have_count(5)
+
+
+def test_each_line_is_shown_once_over_a_reconnect(page, viewer):
+    product = viewer(64)
+    product.print(*((f"r{n}", 5, n, f"line {n}") for n in range(64)))
+    expect(page.locator(ROWS)).to_have_count(64)
+    product.runs.append({"id": "r64", "replica": "workerpool1-63"})
+    product.messages.clear()
+    product.socket.close(code=1012)
+    page.get_by_text("newest rows of 65 logs").wait_for()
+    asked = {}
+    for message in product.messages:
+        assert len(json.dumps(message)) < 4096
+        asked |= message.get("from", {})
+    assert asked == {f"r{n}": 5 for n in range(64)}
+    product.print(("r64", 9, 99, "the new one"), ("r0", 9, 100, "the old one"))
+    expect(page.locator(ROWS)).to_have_count(66)
+    assert shown(page)[-2:] == [("workerpool1-63", "the new one"), ("workerpool0-0", "the old one")]
+
+
+def test_the_window_is_bounded_and_what_came_is_acknowledged(page, viewer):
+    product = viewer()
+    for start in range(0, 10_000, 1000):
+        product.print(*(("r0", n + 1, n / 100, f"line {n} " + "x" * 90) for n in range(start, start + 1000)))
+    page.locator(ROWS).filter(has_text="line 9999 ").wait_for()
+    assert page.locator(ROWS).count() == 4000
+    page.wait_for_function("document.querySelector('.log-body .row').textContent.startsWith('line 6000 ')")
+    acks = [message["ack"] for message in product.messages if "ack" in message]
+    assert acks == sorted(acks) and product.sent - acks[-1] < 128 * 1024
+    body = page.locator(".log-body")
+    assert body.evaluate("(node) => node.scrollHeight - node.clientHeight - node.scrollTop") < 2
+    # Who scrolls up pauses the log.
+    body.evaluate("(node) => { node.scrollTop = 1000; }")
+    expect(page.get_by_role("button", name="Follow")).to_be_visible()
+    page.wait_for_function("!document.querySelector('[data-part=more]').hidden")
+    assert product.messages[-1] == {"pause": True}
+    page.get_by_role("button", name="Follow").click()
+    page.wait_for_function("document.querySelector('[data-part=follow]').textContent === 'Pause'")
+    assert product.messages[-1] == {"pause": False}
+
+
+def test_a_search_in_all_is_listed_by_time_and_leads_to_the_replica(page, viewer):
+    def search(route):
+        hits = [
+            {
+                "replica": f"workerpool1-{n}",
+                "run": f"r{n}",
+                "attempt": 1,
+                "number": 0,
+                "host": "gpu",
+                "offset": n,
+            }
+            | {"line": 0, "text": f"loss of {n}", "match": "loss", "time": f"2026-11-22T12:01:{30 - n}Z"}
+            for n in range(1, 4)
+        ]
+        route.fulfill(json={"hits": hits, "searched": 9, "stored": 9})
+
+    page.route("**/log/search?**", search)
+    page.route("**/jobs/1/log/workerpool*", lambda route: route.fulfill(body="there"))
+    product = viewer(4, "?q=loss&in=all")
+    page.get_by_text("3 lines", exact=True).wait_for()
+    assert [text[-9:] for text in page.locator(".log-found li button").all_inner_texts()] == [
+        "loss of 3",
+        "loss of 2",
+        "loss of 1",
+    ]
+    product.print(("r1", 9, 1, "a loss and a loss"))
+    page.get_by_text("2 in the loaded lines").wait_for()
+    page.locator(".log-found li button").first.click()
+    page.wait_for_url(re.compile(r"/jobs/1/log/workerpool1-3\?run=r3&byte=3$"))
+
+
+def test_it_fits_a_narrow_screen(page, viewer):
+    page.set_viewport_size({"width": 360, "height": 700})
+    product = viewer()
+    product.print(("r0", 4, 1, "one " * 100))
+    page.locator(ROWS).first.wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth <= 360")

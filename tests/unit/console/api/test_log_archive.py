@@ -1,0 +1,111 @@
+"""Downloads of all logs of a job: as files, as lines by time, and a part of them."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+
+import pytest
+from asgiref.sync import async_to_sync
+
+from tests.unit.console.log_rows import complete, lose, write
+from tests.unit.console.views.example_rows import a_host, a_job, a_run
+
+pytestmark = pytest.mark.django_db(transaction=True)
+T = 1_700_000_000
+
+
+@pytest.fixture
+def job(cast, project):
+    return a_job(project, cast.bob, host=a_host(name="gpu-a"), replicas=2)
+
+
+@pytest.fixture
+def runs(job):
+    return list(job.runs.select_related("replica", "host").order_by("replica__pool"))
+
+
+def path(job, query=""):
+    return f"/api/v1/jobs/{job.pk}/log?{query}"
+
+
+def body(answer):
+    async def collect():
+        return b"".join([part async for part in answer.streaming_content])
+
+    assert answer.status_code == 200
+    return async_to_sync(collect)()
+
+
+def files(answer):
+    with zipfile.ZipFile(io.BytesIO(body(answer))) as archive:
+        assert archive.testzip() is None
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def test_all_logs_are_files_of_one_archive(script, job, runs):
+    big = b"\x00\xff binary \r\n" * 200_000
+    write(runs[0], big)
+    write(runs[1], b"one\n")
+    lose(runs[1], 100)
+    write(runs[1], b"two\n")
+    a_run(job, runs[1].replica, runs[1].host, number=1)
+    folder, vera = f"job-{job.pk}", script("vera")
+    told = vera.get(path(job, "as=zip"))
+    assert told["Content-Disposition"] == f'attachment; filename="job-{job.pk}-logs.zip"'
+    assert files(told) == {f"{folder}/workerpool0-0-a1-r0.log": big, f"{folder}/workerpool1-0-a1-r1.log": b""}
+    everything = files(vera.get(path(job, "runs=all&replicas=workerpool1-0")))
+    assert everything == {
+        f"{folder}/workerpool1-0-a1-r0.log": b"one\ntwo\n",
+        f"{folder}/workerpool1-0-a1-r1.log": b"",
+        f"{folder}/MISSING.txt": b"workerpool1-0-a1-r0.log: 100 bytes are missing at 4: the host's log was cut\n",
+    }
+
+
+def test_the_lines_of_all_logs_come_by_time_and_only_those_that_are_asked_for(script, job, runs):
+    for n, run in enumerate(runs):
+        for step in range(3):
+            write(run, f"step {step} of {n} é\n".encode(), wall=T + 10 * step + n)
+    write(runs[0], b"the end", wall=T + 99)
+    complete(runs[0])
+    vera = script("vera")
+
+    def lines(query):
+        text = body(vera.get(path(job, f"as=text&{query}"))).decode()
+        return text.replace(".000000Z", "Z").splitlines()
+
+    at = "2023-11-14T22:13"
+    assert lines("") == [
+        f"{at}:20Z workerpool0-0 step 0 of 0 é",
+        f"{at}:21Z workerpool1-0 step 0 of 1 é",
+        f"{at}:30Z workerpool0-0 step 1 of 0 é",
+        f"{at}:31Z workerpool1-0 step 1 of 1 é",
+        f"{at}:40Z workerpool0-0 step 2 of 0 é",
+        f"{at}:41Z workerpool1-0 step 2 of 1 é",
+        "2023-11-14T22:14:59Z workerpool0-0 the end",
+    ]
+    assert lines("q=OF%201&replicas=workerpool1-0") == lines("q=of%201")
+    assert [line[-10:-2] for line in lines("q=step%20%5B12%5D%20of%201&regex=1")] == ["p 1 of 1", "p 2 of 1"]
+    assert [line[-10:-2] for line in lines(f"after={T + 10}&before={T + 20}")] == [
+        "p 1 of 0",
+        "p 1 of 1",
+        "p 2 of 0",
+    ]
+    assert lines("q=nothing") == []
+    a_run(job, runs[0].replica, runs[0].host, number=1)
+    assert lines("runs=all")[-1].endswith("Z workerpool0-0-a1-r0 the end")
+    assert lines(f"run={runs[0].pk}")[-1].endswith("Z workerpool0-0 the end")
+
+
+@pytest.mark.parametrize(
+    "query", ["as=tar", "runs=old", "as=text&q=", "as=text&q=(&regex=1", "as=text&after=x"]
+)
+def test_a_wrong_question_is_refused(script, job, query):
+    assert script("vera").get(path(job, query)).status_code == 400
+
+
+@pytest.mark.parametrize(("who", "status"), [("charlie", 404), ("loner", 404), (None, 401)])
+def test_strangers_get_nothing(script, job, who, status):
+    assert script(who).get(path(job)).status_code == status
+    assert script("vera").get(path(job, "replicas=workerpool9-9")).status_code == 404
+    assert script("vera").get(path(job, "run=1-workerpool0-0-a1-r0")).status_code == 404

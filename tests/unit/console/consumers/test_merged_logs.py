@@ -1,0 +1,176 @@
+"""The socket with the logs of all replicas: by time, each line once, bounded, and only for those who may see logs."""
+
+from __future__ import annotations
+
+import pytest
+from django.test import Client
+
+from console.consumers import merged_logs
+from console.live import registry
+from console.runtime.database_threads import in_database_thread
+from tests.unit.console.log_rows import complete, lose, write
+from tests.unit.console.views.example_rows import a_host, a_job, a_run
+
+T = 1_700_000_000.0
+
+
+@pytest.fixture
+def wide(transactional_db, cast, project):
+    return a_job(project, cast.bob, host=a_host("gpu-a"), replicas=3)
+
+
+@pytest.fixture
+def runs(wide):
+    return list(wide.runs.select_related("replica", "host").order_by("replica__pool", "replica__index"))
+
+
+def path(job, query=""):
+    return f"/ws/jobs/{job.pk}/log{query}"
+
+
+async def print_line(run, data, at):
+    await in_database_thread(lambda: write(run, data, wall=at))
+    registry.of_this_loop().hint(f"log:{run.pk}")
+
+
+def rows(viewer):
+    """(replica, time since T, text) of each row that came."""
+    runs = {run["number"]: run["replica"] for told in viewer.told for run in told.get("runs", ())}
+    return [(runs[row[0]], row[2] - T, row[3]) for told in viewer.told for row in told.get("rows", ())]
+
+
+def ends(viewer):
+    ids = {run["number"]: run["id"] for told in viewer.told for run in told.get("runs", ())}
+    return {ids[row[0]]: row[1] for told in viewer.told for row in told.get("rows", ())}
+
+
+async def test_the_newest_lines_of_all_come_by_time_and_then_each_new_line(visit, wide, runs):
+    for n, run in enumerate(runs):
+        await print_line(run, f"first of {n}\n".encode(), T + n)
+    await print_line(runs[0], b"later\nhalf a ", T + 10)
+    viewer = await visit(path(wide))
+    await viewer.tell(begin=True)
+    await viewer.until(lambda v: len(rows(v)) == 4)
+    names = [run.replica.name for run in runs]
+    assert rows(viewer) == [
+        (names[0], 0, "first of 0"),
+        (names[1], 1, "first of 1"),
+        (names[2], 2, "first of 2"),
+        (names[0], 10, "later"),
+    ]
+    await print_line(runs[0], b"line\n", T + 11)
+    await print_line(runs[2], b"end", T + 12)
+    await in_database_thread(complete, runs[2])
+    registry.of_this_loop().hint(f"log:{runs[2].pk}")
+    await viewer.until(lambda v: len(rows(v)) == 6)
+    assert rows(viewer)[4:] == [(names[0], 11, "half a line"), (names[2], 12, "end")]
+    await viewer.leave()
+
+
+async def test_a_viewer_that_comes_back_gets_what_it_has_not_and_nothing_twice(visit, wide, runs):
+    for run in runs[:2]:
+        await print_line(run, b"one\ntw", T)
+    viewer = await visit(path(wide))
+    await viewer.tell(begin=True)
+    await viewer.until(lambda v: len(rows(v)) == 2)
+    await viewer.leave()
+    for run in runs:
+        await print_line(run, b"o\nthree\n", T + 1)
+    again = await visit(path(wide))
+    await again.tell(**{"from": {run.pk: 0 for run in runs} | ends(viewer)})
+    await again.tell(begin=True)
+    await again.until(lambda v: len(rows(v)) == 6)
+    assert sorted(text for _, _, text in rows(again)) == ["o", "three", "three", "three", "two", "two"]
+    await again.leave()
+
+
+async def test_a_restart_is_followed_and_gaps_are_told(visit, wide, runs, monkeypatch):
+    monkeypatch.setattr(merged_logs, "LOOK_EVERY_S", 0.0)
+    await print_line(runs[0], b"one\n", T)
+    viewer = await visit(path(wide))
+    await viewer.tell(begin=True)
+    await viewer.until(lambda v: rows(v))
+    await in_database_thread(lose, runs[0], 100)
+    await in_database_thread(complete, runs[0])
+    newer = await in_database_thread(lambda: a_run(wide, runs[0].replica, runs[0].host, number=1))
+    await print_line(newer, b"again\n", T + 5)
+    registry.of_this_loop().hint(f"log:{runs[0].pk}")
+    await viewer.until(lambda v: len(rows(v)) == 3)
+    texts = [text for _, _, text in rows(viewer)]
+    assert sorted(texts) == ["100 bytes are missing: the host's log was cut", "again", "one"]
+    assert {told[-1]["start"] for v in viewer.told if (told := v.get("runs"))} == {0, 1}
+    await viewer.leave()
+
+
+async def test_what_a_slow_viewer_cannot_take_is_skipped_and_said(visit, wide, runs, monkeypatch):
+    monkeypatch.setattr(merged_logs, "WINDOW", 2000)
+    monkeypatch.setattr(merged_logs, "MAX_BEHIND", 4096)
+    monkeypatch.setattr(merged_logs, "STEP", 1024)
+    viewer = await visit(path(wide))
+    await viewer.tell(begin=True)
+    await viewer.until(lambda v: any("runs" in told for told in v.told))
+    for n in range(100):
+        await print_line(runs[0], b"%04d %s\n" % (n, b"x" * 94), T + n)
+        if n == 40:
+            await viewer.until(lambda v: sum(len(row[2]) for row in rows(v)) > 2000)
+            sent = viewer.told[-1]["sent"]
+    assert await viewer.quiet()
+    await viewer.tell(ack=1 << 60)
+    await viewer.until(lambda v: any("are not shown here" in text for _, _, text in rows(v)))
+    await viewer.tell(ack=1 << 60)
+    await viewer.until(lambda v: rows(v)[-1][2].startswith("0099"))
+    shown = [int(text[:4]) for _, _, text in rows(viewer) if "x" in text]
+    assert shown == sorted(set(shown)) and len(shown) < 100 and sent > 2000
+    await viewer.leave()
+
+
+async def test_a_paused_viewer_gets_nothing(visit, wide, runs):
+    viewer = await visit(path(wide))
+    await viewer.tell(begin=True, pause=True)
+    await viewer.until(lambda v: any("runs" in told for told in v.told))
+    await print_line(runs[0], b"unseen\n", T)
+    assert await viewer.quiet()
+    await viewer.tell(pause=False)
+    await viewer.until(lambda v: rows(v))
+    await viewer.leave()
+
+
+async def test_only_chosen_replicas_are_sent_and_too_many_are_refused(visit, wide, runs, monkeypatch):
+    for run in runs:
+        await print_line(run, b"hello\n", T)
+    viewer = await visit(path(wide, f"?replicas={runs[1].replica.name}"))
+    await viewer.tell(begin=True)
+    await viewer.until(lambda v: rows(v))
+    assert [name for name, _, _ in rows(viewer)] == [runs[1].replica.name]
+    await viewer.leave()
+    monkeypatch.setattr(merged_logs, "MAX_RUNS", 2)
+    crowd = await visit(path(wide))
+    await crowd.tell(begin=True)
+    code, reason = await crowd.until_closed()
+    assert code == 4404 and "more than 2 logs" in reason
+
+
+@pytest.mark.parametrize("who", ["charlie", "loner", ""])
+async def test_strangers_are_refused(visit, wide, who):
+    assert not (await visit(path(wide), who)).accepted
+
+
+async def test_a_replica_of_another_job_is_refused(visit, wide):
+    assert not (await visit(path(wide, "?replicas=workerpool3-9"))).accepted
+
+
+@pytest.mark.parametrize("message", [{"from": [1]}, {"from": {"r": -1}}, {"from": {"r": "x"}}, {"ack": "x"}])
+async def test_a_message_that_is_no_such_ends_the_socket(visit, wide, message):
+    viewer = await visit(path(wide))
+    await viewer.tell(**message)
+    assert (await viewer.until_closed())[0] == 4400
+
+
+def test_the_page_has_all_replicas(wide, cast):
+    browser = Client()
+    browser.force_login(cast.vera)
+    shown = browser.get(f"/jobs/{wide.pk}/log")
+    assert shown.status_code == 200 and f'data-log-url="/jobs/{wide.pk}/log/NAME"' in shown.text
+    assert all(replica.name in shown.text for replica in wide.replicas.all())
+    browser.force_login(cast.charlie)
+    assert browser.get(f"/jobs/{wide.pk}/log").status_code == 404
