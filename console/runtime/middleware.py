@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
-from django.template.loader import render_to_string
 
 from agents.infra import clock
 from agents.infra.database_errors import DATABASE_UNAVAILABLE
@@ -40,6 +39,8 @@ class SecurityHeaders:
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         response = self.get_response(request)
+        if response.status_code == 405 and not getattr(response, "content", b""):
+            response = errors.wrong_method(request, response)
         response.headers.setdefault(
             "Content-Security-Policy", policy(getattr(response, "inline_styles", False))
         )
@@ -54,7 +55,7 @@ class SecurityHeaders:
         if not isinstance(error, DATABASE_UNAVAILABLE) or request.path.startswith(("/v1/", "/api/")):
             return None
         log.warning("The database did not answer: %s", error)
-        return unavailable()
+        return errors.unavailable(request, TRY_AGAIN)
 
 
 class TimeIsKnown:
@@ -72,7 +73,7 @@ class TimeIsKnown:
         if request.path.startswith(("/v1", "/v2", "/api/")):
             error = {"code": 503, "message": NO_DATABASE, "status": "UNAVAILABLE"}
             return JsonResponse({"error": error}, status=503, headers=TRY_AGAIN)
-        return unavailable()
+        return errors.unavailable(request, TRY_AGAIN)
 
 
 class RejectNul:
@@ -85,10 +86,6 @@ class RejectNul:
         if "\0" in request.path or "%00" in request.META.get("QUERY_STRING", ""):
             return errors.bad_request(request, ValueError("NUL in the address"))
         return self.get_response(request)
-
-
-def unavailable() -> HttpResponse:
-    return HttpResponse(render_to_string("errors/503.html"), status=503, headers=TRY_AGAIN)
 
 
 def policy(inline_styles: bool = False) -> str:

@@ -10,12 +10,13 @@ import pytest
 from django.contrib.staticfiles import finders
 from django.core.exceptions import BadRequest, PermissionDenied
 from django.db import OperationalError
+from django.http import Http404
 from django.test import Client
 from django.utils import timezone
 
 from agents import clock_keeper
 from agents.infra import clock
-from console.views import home
+from console.views import errors, home
 from tests.unit.console.views.example_rows import a_host, a_job, one_line
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -94,6 +95,80 @@ def test_each_error_has_a_page_without_details(cast, monkeypatch, error, status,
     assert answer.status_code == status and words in page
     assert "secret detail" not in page and "locked" not in page
     assert "Content-Security-Policy" in answer
+
+
+@pytest.fixture
+def erring(cast, monkeypatch):
+    """erring(who, error): the answer to this person where the page raises this error."""
+
+    def ask(who, error):
+        class Failing:
+            @property
+            def objects(self):
+                raise error
+
+        client = Client(raise_request_exception=False)
+        client.force_login(getattr(cast, who))
+        with monkeypatch.context() as patch:
+            patch.setattr(home, "Job", Failing())
+            return client.get("/")
+
+    return ask
+
+
+def menu_of(answer):
+    page = answer.content.decode()
+    return re.findall(r'<a href="(/[a-z]+/?)', page) if 'aria-label="Main"' in page else []
+
+
+MENU = ["/jobs/", "/hosts/", "/projects/", "/machines/"]
+
+
+@pytest.mark.parametrize("error", [BadRequest("x"), PermissionDenied("x"), Http404("x")])
+def test_error_pages_keep_the_navigation(erring, error):
+    for who, menu in (("bob", MENU), ("root", [*MENU, "/admin/"])):
+        answer = erring(who, error)
+        assert [place for place in menu_of(answer) if place in (*MENU, "/admin/")] == menu
+        assert f">{who}</a>" in answer.content.decode() and "Log out" in answer.content.decode()
+
+
+def test_a_wrong_method_and_an_expired_form_keep_the_navigation(cast):
+    bob = Client(enforce_csrf_checks=True)
+    bob.force_login(cast.bob)
+    wrong, expired = bob.get("/logout"), bob.post("/logout")
+    assert wrong.status_code == 405 and wrong["Allow"] == "POST" and "only takes a form" in wrong.text
+    assert expired.status_code == 403 and "This form has expired" in expired.text
+    for answer in (wrong, expired):
+        assert menu_of(answer)[:4] == MENU and ">bob</a>" in answer.text
+    assert Client().get("/logout").status_code == 405 and menu_of(Client().get("/logout")) == []
+    assert (
+        bob.put("/v1/projects/default/locations/a/customJobs").headers["Content-Type"]
+        != wrong["Content-Type"]
+    )
+
+
+@pytest.mark.parametrize(("error", "status"), [(RuntimeError("x"), 500), (OperationalError("x"), 503)])
+def test_pages_for_errors_of_the_server_have_a_menu_and_need_no_database(
+    erring, error, status, rf, django_assert_num_queries
+):
+    answer = erring("bob", error)
+    # The name of the person would need a query.
+    assert answer.status_code == status and menu_of(answer) == MENU and "bob" not in answer.content.decode()
+    request = rf.get("/")
+    with django_assert_num_queries(0):
+        pages = [errors.broken(request), errors.unavailable(request, {})]
+    assert [menu_of(page) for page in pages] == [[], []]
+
+
+def test_an_error_page_needs_no_database_that_is_away(erring, monkeypatch):
+    """The page was not found, and then the database is gone: the page is shown all the same, without the person."""
+
+    def away(*_, **__):
+        raise OperationalError("x")
+
+    monkeypatch.setattr("agents.hosts.recovery.in_recovery_mode", away)
+    answer = erring("bob", Http404("x"))
+    assert answer.status_code == 404 and "Not found" in answer.content.decode() and menu_of(answer) == MENU
 
 
 def test_an_unknown_address_is_a_page_for_people_and_json_for_scripts(browser, db):
