@@ -117,6 +117,7 @@ NPM = BASE_DIR / "node_modules"
 STATICFILES_DIRS = [
     BASE_DIR / "static",
     ("npm/htmx", NPM / "htmx.org" / "dist"),
+    ("npm/htmx-ws", NPM / "htmx-ext-ws" / "dist"),
     ("npm/idiomorph", NPM / "idiomorph" / "dist"),
     ("npm/xterm/css", NPM / "@xterm" / "xterm" / "css"),
     ("npm/xterm/lib", NPM / "@xterm" / "xterm" / "lib"),

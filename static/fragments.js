@@ -1,7 +1,7 @@
 // What happens when htmx asked for a fragment and the answer is something else. The rest is htmx and attributes in
 // the templates: forms and links with `hx-boost` exchange a part of the page, and are plain forms and links without it.
 
-import { dot } from "./wire.js";
+import { dot } from "./link.js";
 
 // A redirect leads somewhere else: most often to the login page, after a session ended.
 function redirected({ xhr, pathInfo }) {

@@ -1,78 +1,83 @@
-// Live parts of pages. An element with `data-live` names a socket. The socket sends the element again, whole, whenever
-// it changed, together with other elements of the page that change with it. Each is found by its id and morphed in
-// place, so that focus, scrolling, open menus and typed text stay.
+// Live parts of a page. The element with `ws-connect` names the page's socket (htmx's ws extension). The socket sends a
+// part again, whole, whenever it changed: elements that are found by their ids and morphed in place, so that focus,
+// scrolling, open menus and typed text stay.
 
-import { Idiomorph } from "./npm/idiomorph/idiomorph.esm.js";
-import { Wire, dot } from "./wire.js";
+import { Wire } from "./wire.js";
 
-function parsed(html) {
-  const template = document.createElement("template");
-  template.innerHTML = html;
-  return [...template.content.children];
+const { htmx, Idiomorph } = window;
+
+Object.assign(Idiomorph.defaults, { ignoreActiveValue: true });
+Object.assign(Idiomorph.defaults.callbacks, {
+  // What the person opened stays open; what they are typing stays typed.
+  beforeAttributeUpdated: (name, node) => !(name === "open" && node.matches("details, dialog")),
+  beforeNodeMorphed: (node) => !(node instanceof Element && node.matches("[data-keep], :popover-open")),
+});
+
+// What the extension takes for a WebSocket. It reconnects by itself, so the extension learns only of its end.
+class LiveSocket extends EventTarget {
+  constructor(url) {
+    super();
+    this.OPEN = WebSocket.OPEN;
+    this.readyState = WebSocket.CONNECTING;
+    // A hidden page is not painted. When a person looks at it again, the newest of each part is.
+    this.newest = new Map();
+    this.paint = () => this.#paint();
+    document.addEventListener("visibilitychange", this.paint);
+    this.wire = new Wire(url, {
+      opened: () => {
+        this.readyState = WebSocket.OPEN;
+        this.#tell(new Event("open"));
+      },
+      html: (text) => {
+        this.newest.set(/\bid="([^"]*)"/.exec(text)?.[1], text);
+        this.#paint();
+      },
+      closed: ({ final, reason }) => {
+        if (final) this.#ended(reason);
+      },
+    });
+  }
+
+  send() {
+    throw new Error("Pages change things by forms. Nothing is sent over this socket.");
+  }
+
+  close() {
+    document.removeEventListener("visibilitychange", this.paint);
+    this.wire.end();
+    this.readyState = WebSocket.CLOSED;
+  }
+
+  #paint() {
+    if (document.hidden) return;
+    const texts = [...this.newest.values()];
+    this.newest.clear();
+    for (const data of texts) this.#tell(new MessageEvent("message", { data }));
+  }
+
+  #ended(reason) {
+    this.close();
+    // The extension opens a socket again only after other codes.
+    this.#tell(new CloseEvent("close", { code: 4403, reason }));
+  }
+
+  #tell(event) {
+    this[`on${event.type}`]?.(event);
+    this.dispatchEvent(event);
+  }
 }
 
-const MORPH = {
-  morphStyle: "outerHTML",
-  ignoreActiveValue: true,
-  callbacks: {
-    // What the person opened stays open; what they are typing stays typed.
-    beforeAttributeUpdated: (name, node) => !(name === "open" && node.matches("details, dialog")),
-    beforeNodeMorphed: (node) => !(node instanceof Element && node.matches("[data-keep], :popover-open")),
-  },
-};
+htmx.createWebSocket = (url) => new LiveSocket(url);
 
-// Follow one element. Returns the socket and its address.
-function follow(id, path) {
-  const element = () => document.getElementById(id);
-  // A hidden page is not painted. When a person looks at it again, the newest fragment is.
-  let newest = null;
-  const paint = () => {
-    if (newest === null || document.hidden) return;
-    // htmx may have put another filter's part in its place, whose own socket follows in a moment: this one is old.
-    if (element()?.dataset.live !== path) return;
-    const fresh = parsed(newest);
-    newest = null;
-    for (const part of fresh) {
-      const old = part.id && document.getElementById(part.id);
-      if (!old) continue;
-      Idiomorph.morph(old, part, MORPH);
-      // Links and forms that the fragment brought are htmx's too.
-      window.htmx?.process(document.getElementById(part.id));
+htmx.defineExtension("live", {
+  // Each element of a message replaces the one with its id, by morphing. Others are not for this page.
+  transformResponse(text) {
+    const template = document.createElement("template");
+    template.innerHTML = text;
+    for (const part of [...template.content.children]) {
+      if (part.id && document.getElementById(part.id)) part.setAttribute("hx-swap-oob", "morph");
+      else part.remove();
     }
-    element()?.dispatchEvent(new CustomEvent("live:painted", { bubbles: true }));
-  };
-  document.addEventListener("visibilitychange", paint);
-  const wire = new Wire(path, {
-    opened: () => dot("live"),
-    text: ({ html }) => {
-      if (html === undefined) return;
-      newest = html;
-      paint();
-    },
-    closed: ({ final, reason }) => dot(final ? "off" : "lost", reason),
-  });
-  const end = () => {
-    document.removeEventListener("visibilitychange", paint);
-    wire.end();
-  };
-  return { path, end };
-}
-
-const followed = new Map(); // id of the element → its socket
-
-// Follow what the page holds now: htmx may have replaced an element by one with another address.
-function followAll() {
-  const elements = [...document.querySelectorAll("[data-live][id]")];
-  const paths = new Map(elements.map((element) => [element.id, element.dataset.live]));
-  for (const [id, socket] of followed) {
-    if (paths.get(id) === socket.path) continue;
-    socket.end();
-    followed.delete(id);
-  }
-  for (const [id, path] of paths) {
-    if (!followed.has(id)) followed.set(id, follow(id, path));
-  }
-}
-
-followAll();
-document.addEventListener("htmx:afterSettle", followAll);
+    return template.innerHTML;
+  },
+});

@@ -34,9 +34,14 @@ function aheadOfBrowser() {
   return Number.isNaN(served) || visit?.type === "back_forward" ? 0 : served - Date.now();
 }
 
-const ahead = aheadOfBrowser();
+let ahead = aheadOfBrowser();
+
+// Each beat of the server has its time (static/wire.js).
+document.addEventListener("trainyard:beat", ({ detail }) => { ahead = detail * 1000 - Date.now(); });
 
 function countOn() {
+  // A clock that ticks says that something is known. Nothing is known while the page has no contact.
+  if (document.documentElement.dataset.stale) return;
   const now = Date.now() + ahead;
   const since = (element, name) => (now - Date.parse(element.dataset[name])) / 1000;
   for (const element of document.querySelectorAll("[data-ago]")) write(element, relative(since(element, "ago")));

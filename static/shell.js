@@ -3,6 +3,7 @@
 
 import { FitAddon } from "./npm/xterm-fit/lib/addon-fit.mjs";
 import { Terminal } from "./npm/xterm/lib/xterm.mjs";
+import { Wire } from "./wire.js";
 
 const ACK_STEP = 32 * 1024;
 const PIECE = 16 * 1024;
@@ -39,18 +40,24 @@ class ShellPage {
     this.waiting = [];
     this.#say("Connecting…");
     this.terminal.focus();
-    const url = new URL(this.path, location.href);
-    url.protocol = url.protocol.replace("http", "ws");
-    const socket = (this.socket = new WebSocket(url));
-    socket.binaryType = "arraybuffer";
-    socket.onopen = () => {
-      this.fit.fit();
-      this.#send({ resize: [this.terminal.cols, this.terminal.rows] });
-    };
-    socket.onmessage = ({ data }) => (typeof data === "string" ? this.#received(JSON.parse(data)) : this.#show(data));
-    socket.onclose = ({ reason }) => {
-      if (socket === this.socket) this.#closed(this.reason || reason);
-    };
+    this.unsent = 0;
+    this.since = "";
+    this.wire?.end();
+    const wire = new Wire(this.path, {
+      opened: () => {
+        this.fit.fit();
+        this.#send({ resize: [this.terminal.cols, this.terminal.rows] });
+      },
+      text: (message) => this.#received(message),
+      bytes: (data) => this.#show(data, wire),
+      stale: (since) => {
+        this.since = new Date(since).toLocaleTimeString("en-GB");
+        this.#say(`No contact since ${this.since}. What you type is not sent.`, "bad");
+      },
+      heard: () => this.#backInContact(),
+      closed: ({ reason }) => this.#closed(this.reason || reason),
+    }, { once: true });
+    this.wire = wire;
   }
 
   // Programs need Tab and Escape, so another key leads a person without a mouse out of the terminal.
@@ -77,11 +84,10 @@ class ShellPage {
     if (message.closed) this.reason = message.closed;
   }
 
-  #show(data) {
-    const socket = this.socket;
+  #show(data, wire) {
     // Acknowledge bytes when they are on the screen: a slow terminal makes the program wait.
-    this.terminal.write(new Uint8Array(data), () => {
-      if (socket !== this.socket) return;
+    this.terminal.write(data, () => {
+      if (wire !== this.wire) return;
       this.shown += data.byteLength;
       if (this.shown - this.acked < ACK_STEP) return;
       this.acked = this.shown;
@@ -92,6 +98,8 @@ class ShellPage {
   #type(bytes) {
     // Keys typed while the shell connects are kept, and sent when it is ready.
     if (!this.opening || (!this.ready && this.waiting.length >= EARLY)) return;
+    // A command that arrived a minute late could do harm, and nobody would see it run.
+    if (this.since) return this.#notSent(bytes.length);
     for (let at = 0; at < bytes.length; at += PIECE) this.waiting.push(bytes.subarray(at, at + PIECE));
     this.#pour();
   }
@@ -104,13 +112,26 @@ class ShellPage {
     }
   }
 
+  #notSent(bytes) {
+    this.unsent += bytes;
+    this.#say(`No contact since ${this.since}. Not sent: ${this.unsent} byte${this.unsent > 1 ? "s" : ""} that you typed.`, "bad");
+  }
+
+  #backInContact() {
+    const left = this.unsent ? ` ${this.unsent} typed byte${this.unsent > 1 ? "s were" : " was"} not sent.` : "";
+    this.#say(`Connected.${left}`, left ? "warn" : "good");
+    this.since = "";
+    this.unsent = 0;
+  }
+
   #send(what) {
-    if (this.socket?.readyState !== WebSocket.OPEN) return;
-    this.socket.send(what instanceof Uint8Array ? what : JSON.stringify(what));
+    this.wire.send(what);
   }
 
   #closed(reason) {
     const was = this.ready;
+    if (this.since) reason = `Contact was lost at ${this.since}. What you typed after that did not arrive.`;
+    this.since = "";
     this.ready = this.opening = false;
     this.waiting = [];
     this.#say(reason || (was ? "The connection was lost." : "The shell could not be opened."), "warn");

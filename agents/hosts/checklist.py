@@ -33,6 +33,9 @@ ORDER = (
 ORDER_OF_LOGIN = (*ORDER, SEPARATION)
 NEEDED = frozenset({"Reachable", "Host key", "Login", "Python", "Disk", "After logout", "CPUs", "GPUs"})
 
+# Stands for the free disk in a text that is completed when it is shown.
+FREE_DISK = "{free disk}"
+
 OLDEST_PYTHON = (3, 7)
 MIN_FREE_MB = 100
 CLOCK_TOLERANCE_S = 5.0
@@ -43,15 +46,26 @@ MISSING_CURE = f"{LOST_CURE} One that was taken out needs nothing."
 
 @dataclass(frozen=True, slots=True)
 class CheckItem:
-    """One line. `ok` is None for what is not known yet, and for what people should know although it is not wrong."""
+    """One line. `ok` is None for what is not known yet, and for what people should know although it is not wrong.
+
+    `now` is the same text with FREE_DISK in place of a number that changes after the check: a page that shows the
+    number of now beside it must not show that of the check.
+    """
 
     name: str
     ok: bool | None
     text: str
     fix: str = ""
+    now: str = ""
 
     def as_row(self) -> dict[str, object]:
         return asdict(self)
+
+
+def text_now(row: Mapping[str, object], free_disk: str) -> str:
+    """Return the text of a stored line, with this, if it is known, in place of the free disk when it was checked."""
+    now = str(row.get("now") or "") if free_disk else ""
+    return now.replace(FREE_DISK, free_disk) if now else str(row["text"])
 
 
 def is_usable(rows: Iterable[Mapping[str, object]]) -> bool:
@@ -111,18 +125,19 @@ def _python(facts: HostFacts) -> CheckItem:
 
 def _disk(facts: HostFacts) -> CheckItem:
     disk = facts.disk
-    size = f"{disk.free_mb / 1024:.1f} of {disk.total_mb / 1024:.1f} GiB free"
-    text = f"{size}, {disk.fstype or 'unknown file system'} at {disk.path}"
+    place = f"{disk.fstype or 'unknown file system'} at {disk.path}{'' if disk.local else ' (not local)'}"
+    text = f"{disk.free_mb / 1024:.1f} of {disk.total_mb / 1024:.1f} GiB free, {place}"
+    now = f"{FREE_DISK} of {disk.total_mb / 1024:.1f} GiB free, {place}"
     if not disk.writable:
-        return CheckItem("Disk", False, text, f"{disk.path} must be writable for {facts.user}.")
+        return CheckItem("Disk", False, text, f"{disk.path} must be writable for {facts.user}.", now)
     if disk.free_mb < MIN_FREE_MB:
-        return CheckItem("Disk", False, text, f"Free at least {MIN_FREE_MB} MB at {disk.path}.")
+        return CheckItem("Disk", False, text, f"Free at least {MIN_FREE_MB} MB at {disk.path}.", now)
     if not disk.local:
         cure = (
             "Starts wait for a network file system and locks may not hold on it. Use a local home directory."
         )
-        return CheckItem("Disk", None, text + " (not local)", cure)
-    return CheckItem("Disk", True, text)
+        return CheckItem("Disk", None, text, cure, now)
+    return CheckItem("Disk", True, text, now=now)
 
 
 def _reboot_safe(facts: HostFacts) -> CheckItem:

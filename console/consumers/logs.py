@@ -24,7 +24,6 @@ from agents.infra.sql import Parameter, SelectStatement
 from console.auth import access
 from console.consumers.socket_lifecycle import GONE, BadMessage, Closed, Receive, Send, Socket
 from console.live import registry, tails
-from console.runtime import websocket_protocol
 from console.runtime.database_threads import in_database_thread
 from jobs.logs import reader
 from jobs.logs.live_end import Status
@@ -72,7 +71,6 @@ class LogSocket(Socket):
         self._waits_for_ack = False
         self._sent = self._acked = 0
         self._watch = registry.TopicWatcher()
-        self._write = websocket_protocol.direct_writer(scope)
         # The run's log is sent up to `_cursor`. `_up_to_date`: all of it is sent, and the next bytes may come by
         # `offer`. `_header_up_to_date`: the last header, too, is up to date.
         self._cursor = 0

@@ -7,7 +7,7 @@ from typing import Any
 from channels.routing import URLRouter
 from django.urls import re_path
 
-from console.consumers.live_pages import HostListSocket, HostSocket, JobListSocket, JobSocket
+from console.consumers.live_pages import HostListSocket, HostSocket, JobListSocket, JobSocket, LivePage
 from console.consumers.logs import LogSocket
 from console.consumers.merged_logs import MergedLogSocket
 from console.consumers.shells import ShellSocket
@@ -32,6 +32,7 @@ def route(pattern: str, socket: type[Socket]) -> Any:
 
 
 websocket_urlpatterns = [
+    route(r"^/*ws/live/?$", LivePage),
     route(r"^/*ws/jobs/?$", JobListSocket),
     route(rf"^/*ws/jobs/{JOB}/?$", JobSocket),
     route(rf"^/*ws/jobs/{JOB}/log/?$", MergedLogSocket),

@@ -50,7 +50,6 @@ class ShellSocket(Socket):
         self._changed = asyncio.Event()
         self._terminal: Terminal | None = None
         self._session: ShellSession | None = None
-        self._write = websocket_protocol.direct_writer(scope)
         websocket_protocol.receive_directly(scope, self._write_at_once)
         self._ready_sent = self._sending = self._held = False
 

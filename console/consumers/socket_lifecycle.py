@@ -7,7 +7,7 @@ import json
 import logging
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Hashable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,8 @@ from django.http import Http404
 
 from agents.infra.database_errors import DATABASE_UNAVAILABLE
 from console.consumers import credentials, shared_checks
+from console.live import beats
+from console.runtime import websocket_protocol
 from console.runtime.client_limits import limits
 from console.runtime.client_limits.open_connections import TooMany
 from console.runtime.database_threads import in_check_thread, in_database_thread
@@ -67,10 +69,14 @@ class Socket:
     Http404 or PermissionDenied where the visitor may not be here. `recheck` is the same unless a subclass overrides it.
     """
 
+    # Whether the client is sent beats (console/live/beats.py). Old addresses answer scripts that know none.
+    has_beats = True
+
     def __init__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         self.scope = scope
         self._receive = receive
         self._send = send
+        self._write = websocket_protocol.direct_writer(scope)
         self.arguments: dict[str, str] = scope["url_route"]["kwargs"]
         self.person_id = 0
         # When the permission was last looked at, on the loop's clock.
@@ -124,13 +130,24 @@ class Socket:
             return
         await self._send({"type": "websocket.accept"})
         try:
-            with limits.current().by_person.holding(self.person_id):
+            with limits.current().by_person.holding(self.person_id), self._beating():
                 closing = await self._run_until_one_ends()
         except TooMany as problem:
             await self._send({"type": "websocket.close", "code": TRY_AGAIN, "reason": str(problem)})
             return
         if closing is not None:
             await self._close(closing)
+
+    def _beating(self) -> AbstractContextManager[None]:
+        if not self.has_beats or self._write is None:
+            return nullcontext()
+        return beats.of_this_loop().sent_by(self._write)
+
+    async def _beat(self) -> None:
+        """Send beats under a server that does not let frames be written directly."""
+        while True:
+            await asyncio.sleep(beats.BEAT_S)
+            await self._send({"type": "websocket.send", "text": beats.beat_text()})
 
     async def _admit(self) -> None:
         if not credentials.from_our_page(self.scope):
@@ -170,9 +187,10 @@ class Socket:
 
     async def _run_until_one_ends(self) -> Closed | None:
         """Run the socket's tasks until one ends. Returns None when the client has closed the connection itself."""
-        tasks = [
-            asyncio.create_task(task) for task in (self._read(), self._recheck_regularly(), self.serve())
-        ]
+        work = [self._read(), self._recheck_regularly(), self.serve()]
+        if self.has_beats and self._write is None:
+            work.append(self._beat())
+        tasks = [asyncio.create_task(task) for task in work]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:

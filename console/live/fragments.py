@@ -11,6 +11,7 @@ import contextlib
 import json
 from collections.abc import AsyncIterator, Callable, Hashable
 from dataclasses import dataclass
+from enum import Enum
 from weakref import WeakKeyDictionary
 
 from console.live import registry
@@ -21,6 +22,18 @@ from console.runtime.database_threads import in_database_thread
 STEP_S = 0.1
 # A fragment that is expensive to render is rendered less often: it takes at most one part in PACE of the time.
 PACE, LONGEST_STEP_S = 5, 2.0
+
+
+class Form(Enum):
+    """How a message is written: HTML alone, or JSON with the stamp, as old addresses send it."""
+
+    HTML = "html"
+    JSON = "json"
+
+    def text(self, stamp: str, html: str) -> str:
+        if self is Form.HTML:
+            return html.strip()
+        return json.dumps({"stamp": stamp, "html": html}, separators=(",", ":")) if html else ""
 
 
 class RightsChanged(Exception):
@@ -40,6 +53,7 @@ class Source:
     topics: tuple[str, ...]
     stamp: Callable[[], str]
     render: Callable[[], str]
+    form: Form = Form.JSON
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +122,7 @@ class Fragment:
         stamp = await in_database_thread(self._source.stamp)
         if stamp != self._stamp:
             html = await in_database_thread(self._source.render)
-            text = json.dumps({"stamp": stamp, "html": html}, separators=(",", ":")) if html else ""
+            text = self._source.form.text(stamp, html)
             self._message, self._stamp = Message(text, websocket_protocol.text_frame(text)), stamp
             pause = min(max(STEP_S, PACE * (clock() - begun)), LONGEST_STEP_S)
         self._over = self._begun

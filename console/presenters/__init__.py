@@ -16,6 +16,8 @@ from console.presenters.live import (
     job_stamp,
     list_live,
     list_stamp,
+    notes_live,
+    notes_stamp,
 )
 
 __all__ = [
@@ -29,4 +31,6 @@ __all__ = [
     "job_stamp",
     "list_live",
     "list_stamp",
+    "notes_live",
+    "notes_stamp",
 ]

@@ -11,6 +11,7 @@ from django.template.loader import render_to_string
 
 from agents.models import Gpu, GpuState, Host, HostEvent
 from console.auth import access
+from console.presenters import notes
 from console.presenters.hosts import host_list, host_page
 from console.presenters.jobs import job_list, job_page
 from console.presenters.jobs.timeline import TimelineFilter
@@ -95,6 +96,14 @@ def host_live(user: User, host_id: int) -> str:
         user, Host.every.select_related("location", "maintenance").filter(pk=host_id)
     ).first()
     return render_to_string("hosts/_live.html", {"host": host_page.live(host, user)}) if host else ""
+
+
+def notes_stamp(user: User) -> str:
+    return _digest(notes.notes(user))
+
+
+def notes_live(user: User) -> str:
+    return render_to_string("frame/_notes.html", {"notes": notes.notes(user)})
 
 
 def _digest(what: object) -> str:

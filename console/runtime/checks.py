@@ -56,7 +56,7 @@ def is_open_redis(url: str) -> bool:
 
 
 def missing_packages(npm: Path) -> Iterator[CheckMessage]:
-    if not (npm / "htmx.org" / "dist" / "htmx.min.js").exists():
+    if not (npm / "htmx-ext-ws" / "dist" / "ws.min.js").exists():
         yield Error(
             "The JavaScript packages for the browser are not installed.",
             hint="Run: make install",

@@ -6,17 +6,18 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
 from django import template
+from django.contrib.auth.models import User
 from django.templatetags.static import static
 from django.utils import timezone, translation
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from agents import clock_keeper
-from agents.hosts import recovery
+from console.presenters import sizes
 from console.presenters.badges import Badge
 from console.presenters.hosts.gpu_map import Cell
 from console.presenters.jobs.timeline import TimelineFilter
-from jobs.logs import reader
+from console.presenters.notes import Notes, notes
 
 register = template.Library()
 
@@ -35,15 +36,9 @@ def icon(name: str) -> SafeString:
 
 
 @register.simple_tag
-def logs_are_paused() -> bool:
-    """Whether the disk is nearly full, for the banner. Looks at the disk and makes no query."""
-    return reader.logs_paused()
-
-
-@register.simple_tag
-def only_observing() -> bool:
-    """Whether recovery mode is on, for the banner: a backup was restored, and no admin has confirmed yet."""
-    return recovery.in_recovery_mode()
+def notes_for(user: User) -> Notes:
+    """The notes above the page. The page's socket brings them again whenever they change."""
+    return notes(user)
 
 
 @register.simple_tag
@@ -57,12 +52,6 @@ def page_language() -> str:
 def served_at() -> str:
     """Trainyard's time, from which the page's script counts on."""
     return iso(timezone.now())
-
-
-@register.simple_tag
-def clock_jumps() -> list[str]:
-    """The clocks that were set in the last day, for the banner of admins."""
-    return [clock_keeper.text_of(jump) for jump in clock_keeper.recent_jumps(timezone.now())]
 
 
 @register.simple_tag
@@ -161,12 +150,7 @@ def percent(part: float) -> str:
 
 @register.filter
 def mb(value: int | None) -> str:
-    """Render mebibytes as MiB or GiB."""
-    if value is None:
-        return "–"
-    if value < 1024:
-        return f"{value} MiB"
-    return f"{value / 1024:.0f} GiB" if value >= 10240 else f"{value / 1024:.1f} GiB"
+    return sizes.mebibytes(value)
 
 
 def iso(moment: datetime) -> str:

@@ -45,18 +45,20 @@ console/cli: jobs/rules/{scheduling}
 console/commands: console/{auth forms models presenters runtime} jobs/rules/{scheduling} jobs/{host_sync lifecycle
     maintenance models notifications projects} agents/{clock_keeper
     hosts infra models ssh}
-console/consumers: console/{auth live presenters runtime} jobs/{logs models shells} agents/{infra models ssh}
+console/consumers: console/{auth live parts presenters runtime} jobs/{logs models shells} agents/{infra ssh}
 console/environment:
 console/forms: console/{auth} jobs/rules/{notifications scheduling spec} jobs/{host_sync idle_rule models
     notifications projects scheduling} agents/{hosts infra models}
 console/live: console/{runtime} jobs/{logs models projects} agents/{infra}
 console/models:
+console/parts: console/{auth presenters} jobs/{models} agents/{models}
 console/presenters: console/{auth forms models} jobs/rules/{lifecycle list_text notifications scheduling spec}
-    jobs/{host_sync lifecycle logs maintenance models projects scheduling} agents/{hosts infra models ssh}
+    jobs/{host_sync lifecycle logs maintenance models projects scheduling} agents/{clock_keeper hosts infra models
+    ssh}
 console/runtime: console/{auth environment views} jobs/{host_sync logs models wake} agents/{clock_keeper infra
     links models ssh}
 console/settings: console/{auth environment runtime} agents/{infra}
-console/templatetags: console/{presenters} jobs/{logs} agents/{clock_keeper hosts}
+console/templatetags: console/{presenters} agents/{clock_keeper}
 console/urls: console/{runtime}
 console/views: console/{auth forms models presenters} jobs/rules/{lifecycle scheduling spec} jobs/{host_sync
     idle_rule lifecycle maintenance models notifications projects scheduling services wake} agents/{hosts infra

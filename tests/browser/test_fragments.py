@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import unquote
 
 import pytest
 from playwright.sync_api import expect
@@ -44,13 +45,14 @@ def page(page, yard):
 
 @pytest.fixture
 def sockets(page, yard):
-    """The addresses of the page's open sockets, counted from a page that opens none."""
-    page.goto(f"{yard.url}/account")
+    """The pages that open sockets follow, counted from a page that opens none."""
+    page.goto("about:blank")
     opened = []
 
     def keep(socket):
-        opened.append(socket.url)
-        socket.on("close", lambda *_: opened.remove(socket.url))
+        place = unquote(socket.url.partition("/ws/live?at=")[2])
+        opened.append(place)
+        socket.on("close", lambda *_: opened.remove(place))
 
     page.on("websocket", keep)
     return opened
@@ -84,7 +86,7 @@ def test_a_filter_replaces_the_list_and_the_back_button_restores_it(page, yard, 
     expect(page.get_by_role("link", name="Show all")).to_be_visible()
     assert marked(page)
     # The socket of the whole list is closed, the one of the filtered list is open.
-    wait_until(page, lambda: [url.partition("/ws/")[2] for url in sockets] == ["jobs?text=job-07"], sockets)
+    wait_until(page, lambda: sockets == ["/jobs/?text=job-07&state=&owner="], sockets)
     page.go_back()
     expect(page.locator("#jobs-live tbody tr")).to_have_count(50)
     assert page.get_by_label("Name or id").input_value() == ""
@@ -94,18 +96,33 @@ def test_a_filter_replaces_the_list_and_the_back_button_restores_it(page, yard, 
 
 
 def test_a_socket_of_before_does_not_paint_over_a_fragment_that_has_just_come(page, yard):
-    """Between htmx's swap and the new socket, the old one may still bring the list of the filter before."""
+    """The old socket brings the list of the filter before. It is closed when the new list comes."""
     page.goto(f"{yard.url}/jobs/")
     expect(page.locator("#link-dot")).to_have_text("Live")
-    follow = "path => { document.getElementById('jobs-live').dataset.live = path }"
-    own = page.locator("#jobs-live").get_attribute("data-live")
-    page.evaluate(follow, "/ws/jobs?text=another")
+    mark(page)
+    # What every swap finds: is the element of the old socket still there when the new list is?
+    page.evaluate(
+        """() => {
+          window.both = [];
+          const old = document.getElementById("live");
+          new MutationObserver(() => {
+            const filtered = document.querySelectorAll("#jobs-live tbody tr").length < 50;
+            window.both.push(filtered && old.isConnected);
+          }).observe(document.body, { childList: true, subtree: true });
+        }"""
+    )
+    page.get_by_label("Name or id").fill("ob-31")
+    page.get_by_role("button", name="Filter").click()
+    expect(page.locator("#jobs-live tbody tr")).to_have_count(1)
     yard.submit(job_spec(["true"], name="not-for-this-filter"))
-    page.wait_for_timeout(3_000)
+    yard.submit(job_spec(["true"], name="lob-31"))
+    expect(page.get_by_role("link", name="lob-31")).to_be_visible()
     expect(page.get_by_role("link", name="not-for-this-filter")).to_have_count(0)
-    page.evaluate(follow, own)
-    yard.submit(job_spec(["true"], name="for-this-filter"))
-    expect(page.get_by_role("link", name="for-this-filter", exact=True)).to_be_visible()
+    assert (
+        marked(page)
+        and page.evaluate("window.both.length")
+        and not page.evaluate("window.both.some(Boolean)")
+    )
 
 
 def test_a_filtered_list_stays_live(page, yard):
@@ -142,8 +159,10 @@ def test_the_history_of_a_job_is_filtered_in_place_and_live(page, yard, sockets)
     page.get_by_role("button", name="Show").click()
     expect(page.get_by_text("Nothing of that kind yet.")).to_be_visible()
     expect(page).to_have_url(re.compile(r"kind=cancel#job-events$"))
-    wait_until(page, lambda: any(url.endswith(f"/ws/jobs/{job}?kind=cancel") for url in sockets))
-    wait_until(page, lambda: not any(url.endswith(f"/ws/jobs/{job}") for url in sockets))
+    # The log's socket is open too: its address has no page.
+    wait_until(
+        page, lambda: [place for place in sockets if place] == [f"/jobs/{job}/?of=&kind=cancel"], sockets
+    )
     yard.client.cancel(job)
     expect(page.locator("#job-events .kind-cancel").first).to_be_visible()
     assert marked(page)

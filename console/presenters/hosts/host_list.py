@@ -90,7 +90,6 @@ class HostList:
     gpus_used: int
     may_manage: bool
     names_jobs: bool
-    live_query: str
     next: str
     first: str
 
@@ -128,7 +127,6 @@ def host_list(user: User, query: Mapping[str, str] | None = None) -> HostList:
         gpus_used=GpuClaim.objects.filter(OPEN_CLAIMS, gpu__host__in=hosts).count(),
         may_manage=access.can(user, "manage", Host),
         names_jobs=ids.any,
-        live_query=filters.query(filters.after),
         next=f"{here}?{filters.query(page[SIZE - 1].name)}" if more else "",
         first=f"{here}?{filters.query()}" if filters.after else "",
     )

@@ -17,12 +17,13 @@ from agents.models import Host, HostEvent, HostStatus
 from agents.ssh import keys
 from agents.ssh.host_keys import fingerprint
 from console.auth import access
-from console.presenters import badges
+from console.presenters import badges, sizes
 from console.presenters.badges import Badge
 from console.presenters.hosts import host_gpus, host_logins
 from console.presenters.hosts.host_list import closed_text
 from console.presenters.hosts.host_logins import LoginLine
 from console.presenters.hosts.job_ids import JobIdFilter
+from console.presenters.notes import replaced_key
 from jobs.host_sync import strays
 from jobs.lifecycle.host_maintenance import maintenance_of
 from jobs.maintenance.logins import template_of
@@ -143,7 +144,7 @@ def live(host: Host, user: User) -> HostLive:
     ids = JobIdFilter(user, [host.last_error, *(event.text for event in events)])
     known = {str(row["name"]): row for row in host.checklist}
     # A key that would replace an accepted key is never shown as a first key, whatever else happened to the host.
-    changed = bool(host.offered_key and _pinned(host))
+    changed = bool(host.offered_key and replaced_key(host))
     runs = tuple(_runs(host, user))
     running = Run.objects.filter(host_gpus.on_machine(host), released_at=None, held=False).count()
     maintenance = maintenance_of(host)
@@ -171,7 +172,7 @@ def live(host: Host, user: User) -> HostLive:
         jump=host.jump,
         offered=_fingerprint(host.offered_key),
         offered_at=host.offered_at,
-        pinned=_fingerprint(_pinned(host)),
+        pinned=_fingerprint(replaced_key(host)),
         accepted_by=host.key_accepted_by,
         accepted_at=host.key_accepted_at,
         changed=changed,
@@ -256,11 +257,6 @@ def append_command() -> str:
     return APPEND.format(key=keys.public_line().strip())
 
 
-def _pinned(host: Host) -> str:
-    """Return the pinned key that the offered key would replace: the jump host's if that offered it, else the host's."""
-    return str(host.jump_keys.get(host.offered_at, "")) if host.offered_at else host.pinned_key
-
-
 def _fingerprint(line: str) -> str:
     return fingerprint(line) if line else ""
 
@@ -268,6 +264,7 @@ def _fingerprint(line: str) -> str:
 def _checks(host: Host, known: Mapping[str, Mapping[str, object]]) -> Iterable[CheckLine]:
     """Yield every line of the checklist, also the lines that the check has not reached yet."""
     going = host.status == HostStatus.CHECKING
+    free = "" if host.free_disk_mb is None else sizes.mebibytes(host.free_disk_mb)
     for name in checklist.ORDER if host.machine_id is None else checklist.ORDER_OF_LOGIN:
         row = known.get(name)
         if row is None:
@@ -281,7 +278,8 @@ def _checks(host: Host, known: Mapping[str, Mapping[str, object]]) -> Iterable[C
             row["ok"],
             ("warn", _("worth knowing"), "note") if row["fix"] else ("still", _("for information"), "note"),
         )  # type: ignore[call-overload]
-        yield CheckLine(name, word, tone, icon, str(row["text"]), str(row["fix"]))
+        text = checklist.text_now(row, free)
+        yield CheckLine(name, word, tone, icon, text, str(row["fix"]))
 
 
 def _runs(host: Host, user: User) -> Iterable[RunLine]:

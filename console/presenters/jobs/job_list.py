@@ -77,7 +77,6 @@ class JobList:
     totals: Totals
     projects: tuple[str, ...]
     sorts: Mapping[str, SortLink]
-    live_query: str
     first: str
     previous: str
     next: str
@@ -108,7 +107,6 @@ def found(user: User, filters: Filters, size: int) -> JobList:
         totals=_totals(user, filters, page, [(job.pk, job.state, job.gpu_count) for job in jobs]),
         projects=_projects(user),
         sorts={name: _sort_link(filters, name, first) for name, first in _SORTED.items()},
-        live_query=filters.address,
         first=f"{here}?{filters.query()}" if page.precede else "",
         previous=f"{here}?{filters.query(ahead=page.ids[0])}" if page.precede and page.ids else "",
         next=f"{here}?{filters.query(after=page.ids[-1])}" if page.follow else "",

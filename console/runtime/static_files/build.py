@@ -23,7 +23,8 @@ from whitenoise.storage import CompressedManifestStaticFilesStorage
 # What packages from npm hold besides the files that pages load. A build has no use for them.
 IGNORED = [
     *("*.map", "*.ts", "*.gz", "*.amd.js", "*.cjs.js", "addon-fit.js", "xterm.js"),
-    *("ext", "htmx.js", "htmx.esm.js", "idiomorph.js", "idiomorph-htmx.js"),
+    *("ext", "htmx.js", "*.esm.js", "ws.js"),
+    *("idiomorph.js", "idiomorph.min.js", "idiomorph-ext.js", "idiomorph-htmx.js"),
 ]
 MADE_BY = ("Django", "whitenoise", "brotli")
 # Builds that are kept: the newest. An older one may still be in use by a process that nobody has restarted.

@@ -39,14 +39,14 @@ def job(request: HttpRequest, job_id: int) -> HttpResponse:
     row = access.get_or_404(request.user, "see", Job.objects.select_related("project"), pk=job_id)
     requested_filter = TimelineFilter.from_query(request.GET.dict())
     if asks_for_fragment(request):
-        # The same fragment as the page's socket sends: it carries the socket's new address.
+        # The same parts as the page's socket sends, and the socket's new address.
         context: dict[str, object] = {"job": presenter.live(row, person(request), requested_filter)}
     else:
         page = presenter.page(row, person(request), requested_filter)
         replica = request.GET.get("log", "")
         shown = next((line for line in page.live.replicas if line.name == replica), page.live.replicas[0])
         context = {"page": page, "job": page.live, "shown": shown}
-    return page_or_fragment(request, "jobs/job.html", "jobs/_live.html", context)
+    return page_or_fragment(request, "jobs/job.html", "jobs/_exchange.html", context)
 
 
 @require_safe

@@ -54,6 +54,8 @@ class LogReader:
             self.socket.send(json.dumps({"ack": self.taken}))
             return
         header = json.loads(message)
+        if "beat" in header:
+            return
         self.headers.append(header)
         if "gap" in header:
             self.cursor = header["to"]

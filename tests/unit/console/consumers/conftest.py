@@ -13,7 +13,7 @@ from django.conf import settings
 from django.test import Client
 
 from console.asgi import application
-from console.live import registry
+from console.live import beats, registry
 from console.runtime import database_threads, web
 from tests.unit.console.consumers.fake_shell import opened, shell
 from tests.unit.console.script_tokens import token_of
@@ -26,7 +26,10 @@ PATIENCE_S = 30
 
 
 class Visitor:
-    """A client of one socket. It keeps received JSON in `told` and received bytes in `bytes`, in their order."""
+    """A client of one socket. It keeps received JSON in `told` and received bytes in `bytes`, in their order.
+
+    Beats are in `beats`: they come at any time. Parts of a page are in `html`.
+    """
 
     def __init__(self, path, headers):
         path, _, query = path.partition("?")
@@ -41,6 +44,8 @@ class Visitor:
         self.socket = ApplicationCommunicator(application, scope)
         self.accepted = False
         self.told = []
+        self.beats = []
+        self.html = []
         self.bytes = b""
         self.closed = None
 
@@ -64,10 +69,17 @@ class Visitor:
         if message["type"] == "websocket.close":
             self.closed = (message.get("code"), message.get("reason", ""))
         elif message.get("text") is not None:
-            self.told.append(json.loads(message["text"]))
+            self.keep(message["text"])
         else:
             self.bytes += message["bytes"]
         return message
+
+    def keep(self, text):
+        if text.startswith("<"):
+            self.html.append(text)
+            return
+        document = json.loads(text)
+        (self.beats if "beat" in document else self.told).append(document)
 
     async def until(self, true):
         """Receive messages until the condition holds for this client."""
@@ -120,6 +132,12 @@ def job(transactional_db, cast, project):
 @pytest.fixture
 def run(job):
     return job.runs.select_related("replica", "host").get()
+
+
+@pytest.fixture(autouse=True)
+def few_beats(monkeypatch):
+    """Many tests look whether a socket is silent. test_beats.py is about beats."""
+    monkeypatch.setattr(beats, "BEAT_S", 1000.0)
 
 
 @pytest.fixture(autouse=True)

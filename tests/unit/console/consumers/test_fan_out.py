@@ -40,7 +40,7 @@ class Viewer:
                 message = await self.connection.recv()
                 if isinstance(message, bytes):
                     self.bytes += message
-                else:
+                elif not message.startswith('{"beat"'):
                     self.told.append(json.loads(message))
 
     async def until_closed(self):

@@ -43,7 +43,8 @@ def test_htmx_gets_the_fragment_and_a_browser_the_whole_page(browser, job, addre
 
 def test_the_fragment_of_a_job_has_the_address_of_its_socket(browser, job):
     fragment = browser("bob").get(f"/jobs/{job.pk}/?kind=state&span=hour", headers=HTMX).text
-    assert re.search(rf'data-live="/ws/jobs/{job.pk}\?kind=state&amp;span=hour"', fragment)
+    assert f'ws-connect="/ws/live?at=%2Fjobs%2F{job.pk}%2F%3Fkind%3Dstate%26span%3Dhour"' in fragment
+    assert 'id="job-live"' in fragment and fragment.count("ws-connect") == 1
 
 
 def test_a_form_check_by_htmx_gets_only_the_form(browser, project):

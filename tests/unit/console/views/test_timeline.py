@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from urllib.parse import quote
 
 import pytest
 from django.utils import timezone
@@ -59,8 +60,7 @@ def test_the_history_is_filtered_and_its_socket_uses_the_same_filter(browser, st
     attempts = answer.context["job"].timeline.attempts
     assert sorted(line.cause for attempt in attempts for line in attempt.lines) == sorted(shown)
     page = answer.content.decode()
-    chosen = answer.context["job"].timeline.filter.query.replace("&", "&amp;")
-    assert f'data-live="/ws/jobs/{story.pk}{"?" if chosen else ""}{chosen}"' in page
+    assert f'ws-connect="/ws/live?at={quote(f"/jobs/{story.pk}/{query}", safe="")}"' in page
     assert ("its clock is 95 s ahead" in page) is ("Started there." in shown)
     assert page.index('id="job-logs"') < page.index('id="job-events"') < page.index('id="job-spec"')
 

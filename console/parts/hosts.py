@@ -1,0 +1,43 @@
+"""The live parts of the pages of hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from django.contrib.auth.models import User
+
+from agents.models import Host
+from console import presenters
+from console.auth import access
+from console.parts.part import Part, Place, Seen
+
+
+def _see_host(user: User, place: Place) -> Seen:
+    host_id = place.number("host_id")
+    access.get_or_404(user, "see", Host.objects.all(), pk=host_id)
+    return Seen(user, access.rights_key(user), (f"host:{host_id}",))
+
+
+def _stamp_of_host(user: User, place: Place) -> str:
+    return presenters.host_stamp(place.number("host_id"))
+
+
+def _host(user: User, place: Place, rights: Hashable) -> str:
+    return presenters.host_live(user, place.number("host_id"))
+
+
+def _see_list(user: User, place: Place) -> Seen:
+    access.require(user, "see", Host)
+    return Seen(user, presenters.hosts_rights(user), ("hosts",))
+
+
+def _stamp_of_list(user: User, place: Place) -> str:
+    return presenters.hosts_stamp(user, dict(place.query))
+
+
+def _list(user: User, place: Place, rights: Hashable) -> str:
+    return presenters.hosts_live(user, dict(place.query), rights)
+
+
+HOST = Part("host", _see_host, _stamp_of_host, _host)
+HOST_LIST = Part("hosts", _see_list, _stamp_of_list, _list)

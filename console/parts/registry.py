@@ -1,0 +1,20 @@
+"""Which live parts each page has."""
+
+from __future__ import annotations
+
+from console.parts.hosts import HOST, HOST_LIST
+from console.parts.jobs import JOB, JOB_LIST
+from console.parts.notes import NOTES
+from console.parts.part import Part, Place
+
+# The name of the page in urls.py → its own parts. Every page has the notes.
+PAGES: dict[str, tuple[Part, ...]] = {
+    "jobs": (JOB_LIST,),
+    "job": (JOB,),
+    "hosts": (HOST_LIST,),
+    "host": (HOST,),
+}
+
+
+def parts_of(place: Place) -> tuple[Part, ...]:
+    return (*PAGES.get(place.name, ()), NOTES)

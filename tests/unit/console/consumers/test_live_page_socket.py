@@ -1,0 +1,195 @@
+"""The one socket of a page: its parts and the notes, as the page itself has them."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import quote
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from agents.hosts import recovery
+from agents.models import Host
+from agents.ssh.host_keys import fingerprint
+from console import presenters
+from console.runtime.database_threads import in_database_thread
+from jobs.models import Membership
+from tests.unit.console.views.example_rows import KEY, OTHER_KEY, a_host
+
+PAGES = (
+    "/jobs/",
+    "/jobs/?state=RUNNING",
+    "/jobs/{job}/",
+    "/jobs/{job}/?kind=state",
+    "/hosts/",
+    "/hosts/{host}/",
+)
+
+
+def at(page):
+    return f"/ws/live?at={quote(page, safe='')}"
+
+
+def ids(html):
+    """The ids of the elements at the top of a message, which the page's script looks for."""
+    depth, found = 0, []
+    for end, tag, rest in re.findall(r"<(/?)([a-z0-9]+)((?:\"[^\"]*\"|[^>\"])*)>", html):
+        if tag in ("input", "br", "hr", "img", "use", "meta", "link"):
+            continue
+        if not end and depth == 0:
+            found.append(re.search(r'\bid="([^"]+)"', rest)[1])
+        depth += -1 if end else 1
+    return found
+
+
+def parts_in(messages):
+    """Each element of a page that the messages bring. A job's page has the log between two of them."""
+    for html in messages:
+        head, story, tail = html.partition('<div id="job-story"')
+        yield from (part for part in (head, story + tail) if part)
+
+
+def without_times(html):
+    """Relative times are those of the moment, and white space says nothing."""
+    html = re.sub(r'(<[^>]* data-(?:ago|since|until)="[^"]*"[^>]*>)[^<]*', r"\1", html)
+    return re.sub(r"\s+", " ", html)
+
+
+def page_of(user, address):
+    client = Client()
+    client.force_login(user)
+    return client.get(address, headers={"accept": "text/html"}).content.decode()
+
+
+@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("who", ["root", "bob", "vera"])
+async def test_page_and_push_have_the_same_bytes(visit, cast, job, run, page, who):
+    page = page.format(job=job.pk, host=run.host_id)
+    whole = await in_database_thread(page_of, getattr(cast, who), page)
+    socket = await visit(at(page), who)
+    await socket.until(lambda v: len(v.html) == 2)
+    pushed = [name for html in socket.html for name in ids(html)]
+    assert "notes" in pushed and len(pushed) in (2, 3)
+    for part in parts_in(socket.html):
+        assert without_times(part).strip() in without_times(whole), page
+    await socket.leave()
+
+
+async def test_the_answer_to_htmx_has_the_same_parts(visit, cast, job, run):
+    def asked(page):
+        client = Client()
+        client.force_login(cast.bob)
+        return client.get(page, headers={"HX-Request": "true"}).content.decode()
+
+    for page in ("/jobs/", f"/jobs/{job.pk}/", "/hosts/"):
+        answer = await in_database_thread(asked, page)
+        socket = await visit(at(page), "bob")
+        await socket.until(lambda v: len(v.html) == 2)
+        for part in parts_in(html for html in socket.html if 'id="notes"' not in html):
+            assert without_times(part).strip() in without_times(answer), page
+        await socket.leave()
+
+
+@pytest.mark.parametrize(
+    ("who", "page"),
+    [
+        ("", "/jobs/"),
+        ("charlie", "/jobs/{job}/"),
+        ("loner", "/jobs/{job}/"),
+        ("loner", "/hosts/"),
+        ("loner", "/hosts/{host}/"),
+        ("bob", "/jobs/99999/"),
+        ("bob", "/nothing/here"),
+        ("bob", "//evil.example/jobs/"),
+        ("bob", "https://evil.example/jobs/"),
+        ("bob", ""),
+        ("bob", "/jobs/?" + "x" * 5000),
+        ("bob", "http://[/"),
+    ],
+)
+async def test_a_stranger_is_refused_and_so_is_an_address_that_is_no_page(visit, cast, job, run, who, page):
+    socket = await visit(at(page.format(job=job.pk, host=run.host_id)), who)
+    assert not socket.accepted
+
+
+async def test_every_page_has_the_notes(visit, job):
+    for page in (
+        "/account",
+        "/usage/",
+        "/projects/",
+        f"/jobs/{job.pk}/history",
+        "/hosts/gpus",
+        "/help/training",
+    ):
+        socket = await visit(at(page), "vera")
+        await socket.until(lambda v: v.html)
+        assert ids(socket.html[0]) == ["notes"], page
+        await socket.leave()
+
+
+async def test_a_note_comes_when_it_is_true_and_goes_when_it_is_not(visit, cast, job, run):
+    def change_key(offered):
+        Host.objects.filter(pk=run.host_id).update(offered_key=offered)
+
+    root, vera, loner = [await visit(at("/account"), who) for who in ("root", "vera", "loner")]
+    for socket in (root, vera, loner):
+        await socket.until(lambda v: v.html)
+        assert "has changed" not in socket.html[0]
+    await in_database_thread(change_key, OTHER_KEY)
+    for socket, way in ((root, True), (vera, False)):
+        await socket.until(lambda v: len(v.html) == 2)
+        assert fingerprint(KEY) in socket.html[1] and fingerprint(OTHER_KEY) in socket.html[1]
+        assert (f'formaction="/hosts/{run.host_id}/accept"' in socket.html[1]) is way
+    assert await loner.quiet(1.5), "a person who may not see the host is told nothing"
+    await in_database_thread(change_key, "")
+    for socket in (root, vera):
+        await socket.until(lambda v: len(v.html) == 3)
+        assert "has changed" not in socket.html[2]
+    for socket in (root, vera, loner):
+        await socket.leave()
+
+
+async def test_one_rendering_of_the_notes_serves_all_pages_of_people_with_the_same_rights(
+    visit, job, monkeypatch
+):
+    drawn, draw = [], presenters.notes_live
+    monkeypatch.setattr(presenters, "notes_live", lambda user: drawn.append(user.username) or draw(user))
+    sockets = [
+        await visit(at(page), "vera") for page in ("/account", "/usage/", "/jobs/", "/projects/", "/hosts/")
+    ]
+    for socket in sockets:
+        await socket.until(lambda v: any('id="notes"' in html for html in v.html))
+    assert drawn == ["vera"]
+    for socket in sockets:
+        await socket.leave()
+
+
+async def test_a_page_shows_what_is_left_of_lost_rights_and_is_closed_without_any(visit, cast, project, job):
+    page = await visit(at(f"/jobs/{job.pk}/"), "bob")
+    await page.until(lambda v: len(v.html) == 2)
+    assert "Cancel the job" in "".join(page.html)
+    await in_database_thread(Membership.objects.filter(user=cast.bob, project=project).update, role="viewer")
+    seen = len(page.html)
+    await page.until(
+        lambda v: any('"job-live"' in html and "Cancel the job" not in html for html in v.html[seen:])
+    )
+    await in_database_thread(Membership.objects.filter(user=cast.bob, project=project).delete)
+    assert (await page.until_closed())[0] == 4404
+
+
+async def test_recovery_mode_is_told_without_a_reload(visit, job):
+    socket = await visit(at("/jobs/"), "vera")
+    await socket.until(lambda v: len(v.html) == 2)
+    await in_database_thread(recovery.begin, "The test says so.", timezone.now())
+    await socket.until(lambda v: "only observes" in " ".join(v.html[-1].split()))
+    assert "/recovery/" not in socket.html[-1]
+    await socket.leave()
+
+
+async def test_a_host_is_added_to_the_list_by_push(visit, cast, job):
+    socket = await visit(at("/hosts/"), "root")
+    await socket.until(lambda v: len(v.html) == 2)
+    await in_database_thread(a_host, "fresh-arrival")
+    await socket.until(lambda v: "fresh-arrival" in v.html[-1])
+    await socket.leave()
