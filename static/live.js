@@ -6,11 +6,24 @@ import { Wire } from "./wire.js";
 
 const { htmx, Idiomorph } = window;
 
+// Whether a person has changed this field since it was shown.
+function isChanged(node) {
+  if (node instanceof HTMLSelectElement) {
+    const first = [...node.options].findIndex((option) => option.defaultSelected);
+    return node.selectedIndex !== Math.max(first, 0);
+  }
+  if (node instanceof HTMLInputElement && ["checkbox", "radio"].includes(node.type)) {
+    return node.checked !== node.defaultChecked;
+  }
+  return (node instanceof HTMLInputElement || node instanceof HTMLTextAreaElement) && node.value !== node.defaultValue;
+}
+
 Object.assign(Idiomorph.defaults, { ignoreActiveValue: true });
 Object.assign(Idiomorph.defaults.callbacks, {
   // What the person opened stays open; what they are typing stays typed.
   beforeAttributeUpdated: (name, node) => !(name === "open" && node.matches("details, dialog")),
-  beforeNodeMorphed: (node) => !(node instanceof Element && node.matches("[data-keep], :popover-open")),
+  beforeNodeMorphed: (node) =>
+    !(node instanceof Element && (node.matches("[data-keep], :popover-open") || isChanged(node))),
 });
 
 // What the extension takes for a WebSocket. It reconnects by itself, so the extension learns only of its end.

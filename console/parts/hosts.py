@@ -39,5 +39,20 @@ def _list(user: User, place: Place, rights: Hashable) -> str:
     return presenters.hosts_live(user, dict(place.query), rights)
 
 
+def _see_gpus(user: User, place: Place) -> Seen:
+    """Who holds a GPU is shown to people of the same project."""
+    access.require(user, "see", Host)
+    return Seen(user, access.rights_key(user), ("hosts",))
+
+
+def _stamp_of_gpus(user: User, place: Place) -> str:
+    return presenters.gpus_stamp(user)
+
+
+def _gpus(user: User, place: Place, rights: Hashable) -> str:
+    return presenters.gpus_live(user, dict(place.query))
+
+
+GPU_MAP = Part("gpus", _see_gpus, _stamp_of_gpus, _gpus)
 HOST = Part("host", _see_host, _stamp_of_host, _host)
 HOST_LIST = Part("hosts", _see_list, _stamp_of_list, _list)

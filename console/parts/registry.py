@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from console.parts.hosts import HOST, HOST_LIST
+from console.parts.hosts import GPU_MAP, HOST, HOST_LIST
 from console.parts.jobs import JOB, JOB_LIST
 from console.parts.notes import NOTES
 from console.parts.part import Part, Place
@@ -13,6 +13,7 @@ PAGES: dict[str, tuple[Part, ...]] = {
     "job": (JOB,),
     "hosts": (HOST_LIST,),
     "host": (HOST,),
+    "gpus": (GPU_MAP,),
 }
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from console.presenters.hosts.host_list import rights as hosts_rights
 from console.presenters.live import (
     NotForAll,
+    gpus_live,
+    gpus_stamp,
     host_live,
     host_stamp,
     hosts_live,
@@ -22,6 +24,8 @@ from console.presenters.live import (
 
 __all__ = [
     "NotForAll",
+    "gpus_live",
+    "gpus_stamp",
     "host_live",
     "host_stamp",
     "hosts_live",

@@ -12,7 +12,7 @@ from django.template.loader import render_to_string
 from agents.models import Gpu, GpuState, Host, HostEvent
 from console.auth import access
 from console.presenters import notes
-from console.presenters.hosts import host_list, host_page
+from console.presenters.hosts import gpu_map, host_list, host_page
 from console.presenters.jobs import job_list, job_page
 from console.presenters.jobs.timeline import TimelineFilter
 from jobs.models import HostMaintenance, Job, Run, Stray, Transition
@@ -69,6 +69,14 @@ def hosts_live(user: User, query: Mapping[str, str], rights: Hashable = None) ->
     if rights is not None and not host_list.fits(shown, rights):
         raise NotForAll
     return render_to_string("hosts/_list.html", {"list": shown})
+
+
+def gpus_stamp(user: User) -> str:
+    return _digest([gpu_map.stamp(user), access.rights_key(user)])
+
+
+def gpus_live(user: User, query: Mapping[str, str]) -> str:
+    return render_to_string("hosts/_gpu_map.html", {"map": gpu_map.gpu_map(user, query)})
 
 
 def host_stamp(host_id: int) -> str:

@@ -18,7 +18,8 @@ def fragment(number, extra=""):
     return (
         f'<div id="job-live"><p id="number">version {number}</p>'
         f"<details><summary>More</summary><p>inside {number}</p></details>"
-        f'<input id="name"><button>go</button>{extra}</div>'
+        f'<input id="name"><select id="kind"><option value="">all<option value="one">one</select>'
+        f'<input type="checkbox" id="box"><button>go</button>{extra}</div>'
     )
 
 
@@ -56,6 +57,8 @@ def send(sockets, number, extra=""):
 
 def test_an_update_keeps_focus_open_parts_and_typed_text(page, sockets):
     page.locator("summary").click()
+    page.locator("#kind").select_option("one")
+    page.locator("#box").check()
     page.locator("#name").fill("half a na")
     send(sockets, 1, '<p id="new">one more</p>')
     page.get_by_text("version 1").wait_for()
@@ -66,6 +69,8 @@ def test_an_update_keeps_focus_open_parts_and_typed_text(page, sockets):
     send(sockets, 2)
     page.get_by_text("version 2").wait_for()
     assert page.locator("#new").count() == 0 and page.get_by_text("inside 2").is_visible()
+    # A choice stays too, without the focus.
+    assert page.locator("#kind").input_value() == "one" and page.locator("#box").is_checked()
 
 
 def test_one_update_changes_separate_parts_of_the_page(page, sockets):

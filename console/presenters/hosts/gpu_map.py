@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from urllib.parse import urlencode
 
 from django.contrib.auth.models import User
-from django.db.models import Count, Exists, FilteredRelation, OuterRef, Q, QuerySet
+from django.db.models import Count, Exists, FilteredRelation, Max, OuterRef, Q, QuerySet
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext, gettext_noop
@@ -33,6 +32,7 @@ PROVING = badges.GPU[GpuState.CLEANING]
 CLOSED = Badge("closed", gettext_noop("On a host that takes no jobs"), "still", "slash")
 LEGEND = (HELD, FREE, badges.GPU_CLEANING, PROVING, badges.GPU_FORGOTTEN, STRANGERS, CLOSED)
 SIZE = 25  # hosts of a page
+CHARTS_EVERY_S = 600
 SOMEBODY = gettext_noop("a job of a project that is not yours")
 
 
@@ -81,7 +81,6 @@ class GpuMap:
     tally: tuple[tuple[Badge, int], ...]
     types: tuple[str, ...]
     type: str
-    at: datetime
     day: LastDay | None
     next: str
     first: str
@@ -104,11 +103,27 @@ def gpu_map(user: User, query: Mapping[str, str]) -> GpuMap:
         tally=tuple((state, counts[state]) for state in LEGEND if counts[state]),
         types=tuple(sorted(type_ for type_ in tallies if type_)),
         type=kind,
-        at=now,
         day=last_day(visible.order_by().values_list("pk", flat=True), kind, total, now),
         next=_address(kind, page[SIZE - 1].name) if more else "",
         first=_address(kind, "") if query.get("after") else "",
     )
+
+
+def stamp(user: User) -> list[object]:
+    """Return what changes whenever a page of the map would change, without what changes at each contact of a host."""
+    hosts = access.visible(user, Host.machines.all())
+    cordoned = Count("pk", filter=Q(maintenance__cordoned=True))
+    gpus = Gpu.objects.filter(present=True).order_by()
+    open_runs = Run.objects.filter(released_at=None)
+    return [
+        hosts.aggregate(Count("pk"), Max("status_since"), cordoned=cordoned),
+        sorted(gpus.values_list("state").annotate(Count("pk"), Max("pk"))),
+        GpuClaim.objects.filter(released_at=None).aggregate(Count("pk"), Max("pk")),
+        open_runs.aggregate(Count("pk"), ended=Count("pk", filter=Q(phase=RunPhase.ENDED))),
+        sorted(claim_holders.gpus_of_strays()),
+        # The charts of the last day.
+        int(timezone.now().timestamp()) // CHARTS_EVERY_S,
+    ]
 
 
 def _page(visible: QuerySet[Host], kind: str, after: str) -> QuerySet[Host]:

@@ -10,20 +10,16 @@ from django.test import Client
 from django.utils import timezone
 
 from agents.hosts import recovery
-from agents.models import Host
+from agents.models import Gpu, Host
 from agents.ssh.host_keys import fingerprint
 from console import presenters
 from console.runtime.database_threads import in_database_thread
-from jobs.models import Membership
+from jobs.models import GpuClaim, Membership
 from tests.unit.console.views.example_rows import KEY, OTHER_KEY, a_host
 
 PAGES = (
-    "/jobs/",
-    "/jobs/?state=RUNNING",
-    "/jobs/{job}/",
-    "/jobs/{job}/?kind=state",
-    "/hosts/",
-    "/hosts/{host}/",
+    *("/jobs/", "/jobs/?state=RUNNING", "/jobs/{job}/", "/jobs/{job}/?kind=state"),
+    *("/hosts/", "/hosts/{host}/", "/hosts/gpus"),
 )
 
 
@@ -99,6 +95,7 @@ async def test_the_answer_to_htmx_has_the_same_parts(visit, cast, job, run):
         ("loner", "/jobs/{job}/"),
         ("loner", "/hosts/"),
         ("loner", "/hosts/{host}/"),
+        ("loner", "/hosts/gpus"),
         ("bob", "/jobs/99999/"),
         ("bob", "/nothing/here"),
         ("bob", "//evil.example/jobs/"),
@@ -119,7 +116,6 @@ async def test_every_page_has_the_notes(visit, job):
         "/usage/",
         "/projects/",
         f"/jobs/{job.pk}/history",
-        "/hosts/gpus",
         "/help/training",
     ):
         socket = await visit(at(page), "vera")
@@ -185,6 +181,31 @@ async def test_recovery_mode_is_told_without_a_reload(visit, job):
     await socket.until(lambda v: "only observes" in " ".join(v.html[-1].split()))
     assert "/recovery/" not in socket.html[-1]
     await socket.leave()
+
+
+def hold(run):
+    known = {"model": "NVIDIA L4", "memory_mb": 24576, "accelerator_type": "NVIDIA_L4"}
+    return GpuClaim.objects.create(
+        gpu=Gpu.objects.create(host=run.host, uuid="GPU-x", index=0, **known), run=run
+    )
+
+
+def let_go(claim):
+    GpuClaim.objects.filter(pk=claim.pk).update(released_at=timezone.now())
+
+
+async def test_the_map_of_gpus_is_live_and_names_a_job_to_its_project_only(visit, cast, job, run):
+    bob, other = [await visit(at("/hosts/gpus"), who) for who in ("bob", "charlie")]
+    for socket in (bob, other):
+        await socket.until(lambda v: len(v.html) == 2)
+    claim = await in_database_thread(hold, run)
+    for socket, named in ((bob, True), (other, False)):
+        await socket.until(lambda v: "1 held by a job" in " ".join(v.html[-1].split()))
+        assert (f"/jobs/{job.pk}/" in socket.html[-1]) is named
+    await in_database_thread(let_go, claim)
+    for socket in (bob, other):
+        await socket.until(lambda v: "1 free" in " ".join(v.html[-1].split()))
+        await socket.leave()
 
 
 async def test_a_host_is_added_to_the_list_by_push(visit, cast, job):

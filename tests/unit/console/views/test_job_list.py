@@ -110,7 +110,7 @@ def test_pages_lead_back_as_they_led_forth(project, cast, monkeypatch, sort):
     ids = [[row.id for row in page.rows] for page in forth]
     assert sum(ids, []) == [job.pk for job in sorted(Job.objects.all(), key=ORDERS[sort])]
     assert [len(page) for page in ids] == [3, 3, 3, 2] and not forth[0].previous and not forth[0].first
-    last = dict(parse_qsl(forth[-1].live_query))
+    last = dict(parse_qsl(forth[-1].filters.address))
     back = [[row.id for row in forth[-1].rows]]
     page = shown(cast.vera, **last)
     while page.previous:
