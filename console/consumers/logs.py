@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Hashable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import parse_qs
 
 from django.contrib.auth.models import User
@@ -34,11 +34,18 @@ WINDOW = 256 * 1024
 # The last bytes of a run may come after its restart has begun. The viewer waits for them, but not longer than this.
 LAST_BYTES_S = 10.0
 
+_LABEL = ("attempt", "number", "host__name")
 _label = SelectStatement(
-    lambda: Run.objects.filter(pk=Parameter("run")).order_by().values_list("attempt", "number", "host__name")
+    lambda: (
+        Run.objects.filter(pk=Parameter("run"), replica=Parameter("replica")).order_by().values_list(*_LABEL)
+    )
 )
-_of_replica = SelectStatement(
-    lambda: Run.objects.filter(pk=Parameter("run"), replica=Parameter("replica")).order_by().values_list("pk")
+_newest = SelectStatement(
+    lambda: (
+        Run.objects.filter(replica=Parameter("replica"), held=False)
+        .order_by("-attempt", "-number")
+        .values_list("pk", *_LABEL)[:1]
+    )
 )
 
 
@@ -52,6 +59,19 @@ class LogPosition:
     at: float | None = None
     # Repeated in the header of the jump, so that the viewer knows to which request the bytes belong.
     id: int | None = None
+
+
+class RunLabel(NamedTuple):
+    """What distinguishes a run from the other runs of its replica, as the header names it."""
+
+    attempt: int
+    number: int
+    host: str
+
+
+class NoSuchRun(Closed):
+    def __init__(self) -> None:
+        super().__init__(GONE, "There is no such run of this replica.")
 
 
 class LogSocket(Socket):
@@ -133,33 +153,37 @@ class LogSocket(Socket):
                 await self._watch.wait()
             run_id, restarted = self._place.run or self.named_run, False
             while True:
-                run_id = run_id or await self._newest()
+                run_id, label = await self._labelled(run_id) if run_id else await self._newest()
                 async with tails.follow(run_id, self) as tail:
-                    if tail is None or not await in_database_thread(self._is_ours, run_id):
-                        raise Closed(GONE, "There is no such run of this replica.")
-                    run_id = await self._stream(run_id, tail, restarted)
+                    if tail is None:
+                        raise NoSuchRun
+                    run_id = await self._stream(run_id, label, tail, restarted)
                 restarted = self._place is None
 
-    def _is_ours(self, run_id: str) -> bool:
-        return bool(_of_replica(run=run_id, replica=self._replica_id))
+    async def _labelled(self, run_id: str) -> tuple[str, RunLabel]:
+        """The run and its label, if it is one of this replica: a client may name any run."""
+        rows = await in_database_thread(_rows_of, run_id, self._replica_id)
+        if not rows:
+            raise NoSuchRun
+        return run_id, RunLabel(*rows[0])
 
-    async def _newest(self) -> str:
+    async def _newest(self) -> tuple[str, RunLabel]:
+        """Wait until the replica has a run. Returns the newest one."""
         sent = False
         while True:
-            run_id = await in_database_thread(tails.newest_run, self._replica_id)
-            if run_id:
-                return run_id
+            rows = await in_database_thread(_newest_rows_of, self._replica_id)
+            if rows:
+                return rows[0][0], RunLabel(*rows[0][1:])
             if not sent:
                 await self.send_json({"waiting": "This replica has not been started yet."})
                 sent = True
             await self._watch.wait()
 
-    async def _stream(self, run_id: str, tail: tails.Tail, restarted: bool) -> str:
+    async def _stream(self, run_id: str, label: RunLabel, tail: tails.Tail, restarted: bool) -> str:
         """Send one run's log until another run must be shown. Returns the id of that run."""
-        label = await in_database_thread(describe, run_id)
         self._cursor, sent = 0, None
         if restarted:
-            sent = await self._send_header(tail, self._cursor, **label, restart=True)
+            sent = await self._send_header(tail, self._cursor, **label._asdict(), restart=True)
         while True:
             place = self._place
             if place is not None:
@@ -168,7 +192,7 @@ class LogSocket(Socket):
                     return target
                 self._place = None
                 self._cursor = await self._offset_of(place, run_id, tail.status.stored)
-                sent = await self._send_header(tail, self._cursor, **label, jump=True, id=place.id)
+                sent = await self._send_header(tail, self._cursor, **label._asdict(), jump=True, id=place.id)
             elif sent is None or self._is_news(sent, tail.status):
                 sent = await self._send_header(tail, self._cursor)
             room = 0 if self._paused else min(WINDOW - (self._sent - self._acked), tails.MAX_FRAME_BYTES)
@@ -249,10 +273,12 @@ def document(status: Status) -> dict[str, object]:
     }
 
 
-def describe(run_id: str) -> dict[str, object]:
-    """The fields that distinguish this run from the other runs of its replica."""
-    ((attempt, number, host),) = _label(run=run_id)
-    return {"attempt": attempt, "number": number, "host": host}
+def _rows_of(run_id: str, replica_id: int) -> list[tuple[Any, ...]]:
+    return _label(run=run_id, replica=replica_id)
+
+
+def _newest_rows_of(replica_id: int) -> list[tuple[Any, ...]]:
+    return _newest(replica=replica_id)
 
 
 def _run_age_s(run_id: str, now: datetime) -> float:

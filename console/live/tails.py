@@ -18,7 +18,6 @@ from itertools import islice
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
-from agents.infra.sql import Parameter, SelectStatement
 from console.live import registry
 from console.runtime import websocket_protocol
 from console.runtime.database_threads import in_database_thread
@@ -50,15 +49,6 @@ PACE_S, MAX_PACE_S = 0.00005, 0.05
 MAX_FRAME_BYTES = 1 << 16
 # The most times that are told of one piece.
 MAX_TIMES = 100
-
-
-_newest = SelectStatement(
-    lambda: (
-        Run.objects.filter(replica=Parameter("replica"), held=False)
-        .order_by("-attempt", "-number")
-        .values_list("pk")[:1]
-    )
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +96,6 @@ def _with_reason(status: Status | None) -> Status | None:
         Run.objects.only("job_id", "log_stored", "log_complete_at").get(pk=status.run)
     )
     return replace(status, held=held)
-
-
-def newest_run(replica_id: int) -> str | None:
-    found: list[str] = _newest.column(replica=replica_id)
-    return found[0] if found else None
 
 
 def read(run_id: str, start: int, limit: int) -> Piece:

@@ -49,7 +49,7 @@ console/consumers: console/{auth live parts presenters runtime} jobs/{logs model
 console/environment:
 console/forms: console/{auth} jobs/rules/{notifications scheduling spec} jobs/{host_sync idle_rule models
     notifications projects scheduling} agents/{hosts infra models}
-console/live: console/{runtime} jobs/{logs models projects} agents/{infra}
+console/live: console/{runtime} jobs/{logs models projects}
 console/models:
 console/parts: console/{auth presenters} jobs/{models} agents/{models}
 console/presenters: console/{auth forms models} jobs/rules/{lifecycle list_text notifications scheduling spec}
