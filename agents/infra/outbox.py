@@ -9,7 +9,8 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-from collections.abc import Callable, Collection, Hashable
+import time
+from collections.abc import Callable, Collection, Hashable, Mapping
 from typing import Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
@@ -23,11 +24,17 @@ class Outbox(Generic[Key, Item]):
     """Sends, from a thread of its own, the items that were posted under each key.
 
     `make_sender` is called once, in that thread. The sender that it returns is called with each batch; it must not
-    raise.
+    raise. `rest_s`: a key that was sent rests for so long, and what is posted under it meanwhile is sent after that.
+    Other keys do not wait for it.
     """
 
-    def __init__(self, name: str, make_sender: Callable[[], Callable[[dict[Key, set[Item]]], None]]) -> None:
-        self._name, self._make_sender = name, make_sender
+    def __init__(
+        self,
+        name: str,
+        make_sender: Callable[[], Callable[[dict[Key, set[Item]]], None]],
+        rest_s: float = 0.0,
+    ) -> None:
+        self._name, self._make_sender, self._rest_s = name, make_sender, rest_s
         self._waiting: dict[Key, set[Item]] = {}
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -65,11 +72,21 @@ class Outbox(Generic[Key, Item]):
 
     def _work(self) -> None:
         send = self._make_sender()
-        while True:
-            with self._changed:
-                while not self._waiting:
-                    if self._ending:
-                        return
-                    self._changed.wait()
-                batch, self._waiting = self._waiting, {}
+        rests: dict[Key, float] = {}  # until when
+        while batch := self._next(rests):
             send(batch)
+            now = time.monotonic()
+            rests = {key: until for key, until in rests.items() if until > now}
+            rests.update(dict.fromkeys(batch, now + self._rest_s))
+
+    def _next(self, rests: Mapping[Key, float]) -> dict[Key, set[Item]]:
+        """Wait for the next batch: all keys that do not rest; at the end also those that do, and then nothing."""
+        with self._changed:
+            while not self._ending:
+                now = time.monotonic()
+                until = {key: rests.get(key, now) for key in self._waiting}
+                if due := [key for key, at in until.items() if at <= now]:
+                    return {key: self._waiting.pop(key) for key in due}
+                self._changed.wait(min(until.values()) - now if until else None)
+            batch, self._waiting = self._waiting, {}
+            return batch

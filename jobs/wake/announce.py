@@ -18,7 +18,8 @@ from agents.infra.outbox import Outbox
 
 log = logging.getLogger(__name__)
 
-# A hint about a topic that changes rarely is sent at once; about a busy one, at most once in this time.
+# A hint about a topic that changes rarely is sent at once, however busy others are; about a busy one, at most once in
+# this time.
 PAUSE_S = 0.005
 GIVE_UP_S = 5.0
 
@@ -59,7 +60,6 @@ class HintSender:
                 await asyncio.gather(*(self._send(topic) for topic in topics))
         except Exception as problem:  # the layer's driver may raise anything, and the next hint must be sent
             log.debug("Hints to pages were lost: %s", problem)
-        await asyncio.sleep(PAUSE_S)
 
     async def _send(self, topic: str) -> None:
         layer = get_channel_layer()
@@ -67,4 +67,4 @@ class HintSender:
             await layer.group_send(group(topic), {"type": "hint", "topic": topic})
 
 
-_outbox: Outbox[str, str] = Outbox("announce", lambda: HintSender().tell)
+_outbox: Outbox[str, str] = Outbox("announce", lambda: HintSender().tell, PAUSE_S)

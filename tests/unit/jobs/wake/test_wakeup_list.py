@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
@@ -88,6 +89,31 @@ def test_hints_that_gather_while_the_outbox_sends_are_joined():
     go_on.set()
     wait_for(lambda: len(batches) == 2, "the rest in one batch")
     assert batches == [{"a": {1}}, {"a": {0, 1, 2}, "b": set()}]
+
+
+def test_a_key_that_was_sent_rests_and_delays_no_other_key():
+    sent = []
+    outbox = Outbox("test", lambda: lambda batch: sent.append((time.monotonic(), batch)), rest_s=0.5)
+    outbox.post("busy", [0])
+    wait_for(lambda: sent, "the first of the busy key")
+    outbox.post("busy", [1])
+    outbox.post("busy", [2])
+    posted = time.monotonic()
+    outbox.post("rare")
+    wait_for(lambda: len(sent) == 3, "all of them")
+    (first, _), (rare, among), (second, last) = sent
+    assert among == {"rare": set()} and last == {"busy": {1, 2}}
+    assert second - first >= 0.5 > rare - posted
+
+
+def test_a_key_that_rests_is_sent_when_the_process_ends():
+    sent = []
+    outbox = Outbox("test", lambda: sent.append, rest_s=600)
+    outbox.post("busy", [0])
+    wait_for(lambda: sent, "the first of the busy key")
+    outbox.post("busy", [1])
+    outbox.finish()
+    assert sent == [{"busy": {0}}, {"busy": {1}}]
 
 
 def test_a_process_that_ends_sends_its_last_hints():
