@@ -33,14 +33,15 @@ FORGED_TEXT = (
     "restored from a backup, put Trainyard into recovery mode yourself (page Recovery)."
 )
 
-_unconfirmed = SelectStatement(
+# What `in_recovery_mode` asks the database, for `read_ahead`.
+UNCONFIRMED = SelectStatement(
     lambda: Recovery.objects.filter(confirmed_at=None).order_by().values_list("pk")[:1]
 )
 
 
 def in_recovery_mode() -> bool:
     """Whether recovery mode is on. This is asked before anything is decided or sent."""
-    return bool(_unconfirmed())
+    return bool(UNCONFIRMED())
 
 
 def begin(why: str, now: datetime) -> bool:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from enum import Enum
 from functools import cached_property
@@ -115,6 +116,25 @@ def _with_constants(sql: str, parameters: Sequence[Any]) -> tuple[str, list[Para
     return "".join(text), left
 
 
+@contextmanager
+def write_together() -> Iterator[None]:
+    """Send the statements of this block to PostgreSQL in one trip. An error of any of them is raised at the end.
+
+    They are done in their order. How many rows an `UpdateStatement` has changed is not known in the block.
+    """
+    if not _has_pipeline():
+        yield
+        return
+    connection.ensure_connection()
+    with connection.wrap_database_errors, connection.connection.pipeline():
+        yield
+
+
+def _has_pipeline() -> bool:
+    """SQLite has no trips to save, and a libpq before version 14 sends one statement at a time."""
+    return connection.vendor == "postgresql" and psycopg.Pipeline.is_supported()
+
+
 # One thread at a time compiles: the ORM's compiler is not thread-safe.
 _COMPILE_LOCK = threading.RLock()
 _STATEMENTS: WeakSet[_PreparedStatement] = WeakSet()
@@ -181,8 +201,10 @@ class SelectStatement(_PreparedStatement):
     """`read(host=1)` returns the rows of a `values_list`."""
 
     def __call__(self, **values: Any) -> list[Row]:
-        with self._run(values) as cursor:
-            rows = cursor.fetchall()
+        rows = _take_read_ahead(self, values)
+        if rows is None:
+            with self._run(values) as cursor:
+                rows = cursor.fetchall()
         return [self._converted(row) for row in rows] if self._converters else rows
 
     def column(self, **values: Any) -> list[Any]:
@@ -201,6 +223,56 @@ class SelectStatement(_PreparedStatement):
             for convert in converters:
                 values[position] = convert(values[position], column, connection)
         return tuple(values)
+
+
+class _ReadAhead(threading.local):
+    """What this thread has read before it was asked for: by statement, the values it was asked with, and the rows."""
+
+    def __init__(self) -> None:
+        self.rows: dict[SelectStatement, tuple[Mapping[str, Any], list[Row]]] = {}
+
+
+_read_ahead = _ReadAhead()
+
+
+@contextmanager
+def read_ahead(reads: Mapping[SelectStatement, Mapping[str, Any]]) -> Iterator[None]:
+    """Run these statements with these values now, in their order and in one trip to PostgreSQL.
+
+    In the block, the first call of each of them with the same values returns what was read. Every other call reads
+    anew. A trip takes several times as long as most statements, and after it the thread waits for its turn again.
+    """
+    if not _has_pipeline():
+        yield
+        return
+    _read_ahead.rows.update(_rows_of(reads))
+    try:
+        yield
+    finally:
+        for statement in reads:
+            _read_ahead.rows.pop(statement, None)
+
+
+def _rows_of(
+    reads: Mapping[SelectStatement, Mapping[str, Any]],
+) -> dict[SelectStatement, tuple[Mapping[str, Any], list[Row]]]:
+    with write_together():
+        cursors = [statement._run(dict(values)) for statement, values in reads.items()]
+        rows = [cursor.fetchall() for cursor in cursors]
+    for cursor in cursors:
+        cursor.close()
+    return {
+        statement: (values, found) for (statement, values), found in zip(reads.items(), rows, strict=True)
+    }
+
+
+def _take_read_ahead(statement: SelectStatement, values: Mapping[str, Any]) -> list[Row] | None:
+    """The rows that were read ahead for this call, once; None if there are none."""
+    known, rows = _read_ahead.rows.get(statement, (None, None))
+    if known != values:
+        return None
+    del _read_ahead.rows[statement]
+    return rows
 
 
 class UpdateStatement(_PreparedStatement):

@@ -52,7 +52,7 @@ class JobsControlPlane:
         return found
 
     def start_orders(self, runs: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
-        with database_connection():
+        with database_connection(), wanted.orders_ahead(runs):
             if recovery.in_recovery_mode():
                 recovery_mode.mark_missing(runs, timezone.now())
                 return {}

@@ -1,8 +1,9 @@
-"""What should be on a host now: the wanted state of its runs, by one query, whatever their number."""
+"""What should be on a host now: the wanted state of its runs, by one trip to the database, whatever their number."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from django.conf import settings
 
 from agents.hosts import recovery
-from agents.infra.sql import Parameter, SelectStatement
+from agents.infra.sql import Parameter, SelectStatement, read_ahead
 from agents.links.control_plane import Wanted
 from jobs.host_sync import recovery_mode
 from jobs.logs import storage
@@ -80,6 +81,11 @@ class Row:
 
 
 def wanted(host_id: int) -> dict[str, Wanted]:
+    with read_ahead({_on_host: {"host": host_id}, recovery.UNCONFIRMED: {}, _strays: {"host": host_id}}):
+        return _wanted(host_id)
+
+
+def _wanted(host_id: int) -> dict[str, Wanted]:
     disk_low: bool | None = None
     found: dict[str, Wanted] = {}
     for columns in _on_host(host=host_id):
@@ -120,6 +126,13 @@ def forgettable(row: Row) -> bool:
     here = row.log_complete_at is not None and row.prove_due_at is None
     differs = bool(row.digest_here and row.digest_host) and row.digest_here != row.digest_host
     return here and not differs and row.job_state in TERMINAL
+
+
+@contextmanager
+def orders_ahead(runs: Sequence[str]) -> Iterator[None]:
+    """Read what is asked in the block before runs are started: the recovery mode, and `orders` of these runs."""
+    with read_ahead({recovery.UNCONFIRMED: {}, _to_start: {"runs": runs}}):
+        yield
 
 
 def orders(host_runs: Sequence[str]) -> dict[str, Mapping[str, Any]]:

@@ -12,7 +12,7 @@ from django.conf import settings
 
 from agents.hosts.data_address import address_for_data
 from agents.infra import clock
-from agents.infra.sql import InsertStatement, Parameter, UpdateStatement
+from agents.infra.sql import InsertStatement, Parameter, SelectStatement, UpdateStatement
 from agents.models import Gpu, Host
 from jobs.lifecycle import snapshot
 from jobs.models import GpuClaim, Job, Replica, Run
@@ -27,6 +27,9 @@ _insert_run, _insert_claim = InsertStatement(Run), InsertStatement(GpuClaim)
 # A host looks for connections to so many of the other replicas: those that train together all connect to the first.
 MAX_PEERS = 64
 
+_gpus = SelectStatement(
+    lambda: Gpu.objects.filter(uuid__among=Parameter("uuids")).order_by().values_list("uuid", "pk")
+)
 _release_gpus = UpdateStatement(
     lambda: GpuClaim.objects.filter(run__among=Parameter("runs"), released_at=None), "released_at"
 )
@@ -81,11 +84,10 @@ def first_runs(job: Job, spec: CustomJobSpec, assignments: Sequence[Assignment],
 def save(runs: Sequence[Run], now: datetime) -> None:
     """Insert runs and their claims. Raises IntegrityError if another run holds one of the GPUs or ports: the unique
     constraints guard claims a second time, after the scheduler."""
-    _insert_run.many(runs)
     uuids = [uuid for run in runs for uuid in run.gpu_uuids]
-    if uuids:
-        ids = dict(Gpu.objects.filter(uuid__in=uuids).values_list("uuid", "pk"))
-        _insert_claim.many([GpuClaim(gpu_id=ids[uuid], run=run) for run in runs for uuid in run.gpu_uuids])
+    ids: dict[str, int] = dict(_gpus(uuids=uuids)) if uuids else {}
+    _insert_run.many(runs)
+    _insert_claim.many([GpuClaim(gpu_id=ids[uuid], run=run) for run in runs for uuid in run.gpu_uuids])
 
 
 def hold_place(job: Job, old: Run, assignment: Assignment, why: str, now: datetime) -> Run:

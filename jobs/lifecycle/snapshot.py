@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -17,7 +18,7 @@ from django.conf import settings
 from django.db.models import F, Q
 
 from agents.infra import clock
-from agents.infra.sql import Parameter, PartialModel, SelectStatement
+from agents.infra.sql import Parameter, PartialModel, SelectStatement, read_ahead
 from agents.models import Host, HostStatus
 from jobs.lifecycle import host_maintenance
 from jobs.models import Job, Project, Replica, Run
@@ -110,6 +111,14 @@ class Rows:
 def lock(ids: Collection[int]) -> list[Rows]:
     """Lock these jobs until the transaction ends, and read them. Ids without a job are left out."""
     return read(lock_jobs(ids))
+
+
+@contextmanager
+def locked_ahead(jobs: Collection[int], projects: Collection[int]) -> Iterator[None]:
+    """Lock these jobs and read them with their replicas and projects, for the functions of this module that are called
+    in the block."""
+    with read_ahead({_lock: {"ids": jobs}, _replicas: {"jobs": jobs}, _projects: {"ids": set(projects)}}):
+        yield
 
 
 def lock_jobs(ids: Collection[int]) -> list[Job]:

@@ -42,14 +42,14 @@ class ClaimHolder(NamedTuple):
         return self.host__machine or self.host
 
 
-_read = SelectStatement(
+HOLDERS = SelectStatement(
     lambda: Run.objects.filter(released_at=None).order_by().values_list(*ClaimHolder._fields)
 )
 
 
 def read_holders() -> list[ClaimHolder]:
     """Every run that holds claims now."""
-    return [ClaimHolder._make(row) for row in _read()]
+    return [ClaimHolder._make(row) for row in HOLDERS()]
 
 
 def living_strays() -> QuerySet[Stray]:

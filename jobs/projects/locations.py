@@ -20,7 +20,7 @@ from jobs.rules.list_text import list_text
 
 MAX_NAMED = 8
 
-_bindings = SelectStatement(
+BINDINGS = SelectStatement(
     lambda: LocationBinding.objects.order_by("pk").values_list("location__name", "project")
 )
 _names = SelectStatement(lambda: Location.objects.order_by("name").values_list("name"))
@@ -55,7 +55,7 @@ def names() -> list[str]:
 
 def read_bindings() -> Bindings:
     found: dict[str, set[int]] = defaultdict(set)
-    for location, project in _bindings():
+    for location, project in BINDINGS():
         found[location].add(project)
     return Bindings({location: frozenset(projects) for location, projects in found.items()})
 

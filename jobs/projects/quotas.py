@@ -62,7 +62,7 @@ _log_limit = SelectStatement(
         .values_list("value")
     )
 )
-_any_pass_quota = SelectStatement(
+ANY_OF_PASS = SelectStatement(
     lambda: Quota.objects.exclude(metric__in=AT_SUBMIT).order_by().values_list("pk")[:1]
 )
 
@@ -85,7 +85,7 @@ class QuotaTarget:
 
 def read_ledger(now: datetime) -> QuotaLedger:
     """The use and the limits of all projects and of the owners of queued jobs. A few queries, however many jobs."""
-    if not _any_pass_quota():
+    if not ANY_OF_PASS():
         return QuotaLedger()
     rows = Quota.objects.exclude(metric__in=AT_SUBMIT).select_related("project", "user")
     limits: dict[tuple[int, bool, int | None], list[Limit]] = defaultdict(list)

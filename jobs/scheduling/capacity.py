@@ -69,6 +69,13 @@ _known = SelectStatement(
     )
 )
 _locations = SelectStatement(lambda: Location.objects.order_by("name").values_list(*_LOCATION.names))
+_gpus_of_machines = SelectStatement(
+    lambda: (
+        Gpu.objects.filter(host__machine=None, host__retired_at=None, present=True)
+        .order_by("host", "index")
+        .values_list("host", "uuid", "accelerator_type", "index")
+    )
+)
 _gpus_of = SelectStatement(
     lambda: (
         Gpu.objects.filter(host__among=Parameter("hosts"), present=True)
@@ -94,6 +101,27 @@ _strays = SelectStatement(
         .values_list(Coalesce("host__machine", "host"), "cpus", "memory_mb", "port", "gpu_uuids")
     )
 )
+_topology_of = SelectStatement(
+    lambda: (
+        Host.every.filter(pk__among=Parameter("hosts"), facts__has_key="topology")
+        .order_by()
+        .values_list("pk", KT("facts__topology"))
+    )
+)
+# What `read_capacity` asks the database, in its order, for `read_ahead`.
+READS: Mapping[SelectStatement, Mapping[str, Any]] = {
+    each: {}
+    for each in (
+        _locations,
+        _hosts,
+        _templates,
+        _gpus_of_machines,
+        _unfit,
+        _claims,
+        _strays,
+        locations.BINDINGS,
+    )
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,15 +321,15 @@ def empty_hosts(location: str) -> list[HostView]:
     """The known hosts of the location, as if nothing ran there."""
     place = Location(name=location)
     rows = [_HOST.build(row) for row in _known(location=location)]
-    gpus = _gpus(rows)
+    gpus = _gpus(_gpus_of(hosts=[host.pk for host in rows]))
     return [_view(host, place, gpus[host.pk]) for host in rows]
 
 
 def _views(
     hosts: Sequence[Host], held: Sequence[ClaimHolder], logins: Mapping[int, Mapping[int, Host]]
 ) -> list[HostView]:
-    gpus = _gpus(hosts)
-    topologies = _topologies(gpus)
+    gpus = _gpus(_gpus_of_machines())
+    topologies = _topologies({host.pk: gpus[host.pk] for host in hosts})
     unfit: dict[int, set[str]] = defaultdict(set)
     for pk, uuid in _unfit():
         unfit[pk].add(uuid)
@@ -342,18 +370,17 @@ def _topologies(gpus: Mapping[int, Sequence[GpuView]]) -> dict[int, Topology]:
     many = [pk for pk, of in gpus.items() if len(of) > 2]
     if not many:
         return {}
-    rows = Host.every.filter(pk__in=many, facts__has_key="topology").order_by()
     read = {
         pk: topology.read(reported, {gpu.index: gpu.uuid for gpu in gpus[pk]})
-        for pk, reported in rows.values_list("pk", KT("facts__topology"))
+        for pk, reported in _topology_of(hosts=many)
     }
     return {pk: found for pk, found in read.items() if found is not None}
 
 
-def _gpus(hosts: Sequence[Host]) -> dict[int, list[GpuView]]:
+def _gpus(rows: Iterable[Row]) -> dict[int, list[GpuView]]:
     found: dict[int, list[GpuView]] = defaultdict(list)
     # Plain columns, not objects: a hundred hosts have a thousand GPUs, and each submission reads them.
-    for host, uuid, kind, index in _gpus_of(hosts=[host.pk for host in hosts]):
+    for host, uuid, kind, index in rows:
         found[host].append(GpuView(uuid, kind, index))
     return found
 

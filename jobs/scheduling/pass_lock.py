@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from django.db.models import F
 
-from agents.infra.sql import Parameter, PartialModel, SelectStatement, UpdateStatement
+from agents.infra.sql import Parameter, PartialModel, SelectStatement, UpdateStatement, read_ahead
 from jobs.models import Tick
 
 TICK = "schedule"
@@ -21,7 +21,9 @@ _count = UpdateStatement(lambda: Tick.objects.filter(pk=Parameter("tick")), "at"
 
 def lock_pass() -> Tick:
     """Lock the tick "schedule" until the transaction ends. No pass runs meanwhile."""
-    if not (rows := _claim()):
+    with read_ahead({_claim: {}}):  # in one trip with the begin of the transaction
+        rows = _claim()
+    if not rows:
         serial()
         rows = _claim()
     return _TICK.build(rows[0])

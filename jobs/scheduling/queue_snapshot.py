@@ -84,7 +84,7 @@ def is_waiting(job: Job) -> bool:
     return wants and job.rests_until is None
 
 
-_queue = SelectStatement(lambda: waiting_jobs().values_list(*_WAITING))
+QUEUE = SelectStatement(lambda: waiting_jobs().values_list(*_WAITING))
 
 
 def read_queue(cluster: ClusterCapacity, now: datetime) -> WaitingQueue:
@@ -93,7 +93,7 @@ def read_queue(cluster: ClusterCapacity, now: datetime) -> WaitingQueue:
     scopes: dict[tuple[str, int], str] = {}
     excluded: dict[int, tuple[str, int]] = {}
     without_request = []
-    for row in _queue():
+    for row in QUEUE():
         pk, project, owner, named, text, timeout_s, priority, spot, attempt, *row_of_waiting = row
         started_at, reason, earliest, wait_limit_s, quota_since = row_of_waiting
         if not text:

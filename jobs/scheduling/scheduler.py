@@ -22,7 +22,7 @@ from django.db.models import Case, Exists, F, FloatField, Value, When
 from agents.infra.clock import Clock
 from agents.infra.database_errors import DATABASE_UNAVAILABLE
 from agents.infra.failpoints import failpoint
-from agents.infra.sql import Parameter, SelectStatement, UpdateStatement
+from agents.infra.sql import Parameter, SelectStatement, UpdateStatement, read_ahead, write_together
 from agents.models import Recovery
 from jobs.lifecycle import claims, faulty_jobs, job_history, snapshot
 from jobs.lifecycle.advance import advance_quietly
@@ -77,6 +77,8 @@ _placed = UpdateStatement(
 _starting = UpdateStatement(
     lambda: Replica.objects.filter(job__among=Parameter("jobs")), state=ReplicaState.STARTING, restarts=0
 )
+# What a pass asks the database before it decides, in its order.
+READS = {claim_holders.HOLDERS: {}, **capacity.READS, queue_snapshot.QUEUE: {}, quotas.ANY_OF_PASS: {}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +164,11 @@ def _what_to_do() -> tuple[int | None, bool]:
 
 
 def _run_pass(now: datetime) -> PassResult:
+    with read_ahead(READS):
+        return _decide_and_write(now)
+
+
+def _decide_and_write(now: datetime) -> PassResult:
     result = PassResult()
     held = claim_holders.read_holders()
     cluster = capacity.read_capacity(held)
@@ -189,8 +196,7 @@ def _run_pass(now: datetime) -> PassResult:
     decision.waits.update(queue.excluded)
     if cluster.closed or cluster.logins:
         _name_closed_hosts(cluster, queue, decision)
-    placed = _lock_placed(decision.placed, result, now)
-    _write_placements(placed, cluster, decision, result, now)
+    _place(cluster, decision, result, now)
     _preempt(decision, result, now)
     _write_reasons(result, queue, decision, now)
     _pause_capacity_waits(queue, decision, now)
@@ -211,6 +217,15 @@ def _name_closed_hosts(
         if key not in added:
             added[key] = wait._replace(text=cluster.why(wait.text, each.location, each.project))
         decision.waits[each.job] = added[key]
+
+
+def _place(cluster: ClusterCapacity, decision: QueueDecision, result: PassResult, now: datetime) -> None:
+    if not decision.placed:
+        return
+    ids, projects = [each.job for each, _ in decision.placed], {each.project for each, _ in decision.placed}
+    with snapshot.locked_ahead(ids, projects):
+        placed = _lock_placed(decision.placed, result, now)
+        _write_placements(placed, cluster, decision, result, now)
 
 
 def _lock_placed(
@@ -289,9 +304,10 @@ def _insert_runs(placed: Sequence[PlacedJob], cluster: ClusterCapacity, now: dat
         transitions += job_history.of_placement(each.job, assignments, now)
     if _placed(jobs=ids, updated_at=now, due_at=now + timedelta(seconds=LOOK_AGAIN_S)) != len(ids):
         raise IntegrityError("A job was changed under its lock.")
-    _starting(jobs=ids)
-    claims.save(runs, now)
-    job_history.save(transitions)
+    with write_together():
+        _starting(jobs=ids)
+        claims.save(runs, now)
+        job_history.save(transitions)
     for each in placed:
         announce.hints([f"job:{each.job.pk}", f"jobs:{each.job.project.name}"])
     return {run.host_id for run in runs}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from datetime import timedelta
 
+import psycopg
 import pytest
 from django.db import DatabaseError, IntegrityError, connection, transaction
 from django.db.models import Exists, F, OuterRef
@@ -20,6 +21,8 @@ from agents.infra.sql import (
     SelectStatement,
     UpdateStatement,
     prepare_all,
+    read_ahead,
+    write_together,
 )
 from agents.models import Gpu, GpuState, Host, HostStatus, Location
 
@@ -211,3 +214,51 @@ def test_errors_are_those_of_django_and_leave_the_transaction_as_django_does(hos
     assert Host.objects.get(pk=hosts[0].pk).name == "other"
     with pytest.raises(KeyError):
         clash(pk=hosts[0].pk)
+
+
+def by_status():
+    return SelectStatement(
+        lambda: Host.objects.filter(status=Parameter("status")).order_by("pk").values_list("name")
+    )
+
+
+def test_what_is_read_ahead_is_returned_once_and_only_for_the_same_values(hosts):
+    read, others = by_status(), by_status()
+    with read_ahead({read: {"status": "up"}, others: {"status": "new"}}):
+        assert read.column(status="new") == []
+        assert read.column(status="up") == ["h0", "h1", "h2", "h3"]
+        Host.objects.filter(name="h0").update(status=HostStatus.NEW)
+        assert read.column(status="up") == ["h1", "h2", "h3"], "the second call reads anew"
+    assert others.column(status="new") == ["h0"], "after the block everything is read anew"
+
+
+def test_an_error_of_statements_that_are_written_together_is_djangos_and_undoes_them_all(hosts):
+    rename = UpdateStatement(lambda: Host.objects.filter(pk=Parameter("pk")), "name")
+    names = SelectStatement(lambda: Host.objects.order_by("pk").values_list("name"))
+    with pytest.raises(IntegrityError), transaction.atomic(), write_together():
+        rename(pk=hosts[3].pk, name="other")
+        rename(pk=hosts[0].pk, name="h1")
+        rename(pk=hosts[2].pk, name="third")
+    assert names.column() == ["h0", "h1", "h2", "h3"]
+    with transaction.atomic(), write_together():
+        rename(pk=hosts[3].pk, name="h1 of before")
+        rename(pk=hosts[1].pk, name="h3")
+        assert names.column() == ["h0", "h3", "h2", "h1 of before"], "a statement sees those before it"
+
+
+if connection.vendor == "postgresql":
+
+    def test_what_is_read_ahead_is_one_trip(hosts, monkeypatch):
+        reads, trips = [by_status() for _ in range(5)], []
+        wait = psycopg.Connection.wait
+
+        def counted(self, generator, *args, **options):
+            trips.append(1)
+            return wait(self, generator, *args, **options)
+
+        monkeypatch.setattr(psycopg.Connection, "wait", counted)
+        with read_ahead({read: {"status": "up"} for read in reads}):
+            before = len(trips)
+            for read in reads:
+                assert len(read.column(status="up")) == 4
+        assert len(trips) == before, "nothing is asked in the block"

@@ -182,3 +182,23 @@ def test_a_gang_runs_on_an_admins_own_machine_type(add_host, submit):
     job = submit(gang(pool_of(machine="our-own"), pool_of(machine="our-own")))
     assert job.state == "PENDING"
     assert {run.order["env"]["PET_NPROC_PER_NODE"] for run in Run.objects.all()} == {"2"}
+
+
+if connection.vendor == "postgresql":
+
+    def test_a_pass_reads_and_writes_in_few_trips(add_host, submit):
+        """After each trip the thread waits for its turn among the others of its process."""
+        add_host(cpus=4, gpus=4)
+        submit(spec(gpus=1))  # compiles the statements
+        job = submit(spec(gpus=1), place=False)
+        alone, together = [], []
+
+        def note(execute, sql, params, many, context):
+            ahead = connection.connection.pgconn.pipeline_status
+            (together if ahead else alone).append(sql)
+            return execute(sql, params, many, context)
+
+        with connection.execute_wrapper(note):
+            pass_now()
+        assert state_of(job) == "PENDING"
+        assert len(together) >= 16 and len(alone) <= 8, alone
