@@ -7,7 +7,7 @@ implements it; tests have one in memory.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -18,13 +18,15 @@ class Wanted:
 
     Without `stop` the process should run; with it, it should be over. `pull_from` is the offset from which its log is
     still missing in the control plane (None: no more of the log is wanted). `forget`: the control plane has stored
-    everything, and the host may delete the run's directory.
+    everything, and the host may delete the run's directory. `order`: the start order of a process that was never
+    started, read together with all this; None if the control plane has to be asked for it (`start_orders`).
     """
 
     stop: bool = False
     grace_s: float = 0.0
     pull_from: int | None = None
     forget: bool = False
+    order: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +107,11 @@ class Accepted:
 class ControlPlane(Protocol):
     """What jobs/ implements for the links."""
 
-    def wanted_runs(self, host_id: int) -> Mapping[str, Wanted]:
-        """Every process of this host that is not yet forgotten, by run id, in one or two queries."""
+    def wanted_runs(self, host_id: int, ordered: Collection[str] = ()) -> Mapping[str, Wanted]:
+        """Every process of this host that is not yet forgotten, by run id, in one trip to the database.
+
+        `ordered`: the runs whose start order was sent already; theirs are not read again.
+        """
 
     def start_orders(self, runs: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
         """The start orders of these runs (agents/README.md, frame `start`). A run that is missing must not start."""

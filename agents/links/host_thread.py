@@ -369,7 +369,7 @@ class HostThread:
             if about == "pull":
                 link.sent.pulled.discard(run)
         phases = link.phases()
-        wanted = self._control_plane.wanted_runs(self.host_id)
+        wanted = self._control_plane.wanted_runs(self.host_id, link.sent.started())
         self._last_comparison_at = time.monotonic()
         self._changing = is_changing(wanted, phases)
         found = orders_to_send(wanted, phases, link.sent, self._last_comparison_at)
@@ -378,7 +378,7 @@ class HostThread:
             link.sent.retract(late)
             self._compare_due = True
         starts = starts[:MAX_STARTS]
-        documents = self._control_plane.start_orders(starts) if starts else {}
+        documents = self._start_orders({run: wanted[run].order for run in starts})
         failpoint("orders.read")
         unsaid = {order.run for order in found if isinstance(order, Start)} - documents.keys()
         for order in found:
@@ -391,6 +391,12 @@ class HostThread:
         if self._last_comparison_at - self._watched_at >= GPU_WATCH_S:
             self._watched_at = self._last_comparison_at
             self._send_gpu_watch(link)
+
+    def _start_orders(self, known: Mapping[str, Mapping[str, Any] | None]) -> Mapping[str, Mapping[str, Any]]:
+        """The orders of these runs: those that came with the wanted runs, and the others, for which this asks."""
+        orders = {run: order for run, order in known.items() if order is not None}
+        others = [run for run in known if run not in orders]
+        return {**orders, **self._control_plane.start_orders(others)} if others else orders
 
     def _send_gpu_watch(self, link: Link) -> None:
         """Send which GPUs are kept out of use: the host looks at them until they are free."""

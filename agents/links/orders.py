@@ -56,6 +56,10 @@ class SentOrders:
         self.at[order] = now
         return True
 
+    def started(self) -> list[str]:
+        """The runs whose start was sent."""
+        return [order.run for order in self.at if isinstance(order, Start)]
+
     def retract(self, run: str) -> None:
         """The start was not sent after all: try again next time."""
         self.at.pop(Start(run), None)

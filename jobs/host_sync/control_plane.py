@@ -43,9 +43,9 @@ class JobsControlPlane:
         else:
             self._decider.submit((), place=True)
 
-    def wanted_runs(self, host_id: int) -> Mapping[str, Wanted]:
+    def wanted_runs(self, host_id: int, ordered: Collection[str] = ()) -> Mapping[str, Wanted]:
         with database_connection():
-            found = wanted.wanted(host_id)
+            found = wanted.wanted(host_id, ordered)
         self._appender.expect(
             {run: want.pull_from for run, want in found.items() if want.pull_from is not None}
         )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from django.conf import settings
+from django.db.models import Case, F, Q, When
 
 from agents.hosts import recovery
 from agents.infra.sql import Parameter, SelectStatement, read_ahead
@@ -35,13 +36,16 @@ _COLUMNS = (
     "job__deleted_at",
 )
 
+# A run that was never started and is not to be stopped. No other run must start.
+_TO_START = Q(phase=RunPhase.CREATED, stop_wanted_at=None)
 _on_host = SelectStatement(
     lambda: (
         Run.objects.filter(host=Parameter("host"), forgotten_at=None)
         # A held run only reserves a place and is not started. When it is not needed any more, its name is closed there.
         .exclude(held=True, stop_wanted_at=None)
         .order_by("created_at", "pk")
-        .values_list(*_COLUMNS)
+        .annotate(first=Case(When(_TO_START & ~Q(pk__among=Parameter("ordered")), then=F("order"))))
+        .values_list(*_COLUMNS, "first")
     )
 )
 _strays = SelectStatement(
@@ -53,11 +57,7 @@ _strays = SelectStatement(
     )
 )
 _to_start = SelectStatement(
-    lambda: (
-        Run.objects.filter(pk__among=Parameter("runs"), phase=RunPhase.CREATED, stop_wanted_at=None)
-        .order_by()
-        .values_list("pk", "order")
-    )
+    lambda: Run.objects.filter(_TO_START, pk__among=Parameter("runs")).order_by().values_list("pk", "order")
 )
 
 
@@ -78,17 +78,20 @@ class Row:
     digest_host: str
     job_state: str
     job_deleted_at: datetime | None
+    order: Mapping[str, Any] | None = None
 
 
-def wanted(host_id: int) -> dict[str, Wanted]:
-    with read_ahead({_on_host: {"host": host_id}, recovery.UNCONFIRMED: {}, _strays: {"host": host_id}}):
-        return _wanted(host_id)
+def wanted(host_id: int, ordered: Collection[str] = ()) -> dict[str, Wanted]:
+    """`ordered`: the runs whose start order was sent already."""
+    of_host = {"host": host_id, "ordered": ordered}
+    with read_ahead({_on_host: of_host, recovery.UNCONFIRMED: {}, _strays: {"host": host_id}}):
+        return _wanted(host_id, ordered)
 
 
-def _wanted(host_id: int) -> dict[str, Wanted]:
+def _wanted(host_id: int, ordered: Collection[str]) -> dict[str, Wanted]:
     disk_low: bool | None = None
     found: dict[str, Wanted] = {}
-    for columns in _on_host(host=host_id):
+    for columns in _on_host(host=host_id, ordered=ordered):
         row = Row(*columns)
         if row.log_complete_at is None and disk_low is None:
             disk_low = storage.is_disk_low()
@@ -111,6 +114,7 @@ def want(row: Row, held: bool) -> Wanted:
         stop=declared_lost or (row.stop_wanted_at is not None and row.phase != RunPhase.CLOSED),
         grace_s=0.0 if declared_lost else row.stop_grace_s,
         pull_from=None if held or row.log_complete_at is not None else row.log_stored,
+        order=row.order,
     )
 
 

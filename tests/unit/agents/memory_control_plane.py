@@ -30,6 +30,8 @@ class MemoryControlPlane:
     def __init__(self):
         self.lock = threading.RLock()
         self.documents = {}
+        # Whether start orders come with the wanted runs, and the runs whose orders were asked for by themselves.
+        self.with_orders, self.asked_for = False, []
         self.host_of = {}
         self.stopped = set()
         self.facts = {}
@@ -72,7 +74,7 @@ class MemoryControlPlane:
 
     # The methods of ControlPlane.
 
-    def wanted_runs(self, host_id):
+    def wanted_runs(self, host_id, ordered=()):
         with self.lock:
             return {
                 run: self._want(run)
@@ -88,10 +90,12 @@ class MemoryControlPlane:
             grace_s=5.0,
             pull_from=None if whole else len(self.logs[run]),
             forget=closed and whole and run not in self.keep,
+            order=self.documents[run] if self.with_orders else None,
         )
 
     def start_orders(self, runs):
         with self.lock:
+            self.asked_for += runs
             return {run: self.documents[run] for run in runs}
 
     def store_reports(self, host_id, token, arrivals):

@@ -51,6 +51,20 @@ def test_a_run_is_started_followed_verified_and_forgotten(machine, key, control_
     assert seals.is_seal_of_run(SealOwner.of(host), "r-1", control_plane.facts["r-1"]["seal"])
 
 
+def test_a_start_order_that_came_with_the_wanted_runs_is_not_asked_for_again(
+    machine, key, control_plane, start_fleet
+):
+    host = row(machine)
+    fleet = start_fleet(key, control_plane)
+    ready(fleet)
+    for with_orders, run in ((True, "r-1"), (False, "r-2")):
+        control_plane.with_orders = with_orders
+        control_plane.start(run, "true")
+        fleet.poke([host.pk])
+        wait_for(lambda: control_plane.done(run), "the run to be done with")  # noqa: B023
+    assert control_plane.asked_for == ["r-2"]
+
+
 def test_a_stop_that_comes_first_closes_the_run_and_one_that_comes_later_ends_it(
     machine, key, control_plane, start_fleet
 ):

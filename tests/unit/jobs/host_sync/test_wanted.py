@@ -1,0 +1,36 @@
+"""What a dispatcher reads before it sends orders to a host: the wanted runs, and the start orders with them."""
+
+from __future__ import annotations
+
+import pytest
+from django.utils import timezone
+
+from jobs import services
+from jobs.models import Run
+from jobs.scheduling.scheduler import schedule
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def run(add_host, submit):
+    add_host("h1")
+    submit()
+    schedule(timezone.now())
+    return Run.objects.get()
+
+
+def test_a_start_order_comes_with_the_wanted_runs_until_it_was_sent(run, control_plane):
+    assert control_plane.wanted_runs(run.host_id)[run.pk].order == run.order
+    assert control_plane.wanted_runs(run.host_id, ["another"])[run.pk].order == run.order
+    assert control_plane.wanted_runs(run.host_id, [run.pk])[run.pk].order is None
+    assert control_plane.wanted_runs(run.host_id, [run.pk, "another"])[run.pk].order is None
+
+
+def test_a_run_that_is_to_be_stopped_or_was_started_has_no_start_order(run, control_plane):
+    Run.objects.update(phase="claimed")
+    assert control_plane.wanted_runs(run.host_id)[run.pk].order is None
+    Run.objects.update(phase="created")
+    services.cancel(run.job, "ada", timezone.now())
+    wanted = control_plane.wanted_runs(run.host_id)[run.pk]
+    assert wanted.stop and wanted.order is None
