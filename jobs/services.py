@@ -17,7 +17,14 @@ from django.db.models import F
 from agents.infra.clock import Clock
 from agents.infra.failpoints import failpoint
 from agents.infra.refusals import Conflict, Exhausted, Refused, Unavailable
-from agents.infra.sql import InsertStatement, Parameter, PartialModel, SelectStatement
+from agents.infra.sql import (
+    InsertStatement,
+    Parameter,
+    PartialModel,
+    SelectStatement,
+    read_ahead,
+    write_together,
+)
 from jobs.host_sync import samples
 from jobs.lifecycle.advance import QUEUED_LOOK, advance
 from jobs.logs import segments, storage
@@ -71,6 +78,26 @@ def submit(
 ) -> Job:
     """A new job, or the job that the same request made before. Raises InvalidDocument and the classes of
     refusals.py."""
+    of_project = {"project": project.pk}
+    reads = {
+        locations.BINDINGS: {},
+        locations.NAMES: {},
+        quotas.LOG_LIMIT: of_project,
+        quotas.ANY_OF_QUEUE: of_project,
+    }
+    with read_ahead(reads, for_all=True):
+        return _submit(project, user, document, location, request_id, now, may_prioritize)
+
+
+def _submit(
+    project: Project,
+    user: User,
+    document: object,
+    location: str,
+    request_id: str | None,
+    now: datetime,
+    may_prioritize: bool,
+) -> Job:
     location = (location or DEFAULT)[:63]
     if request_id is not None:
         _check_request_id(request_id)
@@ -196,7 +223,7 @@ def _insert(
 ) -> Job:
     for _ in range(ID_TRIES):
         try:
-            with transaction.atomic():
+            with transaction.atomic(), write_together():
                 return _insert_rows(project, user, asked, types, location, request_id, now)
         except IntegrityError:
             # The same request came at the same moment and made the job; or the id was taken.

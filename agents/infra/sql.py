@@ -229,23 +229,25 @@ class _ReadAhead(threading.local):
     """What this thread has read before it was asked for: by statement, the values it was asked with, and the rows."""
 
     def __init__(self) -> None:
-        self.rows: dict[SelectStatement, tuple[Mapping[str, Any], list[Row]]] = {}
+        self.rows: dict[SelectStatement, tuple[Mapping[str, Any], list[Row], bool]] = {}
 
 
 _read_ahead = _ReadAhead()
 
 
 @contextmanager
-def read_ahead(reads: Mapping[SelectStatement, Mapping[str, Any]]) -> Iterator[None]:
+def read_ahead(reads: Mapping[SelectStatement, Mapping[str, Any]], for_all: bool = False) -> Iterator[None]:
     """Run these statements with these values now, in their order and in one trip to PostgreSQL.
 
-    In the block, the first call of each of them with the same values returns what was read. Every other call reads
-    anew. A trip takes several times as long as most statements, and after it the thread waits for its turn again.
+    In the block, the first call of each of them with the same values (`for_all`: every such call) returns what was
+    read. Every other call reads anew. A trip takes several times as long as most statements, and after it the thread
+    waits for its turn again.
     """
     if not _has_pipeline():
         yield
         return
-    _read_ahead.rows.update(_rows_of(reads))
+    found = _rows_of(reads)
+    _read_ahead.rows.update({each: (values, rows, for_all) for each, (values, rows) in found.items()})
     try:
         yield
     finally:
@@ -268,10 +270,11 @@ def _rows_of(
 
 def _take_read_ahead(statement: SelectStatement, values: Mapping[str, Any]) -> list[Row] | None:
     """The rows that were read ahead for this call, once; None if there are none."""
-    known, rows = _read_ahead.rows.get(statement, (None, None))
+    known, rows, for_all = _read_ahead.rows.get(statement, (None, None, False))
     if known != values:
         return None
-    del _read_ahead.rows[statement]
+    if not for_all:
+        del _read_ahead.rows[statement]
     return rows
 
 

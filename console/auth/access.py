@@ -19,6 +19,7 @@ from django.core.exceptions import ObjectDoesNotExist, PermissionDenied
 from django.db.models import Model, Q, QuerySet
 from django.http import Http404
 
+from agents.infra.sql import Parameter, PartialModel, SelectStatement
 from agents.models import Host, Location
 from jobs.models import (
     AuditEntry,
@@ -68,6 +69,11 @@ Subject = (
     | type[MachineType]
 )
 Row = TypeVar("Row", bound=Model)
+
+_PROJECT = PartialModel(Project)
+_project_by_name = SelectStatement(
+    lambda: Project.objects.filter(name=Parameter("name")).order_by().values_list(*_PROJECT.names)
+)
 
 NO_VERBS: Final[frozenset[Verb]] = frozenset()
 VIEWER_VERBS: Final[frozenset[Verb]] = frozenset({"see", "see_log", "see_usage"})
@@ -187,8 +193,12 @@ def jobs_allowing(user: AnyUser, verb: Verb, jobs: Iterable[Job]) -> list[Job]:
 
 def project_or_404(user: AnyUser, verb: Verb, named: str) -> Project:
     """The project that an address names, by its name or its number."""
-    number = named.isascii() and named.isdecimal()
-    return get_or_404(user, verb, Project.objects.all(), **{"pk" if number else "name": named})
+    if named.isascii() and named.isdecimal():
+        return get_or_404(user, verb, Project.objects.all(), pk=named)
+    rows = _project_by_name(name=named)
+    if not rows:
+        raise Http404
+    return _allowed(user, verb, _PROJECT.build(rows[0]))
 
 
 def get_or_404(user: AnyUser, verb: Verb, rows: QuerySet[Row], **lookup: Any) -> Row:
@@ -197,6 +207,10 @@ def get_or_404(user: AnyUser, verb: Verb, rows: QuerySet[Row], **lookup: Any) ->
         row = rows.get(**lookup)
     except (ObjectDoesNotExist, ValueError, OverflowError):
         raise Http404 from None
+    return _allowed(user, verb, row)
+
+
+def _allowed(user: AnyUser, verb: Verb, row: Row) -> Row:
     allowed = verbs(user, row)  # type: ignore[arg-type]
     if "see" not in allowed:
         raise Http404

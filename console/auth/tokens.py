@@ -15,6 +15,7 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 
 from agents.infra.refusals import Refused
+from agents.infra.sql import Parameter, PartialModel, SelectStatement
 from console.models import ApiToken
 from jobs.projects import audit
 
@@ -26,6 +27,15 @@ DEFAULT_DAYS, MAX_DAYS = 90, 366
 # From so long before its end, pages and messages warn of the end of a token.
 WARNED_BEFORE = timedelta(days=7)
 MAX_NAME = 100
+
+_TOKEN, _USER = PartialModel(ApiToken), PartialModel(User)
+_of_active = SelectStatement(
+    lambda: (
+        ApiToken.objects.filter(digest=Parameter("digest"), revoked_at=None, user__is_active=True)
+        .order_by()
+        .values_list(*_TOKEN.names, *(f"user__{name}" for name in _USER.names))
+    )
+)
 
 
 def digest(token: str) -> str:
@@ -141,8 +151,13 @@ def revoke_all(user: User, now: datetime, actor: str = "") -> int:
 
 
 def _row(token: str) -> ApiToken | None:
-    row = ApiToken.objects.select_related("user").filter(digest=digest(token), revoked_at=None).first()
-    return row if row is not None and row.user.is_active else None
+    rows = _of_active(digest=digest(token))
+    if not rows:
+        return None
+    own = len(_TOKEN.names)
+    row = _TOKEN.build(rows[0][:own])
+    row.user = _USER.build(rows[0][own:])
+    return row
 
 
 def _valid(user: User, now: datetime) -> QuerySet[ApiToken]:

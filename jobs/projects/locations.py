@@ -23,7 +23,7 @@ MAX_NAMED = 8
 BINDINGS = SelectStatement(
     lambda: LocationBinding.objects.order_by("pk").values_list("location__name", "project")
 )
-_names = SelectStatement(lambda: Location.objects.order_by("name").values_list("name"))
+NAMES = SelectStatement(lambda: Location.objects.order_by("name").values_list("name"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def resolved(named: str, locations: Iterable[str]) -> str:
 
 def names() -> list[str]:
     """The names of the locations that exist."""
-    return [name for (name,) in _names()]
+    return [name for (name,) in NAMES()]
 
 
 def read_bindings() -> Bindings:

@@ -14,12 +14,20 @@ from django.db.models import F, Sum
 from django.db.models.functions import Least
 
 from agents.infra.shared_answers import SharedAnswers
+from agents.infra.sql import Parameter, SelectStatement
 from jobs.models import Job, LogGap, LogStorage, Project, Quota, Run
 from jobs.rules.scheduling import log_storage as rules
 from jobs.rules.scheduling.quota import Metric
 
 RELIED_FOR = timedelta(seconds=2)
 _held: SharedAnswers[str, frozenset[str]] = SharedAnswers(RELIED_FOR, 1)
+_high = SelectStatement(
+    lambda: (
+        LogStorage.objects.filter(project=Parameter("project"), level__gt=0)
+        .order_by()
+        .values_list("project__name", "level", "stored", "limit_gb")
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +97,8 @@ def _read_held() -> frozenset[str]:
 def warning(project: Project | int) -> str:
     """What people of the project are to know about its stored logs; empty while there is room."""
     pk = project if isinstance(project, int) else project.pk
-    row = LogStorage.objects.select_related("project").filter(project=pk, level__gt=0).first()
-    return rules.text(row.project.name, row.level, row.stored, row.limit_gb) if row else ""
+    rows = _high(project=pk)
+    return rules.text(*rows[0]) if rows else ""
 
 
 def held_text(run: Run) -> str:

@@ -48,14 +48,14 @@ Key = tuple[int, int | None]
 RELIED_FOR = timedelta(seconds=5)
 _recent_log_bytes: SharedAnswers[int, int] = SharedAnswers(RELIED_FOR, 256)
 
-_any_queue_quota = SelectStatement(
+ANY_OF_QUEUE = SelectStatement(
     lambda: (
         Quota.objects.filter(project=Parameter("project"), metric=Metric.QUEUED)
         .order_by()
         .values_list("pk")[:1]
     )
 )
-_log_limit = SelectStatement(
+LOG_LIMIT = SelectStatement(
     lambda: (
         Quota.objects.filter(project=Parameter("project"), metric=Metric.LOG_GB, user=None, each=False)
         .order_by()
@@ -203,7 +203,7 @@ def check_queue(project: Project, user: User) -> None:
     """Raise Exhausted when one more job may not be queued. Locks the project, so that two submits cannot share the
     last place.
     """
-    if not _any_queue_quota(project=project.pk):
+    if not ANY_OF_QUEUE(project=project.pk):
         return
     rows = list(Quota.objects.filter(Q(user=user) | Q(user=None), project=project, metric=Metric.QUEUED))
     if not rows:
@@ -234,7 +234,7 @@ def recent_log_bytes(project: Project) -> int:
 def check_log_storage(project: Project) -> None:
     """Raise Exhausted when the logs of the project take as much as they may. Logs of jobs that were accepted are stored
     beyond the limit too, up to a quarter more; then their hosts keep the rest (log_storage.py)."""
-    for limit in _log_limit.column(project=project.pk):
+    for limit in LOG_LIMIT.column(project=project.pk):
         why = log_refusal(f"project {project.name}", limit, recent_log_bytes(project))
         if why:
             raise Exhausted("project", why)

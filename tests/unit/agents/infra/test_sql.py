@@ -248,6 +248,14 @@ def test_an_error_of_statements_that_are_written_together_is_djangos_and_undoes_
 
 if connection.vendor == "postgresql":
 
+    def test_what_is_read_ahead_for_all_is_returned_to_each_call_until_the_block_ends(hosts):
+        read = by_status()
+        with read_ahead({read: {"status": "up"}}, for_all=True):
+            Host.objects.filter(name="h0").update(status=HostStatus.NEW)
+            assert read.column(status="up") == read.column(status="up") == ["h0", "h1", "h2", "h3"]
+            assert read.column(status="new") == ["h0"], "other values are read anew"
+        assert read.column(status="up") == ["h1", "h2", "h3"]
+
     def test_what_is_read_ahead_is_one_trip(hosts, monkeypatch):
         reads, trips = [by_status() for _ in range(5)], []
         wait = psycopg.Connection.wait
