@@ -9,6 +9,8 @@ import os
 import time
 from typing import Any, List, Mapping, NamedTuple, Set, Tuple
 
+from agents.runner.linux import read_kernel_file
+
 # Beside the cgroups of runs: the other processes of this login, the runners too.
 LOGIN = "trainyard.login"
 MOVES = 5
@@ -200,8 +202,7 @@ def counter(path: str, word: str) -> int | None:
 def host_oom_kills() -> int | None:
     """As `counter` would find it, but faster, for each start calls it: no other line is parsed."""
     try:
-        with open("/proc/vmstat", "rb") as file:
-            after = file.read().partition(b"\noom_kill ")[2]
+        after = read_kernel_file("/proc/vmstat").partition(b"\noom_kill ")[2]
         return int(after.partition(b"\n")[0])
     except (OSError, ValueError):
         return None

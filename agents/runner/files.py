@@ -23,10 +23,13 @@ def read_plain(path: str, maximum: int) -> bytes:
     """The bytes of a plain file. A pipe or a link that a replica put in its place is an OSError; nothing waits for
     it."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(fd, "rb", buffering=0) as file:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "not a plain file", path)
-        return file.read(maximum) or b""
+        return os.read(fd, min(maximum, found.st_size))
+    finally:
+        os.close(fd)
 
 
 _STRICT = json.JSONDecoder(parse_constant=refuse_constant)

@@ -9,7 +9,7 @@ import os
 import signal
 from typing import Callable, Dict, List, NamedTuple, Set, Tuple
 
-from agents.runner.linux import SYS_PIDFD_OPEN, SYS_PIDFD_SEND_SIGNAL, libc
+from agents.runner.linux import SYS_PIDFD_OPEN, SYS_PIDFD_SEND_SIGNAL, libc, read_kernel_file
 
 
 class Process(NamedTuple):
@@ -21,9 +21,8 @@ class Process(NamedTuple):
 
 def read_process(pid: int) -> Process | None:
     try:
-        with open("/proc/%d/stat" % pid, "rb") as file:
-            # The name in parentheses may itself hold spaces and parentheses: count from the last one.
-            fields = file.read().rsplit(b")", 1)[1].split()
+        # The name in parentheses may itself hold spaces and parentheses: count from the last one.
+        fields = read_kernel_file("/proc/%d/stat" % pid).rsplit(b")", 1)[1].split()
     except (OSError, IndexError):
         return None
     return Process(pid, int(fields[1]), fields[0].decode("ascii"), int(fields[19]))

@@ -18,7 +18,7 @@ import time
 from typing import Callable, Dict, List, NamedTuple, Set
 
 from agents.runner.files import SHARED_MEMORY, read_json, whole, write_file
-from agents.runner.linux import IN_CREATE, IN_MOVED_TO, Inotify, libc
+from agents.runner.linux import IN_CREATE, IN_MOVED_TO, Inotify, libc, read_kernel_file
 from agents.runner.processes import all_processes, descendants
 
 PLACE = "/dev/shm"
@@ -52,8 +52,8 @@ class SharedMemory:
         self.files, self.segments = read_note(directory)
         self.known: Set[str] = set(entries())
         self.known_segments: Set[int] = {each.shmid for each in segments()}
-        # When the next look is wanted, and before which moment there is none.
-        self.look_at = self.next_look = 0.0
+        # When the next look is wanted, and before which moment there is none. Now nothing can be new.
+        self.look_at, self.next_look = time.monotonic() + LOOK_EVERY_S, 0.0
 
     def look(self, now: float, ended: int = 0) -> None:
         """Note what is new since the last look. `ended`: a process of the run that is no longer among the living."""
@@ -138,12 +138,12 @@ def _sentence(gone: List[str], removed: int, freed: int) -> str:
 
 def entries() -> Dict[str, int]:
     """The plain files of this login in /dev/shm, with their inodes."""
-    found = {}
+    found, uid = {}, os.getuid()
     with contextlib.suppress(OSError), os.scandir(PLACE) as listed:
         for entry in listed:
             with contextlib.suppress(OSError):
                 status = entry.stat(follow_symlinks=False)
-                if status.st_uid == os.getuid() and stat.S_ISREG(status.st_mode):
+                if status.st_uid == uid and stat.S_ISREG(status.st_mode):
                     found[entry.name] = status.st_ino
     return found
 
@@ -151,13 +151,14 @@ def entries() -> Dict[str, int]:
 def segments() -> List[Segment]:
     """The System V segments that this login made."""
     found = []
-    with contextlib.suppress(OSError, ValueError), open(SEGMENTS) as file:
-        columns = file.readline().split()
+    with contextlib.suppress(OSError, ValueError):
+        header, *lines = read_kernel_file(SEGMENTS).decode("ascii", "replace").splitlines()
+        columns = header.split()
         places = [columns.index(name) for name in ("shmid", "cpid", "ctime", "size", "nattch")]
-        maker = columns.index("cuid")
-        for line in file:
+        maker, uid = columns.index("cuid"), str(os.getuid())
+        for line in lines:
             row = line.split()
-            if int(row[maker]) == os.getuid():
+            if row[maker] == uid:
                 found.append(Segment(*(int(row[place]) for place in places)))
     return found
 
