@@ -293,6 +293,11 @@ class UpdateStatement(_PreparedStatement):
         with self._run(values) as cursor:
             return int(cursor.rowcount)
 
+    def counted_later(self, **values: Any) -> Callable[[], int]:
+        """For `write_together`. Returns a function that tells, after the block, how many rows were updated."""
+        cursor = self._run(values)
+        return lambda: int(cursor.rowcount)
+
     @cached_property
     def _compiler(self) -> Any:
         rows = self._make()

@@ -302,12 +302,14 @@ def _insert_runs(placed: Sequence[PlacedJob], cluster: ClusterCapacity, now: dat
         ]
         runs += claims.first_runs(each.job, each.spec, assignments, now)
         transitions += job_history.of_placement(each.job, assignments, now)
-    if _placed(jobs=ids, updated_at=now, due_at=now + timedelta(seconds=LOOK_AGAIN_S)) != len(ids):
-        raise IntegrityError("A job was changed under its lock.")
     with write_together():
+        due_at = now + timedelta(seconds=LOOK_AGAIN_S)
+        updated = _placed.counted_later(jobs=ids, updated_at=now, due_at=due_at)
         _starting(jobs=ids)
         claims.save(runs, now)
         job_history.save(transitions)
+    if updated() != len(ids):
+        raise IntegrityError("A job was changed under its lock.")
     for each in placed:
         announce.hints([f"job:{each.job.pk}", f"jobs:{each.job.project.name}"])
     return {run.host_id for run in runs}
