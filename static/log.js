@@ -479,6 +479,7 @@ export class LogView {
     const { scrollTop, scrollHeight, clientHeight } = this.body;
     const up = scrollTop < (this.scrolledTo ?? 0);
     this.scrolledTo = scrollTop;
+    this.root.classList.toggle("sideways", this.body.scrollLeft > 0);
     const below = scrollHeight - clientHeight - scrollTop;
     if (this.following && up && below > 40) this.pause();
     if (scrollTop < EDGE && up) this.#earlier();

@@ -16,6 +16,7 @@ from console.api.jobs import (
     log_bytes,
     log_entries,
     log_lines,
+    log_pages,
     log_search,
     queue,
     samples,
@@ -51,6 +52,7 @@ urlpatterns = [
         name="api-log-lines",
     ),
     re_path(rf"^/*api/v1/jobs/{JOB}/log$", log_archive.ArchiveView.as_view(), name="api-archive"),
+    re_path(rf"^/*api/v1/jobs/{JOB}/log/earlier$", log_pages.EarlierView.as_view(), name="api-earlier"),
     re_path(
         rf"^/*api/v1/jobs/{JOB}/log/search$",
         log_search.SearchAllView.as_view(),

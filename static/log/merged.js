@@ -1,7 +1,8 @@
 // The log of all replicas: their newest lines in the order of their times, as they come. A line that many replicas print
-// at about the same time is one row with their number. The page holds MAX_ROWS rows; the socket sends what is newer.
+// at about the same time is one row with their number. The page holds MAX_ROWS rows; the socket sends what is newer, and
+// earlier lines are fetched when the person scrolls up.
 
-import { Ansi } from "./ansi.js";
+import { Ansi, PLAIN } from "./ansi.js";
 import { Found } from "./found.js";
 import { FORMATS, WIDTHS, keptFormat } from "./gutter.js";
 import { Marks } from "./marks.js";
@@ -13,7 +14,12 @@ const FOLD_S = 10; // equal lines within so many seconds are one row
 const COLOURS = 12;
 const FROM_RUNS = 30; // runs in one message: the server takes short ones only
 const ACK_STEP = 64 * 1024;
+const CHUNK = 400; // lines that are painted at once
 const HIDDEN_MS = 5000;
+const EDGE = 400; // pixels from the top at which earlier lines are fetched
+
+// What ansi.js looks at: controls, and characters that change the direction of text.
+const SPECIAL = /[\x00-\x08\x0a-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]/;
 
 const number = new Intl.NumberFormat("en");
 
@@ -26,6 +32,8 @@ export class MergedView {
     this.runs = []; // what the server said of each run, by its number
     this.numbers = new Map(); // of the id of a run: its number here, which stays over a reconnect
     this.ends = new Map(); // of the id of a run: where its last line that came ends
+    this.firsts = new Map(); // of the id of a run: where the first of its lines that came ends
+    this.before = {}; // what the next fetch of earlier lines asks for; null if there are none
     this.queue = [];
     this.link = { search: () => this.#toAddress() };
     this.marks = new Marks(this);
@@ -36,9 +44,16 @@ export class MergedView {
     this.#look();
     this.#follow(true);
     this.#say("Opening…");
-    const replicas = new URLSearchParams(location.search).get("replicas");
-    const query = replicas ? `?replicas=${encodeURIComponent(replicas)}` : "";
-    this.wire = new Wire(`/ws/jobs/${root.dataset.job}/log${query}`, {
+    this.replicas = new URLSearchParams(location.search).get("replicas") ?? "";
+    this.#connect();
+    this.#fromAddress();
+  }
+
+  // ---- the socket
+
+  #connect() {
+    const query = this.replicas ? `?replicas=${encodeURIComponent(this.replicas)}` : "";
+    this.wire = new Wire(`/ws/jobs/${this.root.dataset.job}/log${query}`, {
       opened: () => this.#opened(),
       text: (message) => this.#arrived(message),
       closed: ({ final, reason }) => {
@@ -46,10 +61,7 @@ export class MergedView {
         this.#say(final ? reason : "Reconnecting…", final ? "bad" : "warn");
       },
     });
-    this.#fromAddress();
   }
-
-  // ---- the socket
 
   #opened() {
     dot("live");
@@ -69,12 +81,18 @@ export class MergedView {
       const ours = this.there[run];
       const { id } = this.runs[ours];
       this.ends.set(id, Math.max(end, this.ends.get(id)));
+      if (!this.firsts.has(id)) this.firsts.set(id, end);
       this.queue.push({ run: ours, end, at, text, missing });
     }
     this.sent = message.sent;
+    this.#drainSoon(0);
+  }
+
+  // Paint in the next frame, but rest as long as the last one took: the person can scroll and click meanwhile.
+  #drainSoon(rest) {
     if (this.painting) return;
     this.painting = true;
-    requestAnimationFrame(() => this.#drain());
+    setTimeout(() => requestAnimationFrame(() => this.#drain()), rest);
   }
 
   #runsBegin(runs) {
@@ -91,16 +109,18 @@ export class MergedView {
 
   #drain() {
     this.painting = false;
-    // Of what came in one frame, only what can stay is painted.
-    const lines = this.queue.splice(0).slice(-MAX_ROWS);
+    const began = performance.now();
+    // What would leave at the top at once is not painted. Who scrolls up sees it.
+    for (const line of this.queue.splice(0, Math.max(0, this.queue.length - MAX_ROWS))) this.#left(line.run, line.end);
     const changed = new Set();
-    for (const line of lines) changed.add(this.#add(line));
+    for (const line of this.queue.splice(0, CHUNK)) changed.add(this.#add(line));
     for (const row of changed) this.paint(row);
     this.#trim();
     this.marks.changed([...changed].filter((row) => row.node.isConnected));
     if (this.following) this.#toEnd();
-    if (this.sent - this.acked >= ACK_STEP || this.sent < this.acked) this.#ack();
+    if (this.queue.length < CHUNK && this.sent - this.acked >= ACK_STEP) this.#ack();
     this.#showState();
+    if (this.queue.length) this.#drainSoon(performance.now() - began);
   }
 
   #ack() {
@@ -115,14 +135,14 @@ export class MergedView {
     const known = this.folding && !line.missing ? this.#equal(line) : null;
     if (known) {
       known.runs.push(line.run);
+      known.ends.push(line.end);
       return known;
     }
-    const row = { ...line, runs: [line.run], kind: line.missing ? "gap" : "", hits: [], node: document.createElement("div") };
-    row.pieces = new Ansi().read(line.text).filter((piece) => piece.text);
-    row.shown = row.pieces.map((piece) => piece.text).join("");
-    Object.defineProperty(row, "text", { value: row.shown });
+    const row = { ...line, runs: [line.run], ends: [line.end], kind: line.missing ? "gap" : "", hits: [], node: document.createElement("div") };
+    row.pieces = pieces(line.text);
+    row.text = row.pieces.length === 1 ? row.pieces[0].text : row.pieces.map((piece) => piece.text).join("");
     this.#place(row);
-    if (this.folding && !row.kind) this.newest.set(row.shown, row);
+    if (this.folding && !row.kind) this.newest.set(row.text, row);
     return row;
   }
 
@@ -133,9 +153,10 @@ export class MergedView {
     return near && !row.runs.includes(run) ? row : null;
   }
 
-  // By time, and the lines of one run in their order. Nearly always that is at the end.
+  // By time, and the lines of one run in their order. Nearly always that is at the end; of earlier lines, at the top.
   #place(row) {
     let at = this.rows.length;
+    if (at && after(this.rows[0], row)) at = 0;
     while (at > 0 && after(this.rows[at - 1], row)) at -= 1;
     if (at === this.rows.length) this.body.append(row.node);
     else this.rows[at].node.before(row.node);
@@ -151,15 +172,22 @@ export class MergedView {
   }
 
   #badge(row) {
-    const names = row.runs.map((run) => this.runs[run].replica);
-    const badge = document.createElement("a");
-    badge.className = `rank rank-${row.runs.length > 1 ? "many" : row.run % COLOURS}`;
-    badge.dataset.rank = row.runs.length > 1 ? `×${row.runs.length}` : names[0];
-    badge.setAttribute("aria-label", `Log of ${names[0]}`);
-    badge.title = `${names.join(", ")}: open the log of ${names[0]}`;
-    badge.tabIndex = -1;
-    badge.href = this.addressOf(names[0], { run: this.runs[row.run].id, byte: Math.max(0, row.end - 1) });
+    const badge = row.badge ?? document.createElement("a");
+    const many = row.runs.length > 1;
+    badge.className = `rank rank-${many ? "many" : row.run % COLOURS}`;
+    badge.dataset.rank = many ? `×${row.runs.length}` : this.runs[row.run].replica;
+    badge.row = row;
+    row.badge = badge;
     return badge;
+  }
+
+  // Where a badge leads is found out when the pointer comes: thousands of lines a second have one.
+  #pointed({ target }) {
+    const { row } = target;
+    if (!row || !target.classList.contains("rank")) return;
+    const names = row.runs.map((run) => this.runs[run].replica);
+    target.title = `${names.join(", ")}: open the log of ${names[0]}`;
+    target.href = this.addressOf(names[0], { run: this.runs[row.run].id, byte: Math.max(0, row.end - 1) });
   }
 
   addressOf(replica, query) {
@@ -169,20 +197,89 @@ export class MergedView {
   #trim() {
     const gone = this.rows.splice(0, Math.max(0, this.rows.length - MAX_ROWS));
     for (const row of gone) {
+      row.runs.forEach((run, index) => this.#left(run, row.ends[index]));
       row.node.remove();
-      if (this.newest.get(row.shown) === row) this.newest.delete(row.shown);
+      if (this.newest.get(row.text) === row) this.newest.delete(row.text);
     }
     this.marks.dropped(gone);
   }
 
+  // ---- earlier lines
+
+  // This line is not in the window any more: it is one of the earlier lines now.
+  #left(run, end) {
+    const { id } = this.runs[run];
+    this.firsts.set(id, Math.max(this.firsts.get(id), end + 1));
+    this.before = {};
+  }
+
+  async #fetchEarlier() {
+    if (this.fetching || !this.before || !this.rows.length) return;
+    this.fetching = true;
+    const { before: earlier, firsts } = this;
+    earlier.until ??= (this.rows[0].at + 0.001).toFixed(3);
+    try {
+      const query = new URLSearchParams({ ...earlier, ...(this.replicas ? { replicas: this.replicas } : {}) });
+      const answer = await fetch(`${this.api}/log/earlier?${query}`);
+      if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
+      const { lines, nextPageToken } = await answer.json();
+      if (firsts !== this.firsts) return;
+      this.before = nextPageToken ? { ...earlier, pageToken: nextPageToken } : null;
+      this.#above(lines);
+      // A page may be empty, or not fill what is seen.
+      if (this.body.scrollTop < EDGE) setTimeout(() => this.#fetchEarlier());
+    } catch (problem) {
+      this.#say(`Earlier lines could not be fetched: ${problem.message}`, "bad");
+    } finally {
+      this.fetching = false;
+    }
+  }
+
+  // Put these lines above the others, those that are there already left out. What is too much leaves at the end.
+  #above(lines) {
+    const before = this.body.scrollHeight;
+    const changed = new Set();
+    for (const [id, end, at, text, missing] of lines) {
+      const run = this.numbers.get(id);
+      if (run === undefined || end >= (this.firsts.get(id) ?? this.ends.get(id) + 1)) continue;
+      this.firsts.set(id, end);
+      changed.add(this.#add({ run, end, at, text, missing }));
+    }
+    for (const row of changed) this.paint(row);
+    this.body.scrollTop += this.body.scrollHeight - before;
+    const gone = this.rows.splice(MAX_ROWS);
+    this.cut ||= gone.length > 0;
+    for (const row of gone) row.node.remove();
+    this.marks.dropped(gone);
+    this.marks.changed([...changed].filter((row) => row.node.isConnected));
+    this.#showState();
+  }
+
+  // Begin anew at the end: rows between what is shown and what comes now are gone.
+  #anew() {
+    this.cut = false;
+    this.rows = [];
+    this.newest = new Map();
+    this.ends.clear();
+    this.firsts = new Map();
+    this.before = {};
+    this.queue = [];
+    this.body.replaceChildren();
+    this.marks.forget();
+    this.wire.end();
+    this.#connect();
+  }
+
   // Fold or unfold: the rows are made again from the lines that they stand for.
   #refold() {
-    const lines = this.rows.flatMap((row) => row.runs.map((run) => ({ ...row, run, missing: row.kind === "gap" })));
+    const lines = this.rows.flatMap((row) =>
+      row.runs.map((run, index) => ({ ...row, run, end: row.ends[index], missing: row.kind === "gap" })),
+    );
     this.rows = [];
     this.newest = new Map();
     this.body.replaceChildren();
     this.marks.forget();
-    this.queue.unshift(...lines.map(({ run, end, at, shown, missing }) => ({ run, end, at, text: shown, missing })));
+    this.queue.unshift(...lines.map(({ run, end, at, text, missing }) => ({ run, end, at, text, missing })));
     this.#drain();
   }
 
@@ -190,6 +287,7 @@ export class MergedView {
 
   #follow(on) {
     this.following = on;
+    this.root.classList.toggle("following", on);
     this.follow.setAttribute("aria-pressed", String(on));
     this.follow.textContent = on ? "Pause" : "Follow";
     this.more.hidden = on;
@@ -202,7 +300,8 @@ export class MergedView {
 
   resume() {
     this.#follow(true);
-    this.wire.send({ pause: false });
+    if (this.cut) this.#anew();
+    else this.wire.send({ pause: false });
     this.#toEnd();
   }
 
@@ -271,6 +370,7 @@ export class MergedView {
       this.#look();
       for (const row of this.rows) this.paint(row, row.hits);
     });
+    this.body.addEventListener("pointerover", (event) => this.#pointed(event));
     this.body.addEventListener("scroll", () => this.#scrolled(), { passive: true });
     this.root.addEventListener("keydown", (event) => {
       if (event.key !== "Escape" || !this.finder.open) return;
@@ -293,7 +393,9 @@ export class MergedView {
     const { scrollTop, scrollHeight, clientHeight } = this.body;
     const up = scrollTop < (this.scrolledTo ?? 0);
     this.scrolledTo = scrollTop;
+    this.root.classList.toggle("sideways", this.body.scrollLeft > 0);
     if (this.following && up && scrollHeight - clientHeight - scrollTop > 40) this.pause();
+    if (up && scrollTop < EDGE) this.#fetchEarlier();
   }
 
   // A hidden tab receives nothing. When it is shown again, it goes on from where it was.
@@ -313,10 +415,15 @@ export class MergedView {
 
 for (const root of document.querySelectorAll("[data-merged]")) new MergedView(root);
 
+// The pieces of a line that are shown.
+function pieces(text) {
+  if (!SPECIAL.test(text)) return [{ text, style: PLAIN }];
+  return new Ansi().read(text).filter((piece) => piece.text);
+}
+
 // The text as it is shown, without colours.
 function plain(text) {
-  if (!/[\x00-\x1f\x7f-\x9f]/.test(text)) return text;
-  return new Ansi().read(text).map((piece) => piece.text ?? "").join("");
+  return SPECIAL.test(text) ? pieces(text).map((piece) => piece.text).join("") : text;
 }
 
 // Whether row `a` belongs behind row `b`. The lines of one run stay in their order, whatever their times say.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from django.template.loader import render_to_string
@@ -88,6 +89,7 @@ def test_lines_stand_by_time_and_late_ones_go_to_their_place(page, viewer):
     ]
     assert page.locator(".log-body .f-1").inner_text() == "five"
     badge = page.locator(".rank").nth(1)
+    badge.hover()
     assert badge.get_attribute("href") == "/jobs/1/log/workerpool1-0?run=r1&byte=3"
     colours = page.locator(".rank").evaluate_all("(all) => all.map((one) => getComputedStyle(one).color)")
     assert colours[0] == colours[3] != colours[1]
@@ -150,6 +152,45 @@ def test_the_window_is_bounded_and_what_came_is_acknowledged(page, viewer):
     page.get_by_role("button", name="Follow").click()
     page.wait_for_function("document.querySelector('[data-part=follow]').textContent === 'Pause'")
     assert product.messages[-1] == {"pause": False}
+
+
+def test_earlier_lines_come_as_one_scrolls_up_and_each_once(page, viewer):
+    asked = []
+    texts = [f"line {n:04d} " + "x" * 90 for n in range(6000)]
+
+    def earlier(route):
+        what = {name: values[0] for name, values in parse_qs(urlsplit(route.request.url).query).items()}
+        asked.append(what)
+        stop = int(what.get("pageToken", 3010))
+        lines = [["r0", n + 1, T + n / 10, texts[n]] for n in range(stop - 1, max(stop - 2000, 0) - 1, -1)]
+        more = {"nextPageToken": str(stop - 2000)} if stop > 2000 else {}
+        route.fulfill(json={"lines": lines, **more})
+
+    page.route("**/log/earlier?**", earlier)
+    product = viewer()
+    product.print(*(("r0", n + 1, n / 10, texts[n]) for n in range(3000, 6000)))
+    page.locator(ROWS).filter(has_text="line 5999 ").wait_for()
+    body = page.locator(".log-body")
+    for first in ("line 1010 ", "line 0000 "):
+        body.evaluate("(node) => { node.scrollTop = 300; node.scrollTop = 100; }")
+        page.wait_for_function(
+            "(text) => document.querySelector('.log-body .row').textContent.startsWith(text)", arg=first
+        )
+        steps = [int(text.split()[1]) for _, text in shown(page)]
+        assert steps == list(range(steps[0], steps[0] + len(steps))) and len(steps) <= 4000
+    assert asked == [
+        {"until": f"{T + 300 + 0.001:.3f}"},
+        {"until": f"{T + 300 + 0.001:.3f}", "pageToken": "1010"},
+    ]
+    # The end was dropped meanwhile: to follow again means to begin at the end.
+    product.messages.clear()
+    page.get_by_role("button", name="Follow").click()
+    expect(page.locator(ROWS)).to_have_count(0)
+    page.wait_for_function("document.querySelector('[data-part=follow]').textContent === 'Pause'")
+    page.get_by_text("0 newest rows of 2 logs").wait_for()
+    assert not any("from" in message for message in product.messages)
+    product.print(("r0", 9000, 900, "the newest"))
+    page.locator(ROWS).filter(has_text="the newest").wait_for()
 
 
 def test_a_search_in_all_is_listed_by_time_and_leads_to_the_replica(page, viewer):

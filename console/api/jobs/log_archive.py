@@ -50,7 +50,7 @@ class ArchiveView(TrainyardView):
         asked, kind = request.query_params, request.query_params.get("as", "zip")
         if kind not in ("zip", "text"):
             raise BadRequest("as", "as must be zip or text.")
-        runs = _runs(job, asked)
+        runs = chosen_runs(job, asked)
         if kind == "zip":
             return _download(_zip(runs, f"job-{job.pk}"), "application/zip", f"job-{job.pk}-logs.zip")
         pattern = pattern_of(request) if "q" in asked else None
@@ -69,7 +69,7 @@ def _download(parts: AsyncIterator[bytes], kind: str, name: str) -> HttpResponse
     return answer
 
 
-def _runs(job: Job, asked: Mapping[str, str]) -> list[Run]:
+def chosen_runs(job: Job, asked: Mapping[str, str]) -> list[Run]:
     """The runs that are asked for, in the order of replicas."""
     which, one = asked.get("runs", "newest"), asked.get("run", "")
     if which not in ("newest", "all"):

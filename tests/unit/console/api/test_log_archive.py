@@ -8,6 +8,7 @@ import zipfile
 import pytest
 from asgiref.sync import async_to_sync
 
+from console.api.jobs import log_pages
 from tests.unit.console.log_rows import complete, lose, write
 from tests.unit.console.views.example_rows import a_host, a_job, a_run
 
@@ -95,6 +96,33 @@ def test_the_lines_of_all_logs_come_by_time_and_only_those_that_are_asked_for(sc
     a_run(job, runs[0].replica, runs[0].host, number=1)
     assert lines("runs=all")[-1].endswith("Z workerpool0-0-a1-r0 the end")
     assert lines(f"run={runs[0].pk}")[-1].endswith("Z workerpool0-0 the end")
+
+
+def test_lines_are_read_backwards_page_by_page(script, job, runs, monkeypatch):
+    for n, run in enumerate(runs):
+        for step in range(4):
+            write(run, f"step {step} of {n}\r\n".encode(), wall=T + 10 * step + n)
+    lose(runs[1], 100)
+    monkeypatch.setattr(log_pages, "PAGE_SIZE", 3)
+    vera, lines, token = script("vera"), [], ""
+    for _ in range(20):
+        told = vera.get(f"/api/v1/jobs/{job.pk}/log/earlier?until={T + 25}.5&pageToken={token}").json()
+        assert len(told["lines"]) <= 3
+        lines += told["lines"]
+        if not (token := told.get("nextPageToken", "")):
+            break
+    seen = [(line[2] - T, line[3]) for line in lines if len(line) == 4 and line[2] <= T + 25]
+    assert seen == [
+        (21, "step 2 of 1"),
+        (20, "step 2 of 0"),
+        (11, "step 1 of 1"),
+        (10, "step 1 of 0"),
+        (1, "step 0 of 1"),
+        (0, "step 0 of 0"),
+    ]
+    for wrong in ("", "until=x", "until=1&pageToken=x", "until=1&runs=x"):
+        assert vera.get(f"/api/v1/jobs/{job.pk}/log/earlier?{wrong}").status_code == 400
+    assert script("charlie").get(f"/api/v1/jobs/{job.pk}/log/earlier?until=1").status_code == 404
 
 
 @pytest.mark.parametrize(
