@@ -5,6 +5,7 @@ The console checks whether the person may have a shell, when it opens and again 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.contrib.auth.models import User
@@ -22,13 +23,16 @@ HEARTBEAT = timedelta(seconds=10)
 DEAD_AFTER = timedelta(seconds=45)
 # How many shells one person may have open at once.
 MAX_OPEN = 20
+# A kept shell ends by its host's own clock. Its record is closed so long after that.
+KEEP_MARGIN = timedelta(seconds=60)
 
 _session = SelectStatement(
     lambda: (
         ShellSession.objects.filter(pk=Parameter("session"))
         .order_by()
         .values_list(
-            "closed_at", "close_reason", "seen_at", "run__phase", "run__stop_wanted_at", "run__job__state"
+            *("closed_at", "close_wanted_at", "close_reason", "seen_at"),
+            *("run__phase", "run__stop_wanted_at", "run__job__state"),
         )
     )
 )
@@ -59,11 +63,67 @@ def record_opened(run: Run, user: User, address: str, now: datetime) -> ShellSes
     return session
 
 
+@dataclass(frozen=True)
+class Kept:
+    """How a shell is kept: its name on the host, for how long after the last connection, and with which login it
+    ends."""
+
+    key: str
+    keep_s: int
+    login: str
+
+
+def record_kept(run: Run, user: User, address: str, kept: Kept, now: datetime) -> ShellSession:
+    """The record of a kept shell. A page that got no answer asks again with the same key."""
+    session, is_new = ShellSession.objects.get_or_create(
+        key=kept.key,
+        defaults={
+            "run": run,
+            "user": user,
+            "user_name": user.get_username(),
+            "address": address[:64],
+            "opened_at": now,
+            "seen_at": now,
+            "keep_s": kept.keep_s,
+            "login": kept.login,
+        },
+    )
+    if is_new:
+        announce.hint(f"shells:{run.pk}")
+    return session
+
+
+def record_attached(session: ShellSession, login: str, now: datetime) -> None:
+    """Its host has the shell. `login`: of the owner who attached, by which the shell ends from now on; or empty."""
+    rows = ShellSession.objects.filter(pk=session.pk, closed_at=None)
+    rows.filter(attached_at=None).update(attached_at=now)
+    rows.update(seen_at=now, **({"login": login} if login else {}))
+
+
+def want_close(session: ShellSession, reason: str, now: datetime) -> None:
+    """Have the host end a kept shell. The first reason stays."""
+    rows = ShellSession.objects.filter(pk=session.pk, closed_at=None, close_wanted_at=None)
+    if rows.update(close_wanted_at=now, close_reason=reason[:200]):
+        announce.hint(f"shells:{session.run_id}")
+
+
+def kept_open() -> list[ShellSession]:
+    """All kept shells that are not over, with what decides whether they may go on."""
+    rows = ShellSession.objects.filter(closed_at=None, keep_s__gt=0).order_by("pk")
+    related = rows.select_related("user", "run__job__project", "run__host")
+    return list(related.defer("run__order", "run__log_proof"))
+
+
+def kept_on(run: Run) -> list[ShellSession]:
+    """The kept shells on a run, the newest first: a person may come back to one, or join a colleague."""
+    return list(run.shells.filter(closed_at=None, close_wanted_at=None, keep_s__gt=0).order_by("-opened_at"))
+
+
 def record_closed(session: ShellSession, reason: str, now: datetime) -> None:
     """Close the record. The first reason stays."""
-    if ShellSession.objects.filter(pk=session.pk, closed_at=None).update(
-        closed_at=now, close_reason=reason[:200]
-    ):
+    rows = ShellSession.objects.filter(pk=session.pk, closed_at=None)
+    known = rows.exclude(close_wanted_at=None).update(closed_at=now)
+    if known or rows.update(closed_at=now, close_reason=reason[:200]):
         announce.hint(f"shells:{session.run_id}")
 
 
@@ -72,21 +132,31 @@ def close_abandoned(now: datetime) -> None:
     # No join: over one, an UPDATE finds its rows by a subquery, and does not look again after it waited for a lock.
     run_closed = Exists(Run.objects.filter(pk=OuterRef("run"), phase=RunPhase.CLOSED))
     silent = Q(seen_at__lt=now - DEAD_AFTER) | Q(run_closed, seen_at=None)
-    left = ShellSession.objects.filter(silent, closed_at=None)
+    left = ShellSession.objects.filter(silent, closed_at=None, keep_s=0)
     for run in left.values_list("run", flat=True):
         announce.hint(f"shells:{run}")
     left.update(closed_at=Coalesce("seen_at", now), close_reason="The web process that held it went away.")
 
 
-def why_close(session: ShellSession, now: datetime) -> str | None:
-    """Why this shell must be closed now; None while it may stay open. A timer calls this; it also renews the record."""
+def close_unattended(now: datetime) -> None:
+    """Close the records of kept shells that are over although nobody was there to see it."""
+    for session in kept_open():
+        if session.run.phase == RunPhase.CLOSED:
+            record_closed(session, "The replica is not running.", now)
+        elif (session.seen_at or session.opened_at) < now - timedelta(seconds=session.keep_s) - KEEP_MARGIN:
+            record_closed(session, f"Nobody was there for {session.keep_s // 60} minutes.", now)
+
+
+def why_close(session: ShellSession, now: datetime, renew: bool = True) -> str | None:
+    """Why this shell must be closed now; None while it may stay open. The timer of a socket calls this; it also renews
+    the record, because somebody is there."""
     found = _session(session=session.pk)
     if not found:
         return "The shell was closed."
-    ((closed_at, close_reason, seen_at, *run),) = found
-    if closed_at is not None:
+    ((closed_at, close_wanted_at, close_reason, seen_at, *run),) = found
+    if closed_at is not None or close_wanted_at is not None:
         return close_reason or "The shell was closed."
-    if seen_at is None or seen_at < now - HEARTBEAT:
+    if renew and (seen_at is None or seen_at < now - HEARTBEAT):
         ShellSession.objects.filter(pk=session.pk, closed_at=None).update(seen_at=now)
     return _over(*run)
 

@@ -191,6 +191,7 @@ def tidy(clock: Clock) -> None:
 
 def close_shells(clock: Clock) -> None:
     shells.close_abandoned(clock.now())
+    shells.close_unattended(clock.now())
 
 
 def fold_usage(clock: Clock) -> None:

@@ -1,4 +1,5 @@
-"""Cleanup: deletes forgotten runs, work directories that no run uses, left cgroups and drafts of the runner."""
+"""Cleanup: deletes forgotten runs, work directories that no run uses, left cgroups, records of
+shells and drafts of the runner."""
 
 from __future__ import annotations
 
@@ -13,15 +14,18 @@ from agents.runner.background_tasks import BackgroundTasks
 from agents.runner.containment import delegated_cgroup, old_probes, remove_cgroup
 from agents.runner.facts import Facts, load_facts
 from agents.runner.failpoints import failpoint
-from agents.runner.files import read_plain, write_file
+from agents.runner.files import read_json, read_plain, whole, write_file
 from agents.runner.held_resources import remove_cgroups
 from agents.runner.home import Home, is_run_id
+from agents.runner.linux import boot_id
 from agents.runner.outbox import Outbox
+from agents.runner.processes import read_process
 from agents.runner.runs import Run, Runs
 from agents.runner.scratch import remove_scratch
 from agents.runner.wire import Message
 
 WORK_KEPT_S = 24 * 3600
+RECORD_KEPT_S = 24 * 3600
 DRAFT_KEPT_S = 3600
 SWEEP_EVERY_S = 3600.0  # how often everything is swept, after the first sweep of a connection
 
@@ -76,6 +80,22 @@ def sweep_cgroups(closed: List[Facts]) -> None:
     for controller in ("", "memory"):
         for path in old_probes(delegated_cgroup(controller)):
             remove_cgroup(path)
+
+
+def sweep_shells(home: Home) -> None:
+    """Delete the records of shells whose holder was killed; a holder that ends deletes its own. They are kept for a
+    day, so that whoever comes back is told why the shell is gone."""
+    for name in os.listdir(home.shells) if os.path.isdir(home.shells) else ():
+        path = os.path.join(home.shells, name)
+        found = read_json(path) or {}
+        process = read_process(whole(found.get("pid")))
+        lives = process is not None and (process.ticks, boot_id()) == (
+            found.get("ticks"),
+            found.get("boot_id"),
+        )
+        with contextlib.suppress(OSError):
+            if not lives and os.lstat(path).st_mtime < time.time() - RECORD_KEPT_S:
+                os.unlink(path)
 
 
 def expired_work(home: Home, left: Set[str]) -> List[str]:
@@ -155,6 +175,7 @@ class Cleanup:
 
             def act() -> List[str]:
                 sweep_cgroups(closed if sweep else [])
+                sweep_shells(home)
                 return expired_work(home, left)
 
             if self.background.start("sweep", act, self.end_sweep):

@@ -1,57 +1,64 @@
-"""Shell: a login's terminal, moved into the directory and environment of a run. It execs, so nothing relays keys."""
+"""Shell: attaches an SSH channel to a shell of a run, which a process of its own holds (`shell_holder.py`).
+
+The first connection makes that process. Each connection gives it the descriptors of its channel, so that nothing here
+relays keys; then it only waits, because sshd closes a channel when the process on it ends.
+
+A holder listens on an abstract socket, which needs no file: it works on a full disk and in a home on NFS, and no path
+is too long. Other users of the host can see its name, but a holder and those who attach look at each other's user id.
+"""
 
 from __future__ import annotations
 
+import array
+import contextlib
+import errno
 import json
 import os
 import shutil
-import termios
-import tty
-from typing import Dict, List, NoReturn, Tuple
+import socket
+import struct
+from typing import NoReturn
 
-from agents.runner.containment import join_cgroup
 from agents.runner.facts import load_facts
-from agents.runner.files import read_json
-from agents.runner.forks import default_signals
-from agents.runner.home import Home
+from agents.runner.files import read_json, write_file
+from agents.runner.forks import fork_detached
+from agents.runner.home import Home, is_run_id
 from agents.runner.linux import boot_id
 from agents.runner.orders import Refused, build_env, parse_order
+from agents.runner.processes import read_process
+from agents.runner.shell_holder import Holder
+from agents.runner.shell_terminal import Program
+from agents.runner.shell_wire import json_line
 from agents.runner.wire import MAX_HEADER, SHELL_PREFACE, Message, WireError, decode_object
 
 
+class Gone(Exception):
+    """The shell that a connection wants to attach to is not there any more."""
+
+
 def main() -> NoReturn:
-    """On a terminal from sshd: one line of JSON in, one line out, then bash. Exits with status 1 when refused."""
-    saved = None
-    if os.isatty(0):
-        saved = termios.tcgetattr(0)
-        tty.setraw(0)  # else the terminal would echo the request and turn our newlines into two characters
+    """One line of JSON in, one line out, then frames, which the holder sends. Exits with status 1 when refused."""
     os.write(1, SHELL_PREFACE)
     try:
-        request = decode_object(_read_line(0))
-        argv, env, work = open_shell(request)
-        os.chdir(work)
-    except (WireError, OSError, ValueError, KeyError, TypeError) as error:
-        os.write(1, json.dumps({"error": "%s" % (error or repr(error))}).encode("ascii") + b"\n")
+        line = _read_line(0)
+        control = connect(decode_object(line))
+        fds = array.array("i", [0, 1])
+        control.sendmsg([line], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
+    except (Gone, WireError, OSError, ValueError, KeyError, TypeError) as error:
+        words = "%s" % (error or repr(error))
+        os.write(1, json_line({"error": words, "gone": isinstance(error, Gone)}))
         os._exit(1)
-    if saved is not None:
-        saved[0] |= termios.ICRNL | termios.IXON
-        saved[1] |= termios.OPOST | termios.ONLCR
-        saved[3] |= (
-            termios.ICANON | termios.ECHO | termios.ECHOE | termios.ECHOK | termios.ISIG | termios.IEXTEN
-        )
-    os.write(1, b'{"ok":true}\n')
-    if saved is not None:
-        termios.tcsetattr(0, termios.TCSADRAIN, saved)
-    default_signals()
-    try:
-        os.execvpe(argv[0], argv, env)
-    except OSError as error:
-        os.write(2, ("%s: %s\r\n" % (argv[0], error.strerror)).encode())
-    os._exit(127)
+    os.chdir("/")
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(null, fd)
+    with contextlib.suppress(OSError):
+        control.recv(1)
+    os._exit(0)
 
 
 def _read_line(fd: int) -> bytes:
-    """Read one line, byte by byte: what is typed after it belongs to the shell."""
+    """Read one line, byte by byte: what comes after it belongs to the shell."""
     line = b""
     while len(line) < MAX_HEADER:
         byte = os.read(fd, 1)
@@ -63,9 +70,65 @@ def _read_line(fd: int) -> bytes:
     raise WireError("the request is over %d bytes" % MAX_HEADER)
 
 
-def open_shell(request: Message) -> Tuple[List[str], Dict[str, str], str]:
-    """(argv, environment, directory) of a shell in a running run, with this process already in the run's cgroup."""
-    home = Home(request["deployment"])
+def connect(request: Message) -> socket.socket:
+    """A connection to the holder of the shell, which is made if the request says so. Raises Gone if there is none."""
+    home, key = Home(request["deployment"]), request["shell"]
+    if not is_run_id(key):
+        raise ValueError("not a name of a shell: %.100r" % (key,))
+    address = b"\0trainyard-shell-%d-%s-%s" % (os.getuid(), home.deployment.encode(), key.encode())
+    record = os.path.join(home.shells, key + ".json")
+    if request.get("new"):
+        start_holder(address, open_shell(request, home), request, record)
+    control = socket.socket(socket.AF_UNIX)
+    try:
+        control.connect(address)
+    except OSError:
+        raise Gone(why_gone(record)) from None
+    size = struct.calcsize("3i")
+    _, uid, _ = struct.unpack("3i", control.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+    if uid != os.getuid():
+        raise ValueError("another user of this host listens in place of the shell")
+    return control
+
+
+def start_holder(address: bytes, program: Program, request: Message, record: str) -> None:
+    """Fork the process that holds the shell. It listens from now on, so nobody has to wait for it."""
+    listener = socket.socket(socket.AF_UNIX)
+    try:
+        listener.bind(address)
+    except OSError as error:
+        listener.close()
+        if error.errno != errno.EADDRINUSE:
+            raise
+        return  # an answer was lost on the way, and the shell is there already
+    listener.listen(16)
+
+    def hold() -> None:
+        process = read_process(os.getpid())
+        assert process is not None
+        facts = {"run": request["run"], "pid": process.pid, "ticks": process.ticks, "boot_id": boot_id()}
+        with contextlib.suppress(OSError):  # a full disk: the shell works, and a person may need it for that
+            os.makedirs(os.path.dirname(record), 0o700, exist_ok=True)
+            write_file(record, json.dumps(facts).encode())
+        Holder(listener, program, request, record).serve()
+
+    base, title = os.path.dirname(os.path.dirname(record)), "trainyard-shell %s" % request["run"]
+    fork_detached(hold, base, {listener.fileno()}, title)
+    listener.close()
+
+
+def why_gone(record: str) -> str:
+    """Why nobody listens for this shell any more."""
+    found = read_json(record)
+    if found is None:
+        return "The shell has ended."
+    if found.get("boot_id") != boot_id():
+        return "The host was rebooted, and the shell ended with it."
+    return "The process that held the shell on the host was killed."
+
+
+def open_shell(request: Message, home: Home) -> Program:
+    """What a shell in this run executes, and where. Raises ValueError if the run has none."""
     directory = home.run(request["run"])
     facts = load_facts(directory)
     document = read_json(os.path.join(directory, "order.json"))
@@ -79,17 +142,16 @@ def open_shell(request: Message) -> Tuple[List[str], Dict[str, str], str]:
         raise ValueError("the run's order is damaged: %s" % refused) from None
     if not order.web_access:
         raise ValueError("this run does not allow shells")
+    os.chdir(facts["work"])  # an error is told to the person now
     env = build_env(order, facts["run"], facts["work"], facts)
     if facts["pid"]:
         env["TRAINYARD_PID"] = "%d" % facts["pid"]
-    env["TERM"] = os.environ.get("TERM", "xterm-256color")
+    env["TERM"] = "xterm-256color"
     for name, value in (request.get("env") or {}).items():
         env[str(name)] = str(value)
     env["TRAINYARD_MARK"] = facts["mark"]
     argv = [str(part) for part in request.get("argv") or []]
     if not argv:
         argv = [shutil.which("bash", path=env["PATH"]) or "/bin/sh", "-i"]
-    for group in (facts["cgroup"], facts["memory_cgroup"]):
-        if group:
-            join_cgroup(group)
-    return argv, env, facts["work"]
+    groups = [group for group in (facts["cgroup"], facts["memory_cgroup"]) if group]
+    return Program(argv, env, facts["work"], groups)

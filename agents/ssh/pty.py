@@ -1,26 +1,43 @@
-"""A shell in the directory and environment of a run, on a terminal, over an SSH connection of its own.
+"""A connection to a shell in the directory and environment of a run, over an SSH connection of its own.
 
-sshd makes the terminal, and the runner's `shell` mode replaces itself by the shell. So there is no relay on the way: a
-key goes through one channel, and the window of that channel throttles a flood of output.
+A process on the host holds the shell and its terminal (agents/runner/shell_holder.py). It gets the descriptors of the
+channel from the runner's `shell` mode, so there is no other relay on the way: a key goes through one channel, and the
+window of that channel throttles a flood of output. When the connection ends, the shell stays, and another connection
+finds it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from struct import Struct
-from typing import cast
+from typing import Any, cast
 
 import paramiko
 from paramiko.common import MSG_CHANNEL_DATA
 
 from agents.infra.text import clean_text
-from agents.runner.wire import MAX_HEADER, MAX_JUNK, SHELL_PREFACE, WireError, decode_object
+from agents.runner.shell_wire import (
+    BEAT,
+    CLOSE,
+    END,
+    HEAD,
+    IN,
+    LOST,
+    NOTE,
+    OUT,
+    SIZE,
+    TOOK,
+    Frames,
+    json_line,
+    json_of,
+)
+from agents.runner.wire import MAX_HEADER, MAX_JUNK, SHELL_PREFACE, Message, WireError, decode_object
 from agents.ssh import install_runner
 from agents.ssh.dial import (
     Connection,
@@ -29,13 +46,18 @@ from agents.ssh.dial import (
     dial,
     open_session,
     start_command,
-    with_deadline,
 )
 from agents.ssh.packets import LoopReader
 from agents.ssh.sockets import CONNECTION_ERRORS
 from agents.ssh.targets import Target
 
-TERM = "xterm-256color"
+# What an event of a shell says: took, lost, end, note or beat.
+Event = dict[str, Any]
+
+# The version of the request and the frames that this console speaks (agents/runner/shell_wire.py).
+VERSION = 2
+CONNECTION_LOST = "The connection to the host was lost."
+PIECE_BYTES = 16 * 1024
 GREETING_S = 15.0
 # A person waits for the shell: long enough for the second name server, which the system asks after 5 s.
 LOOKUP_S = 8.0
@@ -53,17 +75,27 @@ class ShellRefused(DialError):
     """The host was reached, but opens no shell. The message gives its reason."""
 
 
+class ShellGone(ShellRefused):
+    """The host was reached, but the shell is not there any more. The message gives the reason."""
+
+
 class _RunnerMissing(DialError):
     """The command ended before the runner's preface: the runner is not on the host."""
 
 
-class Shell:
-    """One terminal. `watch`, `read` and `write_now` are for an event loop and never wait; threads call the others."""
+class ShellChannel:
+    """The bytes of a channel. `watch`, `read` and `write_now` are for an event loop and never wait; threads call the
+    others."""
 
     def __init__(self, connection: Connection, channel: paramiko.Channel, first_output: bytes) -> None:
         self._connection, self._channel, self._first_output = connection, channel, first_output
         self._reader: LoopReader | None = None
         self._lock, self._closed = threading.Lock(), False
+
+    @property
+    def problem(self) -> str:
+        """How the other end went beyond a limit of the connection, if it did."""
+        return self._connection.misbehaviour
 
     def watch(self, on_output: Callable[[], None]) -> None:
         """Call this on an event loop. `on_output` is called there when there is output to read, and at the end."""
@@ -120,23 +152,140 @@ class Shell:
         except (EOFError, paramiko.SSHException) as error:
             raise OSError(f"the shell is closed: {error}") from error
 
-    def resize(self, columns: int, rows: int) -> None:
-        try:
-            self._channel.resize_pty(_size(columns), _size(rows))
-        except CONNECTION_ERRORS:
-            return  # the shell has ended; the reader notices that
-
     def close(self) -> None:
-        """Hang up: sshd closes the terminal, and the shell gets SIGHUP."""
+        """Hang up. The channel ends on the host too."""
         with self._lock:
             self._closed = True
         self._connection.close()
         if self._reader is not None:
             self._reader.close()
 
-    @property
-    def exit_status(self) -> int | None:
-        return self._channel.exit_status if self._channel.exit_status_ready() else None
+
+class Shell:
+    """One connection to a shell that its host holds. Its frames become output and events (`read`).
+
+    `watch`, `read`, `write_now` and `beat` are for an event loop and never wait; threads call the others.
+    """
+
+    def __init__(self, channel: ShellChannel, answer: Message, rest: bytes = b"") -> None:
+        self.answer = answer
+        # Why the shell is over for this connection, if it did not end by itself.
+        self.problem = ""
+        self._channel = channel
+        self._frames = Frames()
+        self._arrived: deque[bytes | Event] = deque()
+        self._ended = False
+        self._at, self._typed = _whole(answer.get("at")), _whole(answer.get("taken"))
+        if rest:
+            self._take(rest)
+
+    def watch(self, on_output: Callable[[], None]) -> None:
+        """Call this on an event loop. `on_output` is called there when there is output to read, and at the end."""
+        self._channel.watch(on_output)
+
+    def read(self) -> bytes | Event | None:
+        """What has arrived next: output, an event, b"" if there is nothing, None at the end.
+
+        On BlockingIOError read again soon.
+        """
+        while not self._arrived:
+            if self._ended:
+                return None
+            data = self._channel.read()
+            if data is None:
+                self._ended = True
+                self.problem = self.problem or self._channel.problem or CONNECTION_LOST
+            elif data:
+                self._take(data)
+            else:
+                return b""
+        return self._arrived.popleft()
+
+    def _take(self, data: bytes) -> None:
+        """Keep what the frames bring. A host that breaks the protocol loses this connection."""
+        try:
+            frames = self._frames.feed(data)
+            output = [self._output(*frame) if frame[0] == OUT else self._event(*frame) for frame in frames]
+        except WireError as error:
+            self._ended, self.problem = (
+                True,
+                f"The host broke the protocol of shells: {clean_text(str(error), 200)}",
+            )
+            self._channel.close()
+            return
+        for item in output:
+            if isinstance(item, bytes) and self._arrived and isinstance(self._arrived[-1], bytes):
+                self._arrived[-1] += item
+            elif item:
+                self._arrived.append(item)
+
+    def _output(self, kind: int, number: int, payload: bytes) -> bytes:
+        if number != self._at:
+            raise WireError(f"output at {number}, where {self._at} was due")
+        self._at += len(payload)
+        return payload
+
+    def _event(self, kind: int, number: int, payload: bytes) -> Event | None:
+        if kind == TOOK:
+            if number > self._typed:
+                raise WireError(f"{number} typed bytes were taken of {self._typed}")
+            return {"took": number}
+        if kind == LOST:
+            if number < self._at:
+                raise WireError(f"output before {number} is lost, after all before {self._at} was sent")
+            self._at = number
+            return {"lost": number, "modes": payload.decode("latin-1")}
+        if kind == END:
+            self._ended = True
+            return {"end": json_of(payload)}
+        if kind == NOTE:
+            return {"note": json_of(payload)}
+        # A beat. The newer host's frames that are not known here are ignored too.
+        return {"beat": True} if kind == BEAT else None
+
+    def write_now(self, data: bytes) -> bool:
+        """Write without waiting. False, and nothing is written, if it had to wait or if the data is too long."""
+        if not self._channel.write_now(HEAD.pack(IN, len(data), self._typed) + data):
+            return False
+        self._typed += len(data)
+        return True
+
+    def write(self, data: bytes) -> None:
+        """Write all of it, waiting while the host takes nothing. Raises OSError when the connection is over."""
+        for at in range(0, len(data), PIECE_BYTES):
+            piece = data[at : at + PIECE_BYTES]
+            self._channel.write(HEAD.pack(IN, len(piece), self._typed) + piece)
+            self._typed += len(piece)
+
+    def beat(self) -> None:
+        """Tell the host that somebody is here. Where that had to wait, more important bytes are on their way."""
+        self._channel.write_now(HEAD.pack(BEAT, 0, 0))
+
+    def resize(self, columns: int, rows: int) -> None:
+        with suppress(OSError):  # the shell has ended; the reader notices that
+            self._channel.write(HEAD.pack(SIZE, 0, _size(columns) << 32 | _size(rows)))
+
+    def end(self, reason: str) -> None:
+        """End the shell on its host. Its last frame comes as an event."""
+        words = reason.encode()[:1000]
+        self._channel.write(HEAD.pack(CLOSE, len(words), 0) + words)
+
+    def wait_for_end(self) -> None:
+        """Wait, in a thread, until the host says that the shell is over. Raises OSError if it does not."""
+        deadline = time.monotonic() + GREETING_S
+        while time.monotonic() < deadline:
+            item = self.read()
+            if item is None:
+                raise OSError(self.problem)
+            if isinstance(item, dict) and "end" in item:
+                return
+            if not item:
+                time.sleep(0.02)
+        raise OSError("the host does not end the shell")
+
+    def close(self) -> None:
+        """Close this connection. A shell that is not kept ends with it."""
+        self._channel.close()
 
 
 class _ReadableEvent:
@@ -162,18 +311,17 @@ class _ReadableEvent:
         self._is_set = False
 
 
-def open_shell(
-    target: Target, key: paramiko.PKey, deployment: str, run: str, columns: int, rows: int
-) -> Shell:
-    """Open a shell on a run. Raises a DialError: the host cannot be reached, or opens no shell (ShellRefused)."""
-    request = json.dumps({"deployment": deployment, "run": run}).encode("ascii") + b"\n"
+def open_shell(target: Target, key: paramiko.PKey, request: Message) -> Shell:
+    """Attach to a shell, or make it (`new` in the request). Raises a DialError: the host cannot be reached, or has no
+    such shell (ShellRefused)."""
+    line = json_line({"v": VERSION, **request})
     connection = _dial(target, key)
     try:
         try:
-            return _open_on(connection, request, columns, rows)
+            return _open_on(connection, line)
         except _RunnerMissing:
             install_runner.put_runner(connection)
-            return _open_on(connection, request, columns, rows)
+            return _open_on(connection, line)
     except BaseException:
         connection.close()
         raise
@@ -188,15 +336,13 @@ def _dial(target: Target, key: paramiko.PKey) -> Connection:
     return dial(target, key, lookup_s=LOOKUP_S)
 
 
-def _open_on(connection: Connection, request: bytes, columns: int, rows: int) -> Shell:
+def _open_on(connection: Connection, request: bytes) -> Shell:
     channel = open_session(connection, window=WINDOW)
     deadline = time.monotonic() + GREETING_S
     lines = _GreetingLines(channel, deadline)
     try:
-        with with_deadline(channel):
-            channel.get_pty(TERM, _size(columns), _size(rows))
         start_command(channel, install_runner.command(install_runner.shipped_sha(), "shell"))
-        # Nothing is sent before the preface: the terminal would echo it, and a login shell might read it.
+        # Nothing is sent before the preface: a login shell might read it.
         while not lines.next().endswith(SHELL_PREFACE.rstrip(b"\n")):
             pass
         channel.sendall(request)
@@ -210,9 +356,10 @@ def _open_on(connection: Connection, request: bytes, columns: int, rows: int) ->
     except CONNECTION_ERRORS as error:
         raise ShellRefused(f"the host did not open a shell: {error}") from error
     if answer.get("ok") is not True:
-        raise ShellRefused(clean_text(answer.get("error") or "the host opens no shell", 500))
+        words = clean_text(answer.get("error") or "the host opens no shell", 500)
+        raise (ShellGone if answer.get("gone") is True else ShellRefused)(words)
     channel.settimeout(None)
-    return Shell(connection, channel, lines.rest)
+    return Shell(ShellChannel(connection, channel, b""), answer, lines.rest)
 
 
 class _GreetingLines:
@@ -228,15 +375,22 @@ class _GreetingLines:
             self._channel.settimeout(max(0.01, self._deadline - time.monotonic()))
             data = self._channel.recv(4096)
             if not data:
-                raise _RunnerMissing(
-                    clean_text(self.rest.decode("utf-8", "replace")) or "the host ended the session"
-                )
+                raise _RunnerMissing(clean_text(self._all_output()) or "the host ended the session")
             self._seen += len(data)
             self.rest += data
             if self._seen > MAX_JUNK + MAX_HEADER:
                 raise ShellRefused("the host sends other output than a shell's greeting")
         line, _, self.rest = self.rest.partition(b"\n")
         return line.rstrip(b"\r")
+
+    def _all_output(self) -> str:
+        """What was printed instead, with the errors."""
+        errors = self._channel.recv_stderr(4096) if self._channel.recv_stderr_ready() else b""
+        return (self.rest + errors).decode("utf-8", "replace")
+
+
+def _whole(value: object) -> int:
+    return value if isinstance(value, int) and value >= 0 else 0
 
 
 def _size(number: int) -> int:

@@ -7,7 +7,11 @@ it cannot save it again.
 from __future__ import annotations
 
 from datetime import datetime
+from importlib import import_module
+from types import SimpleNamespace
+from typing import cast
 
+from django.conf import settings
 from django.contrib import auth
 from django.contrib.auth.models import User
 from django.db import transaction
@@ -31,6 +35,13 @@ def begin(request: HttpRequest, user: User, now: datetime) -> bool:
         request.session.save()
         login_audit.succeeded(user, throttle.address_of(request), now)
     return True
+
+
+def user_of(key: str) -> User | None:
+    """Whose session this is, if it still holds."""
+    store = import_module(settings.SESSION_ENGINE).SessionStore(key)
+    found = auth.get_user(cast(HttpRequest, SimpleNamespace(session=store)))
+    return found if isinstance(found, User) and found.is_active else None
 
 
 def end_all(user: User, but: str | None = None) -> int:

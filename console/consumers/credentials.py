@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from http.cookies import CookieError, SimpleCookie
-from importlib import import_module
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 from urllib.parse import urlsplit
 
 from django.conf import settings
-from django.contrib import auth
 from django.contrib.auth.models import User
-from django.http.request import HttpRequest, validate_host
+from django.http.request import validate_host
 from django.utils import timezone
 
-from console.auth import tokens
+from console.auth import sessions, tokens
 from console.runtime import languages
 
 Scope = Mapping[str, Any]
@@ -54,11 +51,7 @@ def user(scope: Scope) -> User | None:
     if token:
         return tokens.owner(token, timezone.now())
     key = _session_key(scope)
-    if not key:
-        return None
-    store = import_module(settings.SESSION_ENGINE).SessionStore(key)
-    found = auth.get_user(cast(HttpRequest, SimpleNamespace(session=store)))
-    return found if isinstance(found, User) and found.is_active else None
+    return sessions.user_of(key) if key else None
 
 
 def credential(scope: Scope) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 from channels.routing import URLRouter
 from django.urls import re_path
 
+from console.consumers.held_shells import HeldShellSocket
 from console.consumers.live_pages import HostListSocket, HostSocket, JobListSocket, JobSocket, LivePage
 from console.consumers.logs import LogSocket
 from console.consumers.merged_logs import MergedLogSocket
@@ -18,6 +19,7 @@ JOB = r"(?P<job_id>[0-9]{1,19})"
 HOST = r"(?P<host_id>[0-9]{1,9})"
 REPLICA = r"(?P<replica>[a-z0-9-]{1,40})"
 RUN = r"(?P<run_id>[A-Za-z0-9._-]{1,80})"
+SHELL = r"(?P<key>[0-9a-f]{32})"
 
 
 async def refuse_unknown(scope: dict[str, Any], receive: Receive, send: Send) -> None:
@@ -40,6 +42,7 @@ websocket_urlpatterns = [
     route(r"^/*ws/hosts/?$", HostListSocket),
     route(rf"^/*ws/hosts/{HOST}/?$", HostSocket),
     route(rf"^/*ws/shell/{RUN}/?$", ShellSocket),
+    route(rf"^/*ws/shells/{SHELL}/?$", HeldShellSocket),
     re_path(r"", refuse_unknown),  # type: ignore[arg-type]
 ]
 websocket = URLRouter(websocket_urlpatterns)

@@ -8,6 +8,7 @@ when the host has taken it.
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Hashable
 from functools import partial
 from typing import Any
@@ -17,12 +18,14 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.utils import timezone
 
+from agents.runner.shell_wire import PATIENT_S
 from agents.ssh import keys, pty
-from agents.ssh.dial import DialError
+from agents.ssh.pty import ShellGone
 from agents.ssh.targets import Target
 from console.auth import access
 from console.consumers import credentials
 from console.consumers.socket_lifecycle import (
+    GONE,
     RIGHT_LOST,
     TRY_AGAIN,
     BadMessage,
@@ -44,6 +47,10 @@ DEFAULT_SIZE = (80, 24)
 
 
 class ShellSocket(Socket):
+    """A shell that ends with its socket."""
+
+    patience_s = PATIENT_S
+
     def __init__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         super().__init__(scope, receive, send)
         self._size: tuple[int, int] | None = None
@@ -113,8 +120,8 @@ class ShellSocket(Socket):
             cols, rows = await self._requested_size()
             key = await in_database_thread(self._open_session)
             await self.send_json({"opening": f"{run.host.user}@{run.host.name}"})
-            opening = partial(_open, run, key, cols, rows)
-            self._terminal = Terminal(opening, self._changed.set, self._send_at_once)
+            opening = partial(_open, run, key, self.request(cols, rows))
+            self._terminal = Terminal(opening, self._changed.set, self._send_at_once, self.patience_s)
             forwarding = asyncio.create_task(self._forward_output(self._terminal))
             try:
                 while not forwarding.done():
@@ -134,9 +141,18 @@ class ShellSocket(Socket):
             self._terminal.leave()
             await asyncio.to_thread(self._terminal.close)
         if self._session is not None:
-            await in_database_thread(
-                shells.record_closed, self._session, reason or "The shell ended.", timezone.now()
-            )
+            await in_database_thread(self.record_end, self._session, reason or "The shell ended.")
+
+    def record_end(self, session: ShellSession, reason: str) -> None:
+        """The socket has ended: note what that means for the shell."""
+        shells.record_closed(session, reason, timezone.now())
+
+    async def on_ready(self, terminal: Terminal) -> None:
+        """The shell is open."""
+        await self.send_json({"ready": True})
+
+    async def on_event(self, event: dict[str, Any]) -> None:
+        """The host has told something about the shell."""
 
     def _open_session(self) -> keys.PrivateKey:
         """Write the audit row before the shell opens, and return the private key that opens it.
@@ -144,18 +160,21 @@ class ShellSocket(Socket):
         All database work for opening is done here: a thread of the terminal would keep its connection as long as it
         lives, and PostgreSQL's pool would not get it back.
         """
-        reason = shells.why_not(self.run_row) or shells.too_many(self.user)
-        if reason:
+        if reason := self.why_not():
             raise Closed(RIGHT_LOST, reason)
         try:
             key = keys.private_key()
         except keys.KeyUnreadable as problem:
             raise Closed(TRY_AGAIN, str(problem)) from problem
         with transaction.atomic():
-            self._session = shells.record_opened(
-                self.run_row, self.user, credentials.address(self.scope), timezone.now()
-            )
+            self._session = self.record_opened(credentials.address(self.scope))
         return key
+
+    def why_not(self) -> str | None:
+        return shells.why_not(self.run_row) or shells.too_many(self.user)
+
+    def record_opened(self, address: str) -> ShellSession:
+        return shells.record_opened(self.run_row, self.user, address, timezone.now())
 
     async def _requested_size(self) -> tuple[int, int]:
         try:
@@ -165,6 +184,13 @@ class ShellSocket(Socket):
             return DEFAULT_SIZE
         self._changed.clear()
         return self._size or DEFAULT_SIZE
+
+    def request(self, cols: int, rows: int) -> dict[str, Any]:
+        """What the host is asked for: a shell that ends with its connection."""
+        name = secrets.token_hex(16)
+        viewer = {"name": self.user.get_username(), "types": True}
+        size = {"cols": cols, "rows": rows}
+        return {"shell": name, "new": {"keep_s": 0}, "client": name, "viewer": viewer, **size}
 
     def _send_at_once(self, data: bytes) -> bool:
         """Send output without the task that forwards it, while that task has no output of its own."""
@@ -179,13 +205,15 @@ class ShellSocket(Socket):
             await self._changed.wait()
             self._changed.clear()
             if terminal.open and not self._ready_sent:
-                await self.send_json({"ready": True})
+                await self.on_ready(terminal)
                 self._ready_sent = True
-            data = terminal.output()
-            if data:
-                self._sending = True
-                await self.send_bytes(data)
-                self._sending = False
+            self._sending = True
+            for item in terminal.output():
+                if isinstance(item, bytes):
+                    await self.send_bytes(item)
+                else:
+                    await self.on_event(item)
+            self._sending = False
             if terminal.written - acked >= ACK_STEP:
                 acked = terminal.written
                 await self.send_json({"ack": acked})
@@ -193,16 +221,17 @@ class ShellSocket(Socket):
                 raise _ending(terminal.problem)
 
 
-def _open(run: Run, key: keys.PrivateKey, cols: int, rows: int) -> pty.Shell:
-    return pty.open_shell(Target.of(run.host), key, settings.DEPLOYMENT, run.pk, cols, rows)
+def _open(run: Run, key: keys.PrivateKey, request: dict[str, Any]) -> pty.Shell:
+    request = {"deployment": settings.DEPLOYMENT, "run": run.pk, **request}
+    return pty.open_shell(Target.of(run.host), key, request)
 
 
 def _ending(problem: Exception | None) -> Closed:
     if problem is None:
         return Closed(1000, "The shell has ended.")
-    if isinstance(problem, DialError):
-        return Closed(TRY_AGAIN, str(problem))
-    return Closed(TRY_AGAIN, f"The connection to the host broke: {problem}")
+    if isinstance(problem, ShellGone):
+        return Closed(GONE, str(problem))
+    return Closed(TRY_AGAIN, str(problem))
 
 
 def _size(given: object) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""A shell in the web process. The event loop does everything that does not wait; a thread does the rest.
+"""A connection to a shell, in the web process. The event loop does all that does not wait; a thread does the rest.
 
 Passing a keystroke to another thread costs a large part of its whole travel time. So the event loop itself sends the
 input and reads the output. Input that the host does not take at once (a paste) waits in the shell's own thread, and
@@ -16,8 +16,9 @@ import logging
 import queue
 import threading
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
+from agents.runner.shell_wire import BEAT_S, PATIENT_S
 from console.live import output_share
 
 log = logging.getLogger(__name__)
@@ -31,15 +32,24 @@ ACK_STEP = 32 * 1024
 # When output cannot be read because the connection is busy, reading is tried again after this time.
 RETRY_READ_S = 0.01
 
+# What a host tells about its shell between the output: took, lost, end, note (agents/ssh/pty.py).
+Event = dict[str, Any]
+
 
 class Shell(Protocol):
     """The interface of the shell that agents/ssh/pty.py opens."""
 
     def watch(self, arrived: Callable[[], None]) -> None: ...
-    def read(self) -> bytes | None: ...
+    @property
+    def answer(self) -> Event: ...
+    @property
+    def problem(self) -> str: ...
+    def read(self) -> bytes | Event | None: ...
     def write_now(self, data: bytes) -> bool: ...
     def write(self, data: bytes) -> None: ...
+    def beat(self) -> None: ...
     def resize(self, cols: int, rows: int) -> None: ...
+    def end(self, reason: str) -> None: ...
     def close(self) -> None: ...
 
 
@@ -47,11 +57,15 @@ class Terminal:
     """A shell as the event loop uses it. `changed` is called on the loop whenever an attribute has changed.
 
     Output is offered to `direct` first: an echo that can be sent at once needs no task. Output that `direct` does not
-    take, and all output after it, waits for `output`.
+    take, and all output after it, waits for `output`. A host that says nothing for `patience_s` ends it.
     """
 
     def __init__(
-        self, opening: Callable[[], Shell], changed: Callable[[], None], direct: Callable[[bytes], bool]
+        self,
+        opening: Callable[[], Shell],
+        changed: Callable[[], None],
+        direct: Callable[[bytes], bool],
+        patience_s: float = PATIENT_S,
     ) -> None:
         self.open = False
         self.ended = False
@@ -62,20 +76,27 @@ class Terminal:
         self._direct = direct
         self._loop = asyncio.get_running_loop()
         self._share = output_share.of_this_loop()
-        self._output: list[bytes] = []
+        self._output: list[bytes | Event] = []
         self._delivered = self._acked = self._accepted = self._reported = 0
-        self._input: queue.SimpleQueue[bytes | tuple[int, int] | None] = queue.SimpleQueue()
+        self._input: queue.SimpleQueue[bytes | tuple[int, int] | str | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._shell: Shell | None = None
         self._closed = False
         self._retry_timer: asyncio.TimerHandle | None = None
+        self._patience_s, self._heard_at = patience_s, 0.0
         threading.Thread(target=self._serve, name="shell", daemon=True).start()
 
-    def output(self) -> bytes:
-        """The output since the last call."""
-        data = b"".join(self._output)
-        self._output.clear()
-        return data
+    @property
+    def answer(self) -> Event:
+        """What the host answered when the shell was opened."""
+        return self._shell.answer if self._shell is not None else {}
+
+    def output(self) -> list[bytes | Event]:
+        """The output and the events since the last call, in their order."""
+        output, self._output = self._output, []
+        if all(isinstance(item, bytes) for item in output):
+            return [b"".join(output)] if output else []  # type: ignore[arg-type]
+        return output
 
     def ack(self, total: int) -> None:
         self._acked = max(self._acked, min(total, self._delivered))
@@ -97,6 +118,10 @@ class Terminal:
 
     def resize(self, cols: int, rows: int) -> None:
         self._input.put((cols, rows))
+
+    def end(self, reason: str) -> None:
+        """End the shell itself, not only this connection."""
+        self._input.put(reason)
 
     def leave(self) -> None:
         """Read no more output, and forget the socket. Call it on the event loop, before `close`."""
@@ -130,8 +155,11 @@ class Terminal:
 
     def _write(self, shell: Shell) -> None:
         while (item := self._input.get()) is not None:
-            if not isinstance(item, bytes):
+            if isinstance(item, tuple):
                 shell.resize(*item)
+                continue
+            if isinstance(item, str):
+                shell.end(item)
                 continue
             shell.write(item)
             if self._count_written(item):
@@ -154,8 +182,30 @@ class Terminal:
     def _opened(self, shell: Shell) -> None:
         self.open = True
         self._changed()
+        self._heard_at = self._loop.time()
+        self._beat_later()
         shell.watch(self._read)
         self._read()
+
+    def _beat_later(self) -> None:
+        self._loop.call_later(BEAT_S, self._beat, self._loop.time() + BEAT_S)
+
+    def _beat(self, due_at: float) -> None:
+        """Tell the host that this end is here, and look whether the host is."""
+        if self._shell is None or self.ended or self._closed:
+            return
+        self._shell.beat()
+        now = self._loop.time()
+        # While the browser takes nothing, or while this process did not run, nothing could be heard.
+        if self._is_full() or now - due_at > BEAT_S:
+            self._heard_at = now
+        if now - self._heard_at > self._patience_s:
+            self._end(OSError(f"The host has not answered for {self._patience_s:.0f} s."))
+        else:
+            self._beat_later()
+
+    def _is_full(self) -> bool:
+        return self._delivered - self._acked >= WINDOW
 
     def _read(self) -> None:
         """Read output as long as the browser keeps up, in turns with other shells."""
@@ -164,18 +214,20 @@ class Terminal:
     def _read_some(self) -> int:
         """Read what has arrived. Returns how many bytes; 0 when nothing is to be read now."""
         shell = self._shell if self.open else None
-        if shell is None or self.ended or self._closed or self._delivered - self._acked >= WINDOW:
+        if shell is None or self.ended or self._closed or self._is_full():
             return 0
         try:
-            data = shell.read()
+            while isinstance(data := shell.read(), dict):
+                self._tell(data)
         except BlockingIOError:
             if self._retry_timer is None:
                 self._retry_timer = self._loop.call_later(RETRY_READ_S, self._read_again)
             return 0
         if data is None:
-            self._end(None)
+            self._end(OSError(shell.problem) if shell.problem else None)
             return 0
         if data:
+            self._heard_at = self._loop.time()
             self._delivered += len(data)
             self._deliver(data)
         return len(data)
@@ -188,6 +240,12 @@ class Terminal:
     def _deliver(self, data: bytes) -> None:
         if self._output or not self._direct(data):
             self._output.append(data)
+            self._changed()
+
+    def _tell(self, event: Event) -> None:
+        self._heard_at = self._loop.time()
+        if "beat" not in event:
+            self._output.append(event)
             self._changed()
 
     def _end(self, problem: Exception | None) -> None:

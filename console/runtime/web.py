@@ -36,6 +36,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     # They import models, which is possible only after Django was set up with the application.
     import_string("agents.clock_keeper.ClockKeeper")().start()
     import_string("console.runtime.schema_watch.SchemaWatch")().start()
+    import_string("console.auth.shell_guard.ShellGuard")().start()
     memory.forget_start()
     server.run(sockets=[listener])
 

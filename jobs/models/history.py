@@ -51,7 +51,10 @@ class Transition(models.Model):
 
 
 class ShellSession(models.Model):
-    """Who had a shell on which run, from when to when, and why it closed."""
+    """Who had a shell on which run, from when to when, and why it closed.
+
+    A shell that is kept on its host has a key. It outlives its connections, and ends `keep_s` after the last one.
+    """
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="shells")
     user = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
@@ -63,9 +66,33 @@ class ShellSession(models.Model):
     )
     closed_at = models.DateTimeField(null=True, blank=True)
     close_reason = models.CharField(max_length=200, blank=True)
+    key = models.CharField(
+        max_length=32,
+        null=True,
+        blank=True,
+        unique=True,
+        help_text="its name on the host, if it is kept there",
+    )
+    keep_s = models.PositiveIntegerField(default=0, db_default=0)
+    login = models.CharField(
+        max_length=64,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="the SHA-256 of the session or token of its owner: it ends with that",
+    )
+    attached_at = models.DateTimeField(
+        null=True, blank=True, help_text="when the host first had it: from then on it is not made again"
+    )
+    close_wanted_at = models.DateTimeField(
+        null=True, blank=True, help_text="since when its host is to end it, because of `close_reason`"
+    )
 
     class Meta:
         ordering = ["-opened_at"]
+        indexes = [
+            models.Index(fields=["keep_s"], name="shells_open", condition=models.Q(closed_at__isnull=True))
+        ]
 
 
 class Tick(models.Model):

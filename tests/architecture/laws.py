@@ -39,6 +39,7 @@ MAX_FILE, MAX_FUNCTION = 450, 70
 RUNNER = "agents/runner/"
 RUNNER_STOREYS = (
     *("__main__", "serve", "shell", "probe"),
+    *("shell_holder", "shell_viewers", "shell_terminal", "shell_ring"),
     *("claims", "cleanup", "gpu_watch", "samples", "runs"),
     *(
         "keeper",
@@ -53,7 +54,18 @@ RUNNER_STOREYS = (
         "background_tasks",
     ),
     *("replica", "orders", "cuda", "outbox", "programs", "forks", "files", "peers", "processes"),
-    *("networks", "namespaces", "containment", "home", "linux", "failpoints", "digest", "wire", "__init__"),
+    *(
+        "networks",
+        "namespaces",
+        "containment",
+        "home",
+        "linux",
+        "failpoints",
+        "digest",
+        "shell_wire",
+        "wire",
+        "__init__",
+    ),
 )
 WEDGED = re.compile(r"\s*[\])}]+,?\s+# (?!fmt: |type: |noqa)")
 NAMELESS = frozenset({"utils", "util", "common", "helpers", "helper", "base", "manager", "misc"})

@@ -40,16 +40,17 @@ console/api: console/{auth forms live models presenters runtime} jobs/rules/{lif
     agents/{hosts infra models}
 console/apps: console/{runtime}
 console/asgi: console/{consumers runtime}
-console/auth: console/{models} jobs/rules/{lifecycle} jobs/{models notifications projects} agents/{hosts infra models}
+console/auth: console/{models} jobs/rules/{lifecycle} jobs/{models notifications projects shells sweep} agents/{hosts
+    infra models ssh}
 console/cli: jobs/rules/{scheduling}
 console/commands: console/{auth forms models presenters runtime} jobs/rules/{scheduling} jobs/{host_sync lifecycle
     maintenance models notifications projects} agents/{clock_keeper
     hosts infra models ssh}
-console/consumers: console/{auth live parts presenters runtime} jobs/{logs models shells} agents/{infra ssh}
+console/consumers: console/{auth live parts presenters runtime} jobs/{logs models shells} agents/{infra runner ssh}
 console/environment:
 console/forms: console/{auth} jobs/rules/{notifications scheduling spec} jobs/{host_sync idle_rule models
     notifications projects scheduling} agents/{hosts infra models}
-console/live: console/{runtime} jobs/{logs models projects}
+console/live: console/{runtime} jobs/{logs models projects} agents/{runner}
 console/models:
 console/parts: console/{auth presenters} jobs/{models} agents/{models}
 console/presenters: console/{auth forms models} jobs/rules/{lifecycle list_text notifications scheduling spec}
@@ -61,7 +62,7 @@ console/settings: console/{auth environment runtime} agents/{infra}
 console/templatetags: console/{presenters} agents/{clock_keeper}
 console/urls: console/{runtime}
 console/views: console/{auth forms models presenters} jobs/rules/{lifecycle scheduling spec} jobs/{host_sync
-    idle_rule lifecycle maintenance models notifications projects scheduling services wake} agents/{hosts infra
+    idle_rule lifecycle maintenance models notifications projects scheduling services shells wake} agents/{hosts infra
     models ssh}
 jobs/bulk: jobs/rules/{lifecycle spec} jobs/{labels models services}
 jobs/host_sync: jobs/rules/{lifecycle} jobs/{lifecycle logs models projects scheduling wake} agents/{hosts infra

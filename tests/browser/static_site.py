@@ -31,9 +31,9 @@ def viewer_page():
 
 def shell_page():
     """The real template without the frame of the site, which needs a user."""
-    html = render_to_string("shells/shell.html", {"socket": "/ws/shell/r0", "job": {"id": 1}})
+    html = render_to_string("shells/shell.html", {"run_id": "r0", "keep_minutes": 30, "job": {"id": 1}})
     box = html[html.index('<div class="shell"') : html.index("</main>")]
-    return page_of("Shell", ["npm/xterm/css/xterm.css", "log.css"], "shell.js", box)
+    return page_of("Shell", ["npm/xterm/css/xterm.css", "log.css"], "shell/shell.js", box)
 
 
 @contextmanager

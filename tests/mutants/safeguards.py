@@ -15,6 +15,23 @@ LIFECYCLE = "tests/unit/jobs/lifecycle"
 
 
 SAFEGUARDS = (
+    Safeguard(
+        "key-typed-once",
+        "agents/runner/shell_holder.py",
+        "keys = keys[taken - number :] if number < taken else keys",
+        "keys = keys[:]",
+        (f"{RUNNER}/test_shell_holder.py::test_a_key_is_typed_once_however_often_it_is_sent",),
+    ),
+    Safeguard(
+        "kept-shell-of-a-lost-right",
+        "console/auth/shell_guard.py",
+        'return "" if access.can(user, "shell", session.run) else NOT_ALLOWED',
+        'return ""',
+        (
+            "tests/unit/console/consumers/test_held_shells.py"
+            "::test_a_shell_that_nobody_watches_ends_when_its_owner_may_not_have_it",
+        ),
+    ),
     # -- a run is stopped whole, and proved so --
     Safeguard(
         "cgroup-kill",

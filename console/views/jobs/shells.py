@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
 from console.auth import access
+from jobs import shells
 from jobs.models import Job
 
 
@@ -21,7 +23,10 @@ def shell(request: HttpRequest, job_id: int, run_id: str) -> HttpResponse:
         "run": run,
         "replica": run.replica.name,
         "host": run.host.name,
-        "socket": f"/ws/shell/{run.pk}",
+        "run_id": run.pk,
+        "keep_minutes": settings.TRAINYARD.shell_keep_s // 60,
+        "key": request.GET.get("shell", ""),
+        "open_shells": shells.kept_on(run),
     }
     response = render(request, "shells/shell.html", context)
     response.inline_styles = True  # type: ignore[attr-defined]  # xterm.js writes a style element of its own

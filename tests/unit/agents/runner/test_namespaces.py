@@ -13,8 +13,8 @@ from agents.runner.containment import cgroup_pids
 from agents.runner.namespaces import why_no_namespace
 from agents.runner.processes import all_processes, descendants, read_process
 from tests.unit.agents.runner.protocol_client import command, wait_for
+from tests.unit.agents.runner.shell_client import ShellClient
 from tests.unit.agents.runner.test_samples import SPIN, first_gpu
-from tests.unit.agents.runner.test_shell_and_probe import shell
 
 # Twenty daemons that cannot be found: no mark, no parents, and they ignore SIGTERM.
 SLEEP_S = f"600.{os.getpid()}"
@@ -238,11 +238,9 @@ def test_shells_and_samples_of_a_run_in_a_namespace(host, smi, beside):
     console.text("r1", "at work")
     sample = console.hear("sample", lambda m: m["cpu"] >= 0.05)
     assert 64 <= sample["rss_mb"] < 640 and sample["gpus"] == {gpu: [37, 4]}
-    session = shell(
-        host, {"deployment": "dep", "run": "r1"}, b"cat /proc/self/cgroup; echo $TRAINYARD_RUN-$$-$((6*7))\n"
-    )
-    next(session)
-    text = next(session)(b"-42\r\n").decode()
+    shell = ShellClient(host, settings={"keep_s": 0})
+    shell.type(b"cat /proc/self/cgroup; echo $TRAINYARD_RUN-$$-$((6*7))\n")
+    text = shell.seen(b"-42\r\n").decode()
     facts = console.running("r1")
     assert (beside == "cgroup") == bool(facts["cgroup"])
     assert not facts["cgroup"] or os.path.basename(facts["cgroup"]) in text
@@ -251,7 +249,7 @@ def test_shells_and_samples_of_a_run_in_a_namespace(host, smi, beside):
     console.stop("r1", 0)
     assert console.closed("r1")["containment"] == "pid_namespace"
     wait_for(lambda: none_lives([pid]), "the shell to end with its run")
-    session.close()
+    shell.drop()
 
 
 def test_without_a_possible_namespace_the_run_goes_on_and_reports_why(host):

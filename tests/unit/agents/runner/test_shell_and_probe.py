@@ -5,9 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import pty
 import re
-import select
 import shutil
 import signal
 import subprocess
@@ -22,53 +20,17 @@ from agents.runner.probe import filesystem_type, probe_shared, probe_sshd, read_
 from agents.runner.programs import output_of
 from agents.runner.wire import SHELL_PREFACE
 from tests.unit.agents.runner.protocol_client import PYTHON, RUNNER, Host, wait_for
-
-
-def shell(host, request, typed=b""):
-    """All output of shell mode on a terminal of its own."""
-    pid, fd = pty.fork()
-    if pid == 0:
-        env = {**host.env, "TERM": "dumb", "PS1": "$ "}
-        os.execve(PYTHON, [PYTHON, str(RUNNER), "shell"], env)
-    heard = b""
-
-    def read_until(mark):
-        nonlocal heard
-        until = time.monotonic() + 40
-        while mark not in heard:
-            assert time.monotonic() < until, heard
-            if select.select([fd], [], [], 0.1)[0]:
-                try:
-                    heard += os.read(fd, 65536)
-                except OSError:
-                    break
-        return heard
-
-    try:
-        read_until(SHELL_PREFACE)
-        os.write(fd, json.dumps(request).encode() + b"\n" + typed)
-        read_until(b"}\n")
-        yield heard
-        while True:
-            mark = yield read_until
-            assert mark is None
-    finally:
-        os.close(fd)
-        os.kill(pid, 9)
-        os.waitpid(pid, 0)
+from tests.unit.agents.runner.shell_client import ShellClient
 
 
 def test_a_shell_opens_in_the_directory_and_environment_of_the_run(console, host):
     console.start("r1", ["sh", "-c", "echo up; exec sleep 600"], env={"SECRET": "s3cr3t"}, web_access=True)
     console.text("r1", "up")
     console.running("r1")
-    typed = b"echo $SECRET-$TRAINYARD_RUN-$EXTRA-$((1+1)) main=$TRAINYARD_PID tmp=$TMPDIR=; pwd\n"
-    typed += b"grep SigIgn /proc/self/status; stty -a\n"
-    session = shell(host, {"deployment": "dep", "run": "r1", "env": {"EXTRA": "more"}}, typed)
-    heard = next(session)
-    assert heard.startswith(SHELL_PREFACE) and b'{"ok":true}\n' in heard
-    read_until = next(session)
-    text = read_until(b"-iuclc").decode()
+    client = ShellClient(host, env={"EXTRA": "more"}, settings={"keep_s": 0})
+    client.type(b"echo $SECRET-$TRAINYARD_RUN-$EXTRA-$((1+1)) main=$TRAINYARD_PID tmp=$TMPDIR=; pwd\n")
+    client.type(b"grep SigIgn /proc/self/status; grep SigBlk /proc/self/status; stty -a\n")
+    text = client.seen(b"-iuclc").decode()
     facts = host.facts("r1")
     assert f"s3cr3t-r1-more-2 main={facts['pid']} tmp={facts['tmp']}=\r\n" in text
     assert Path(f"/proc/{facts['pid']}/cmdline").read_bytes() == b"sleep\x00600\x00", (
@@ -77,9 +39,10 @@ def test_a_shell_opens_in_the_directory_and_environment_of_the_run(console, host
     assert str(host.run_dir("r1") / "work").split("\n")[0] in text
     # Python ignores SIGPIPE; a program here must not, or `yes | head` complains.
     # Signals above 31 are the C library's own, which no program may set.
-    ignored = re.search(r"SigIgn:\s+([0-9a-f]+)\r\n", text)
+    ignored, blocked = (re.search(rf"{word}:\s+([0-9a-f]+)\r\n", text) for word in ("SigIgn", "SigBlk"))
     assert ignored and int(ignored[1], 16) & 0x7FFFFFFF == 0
-    # The terminal is restored: it echoes, edits lines, and turns ^C into a signal.
+    assert blocked and int(blocked[1], 16) == 0
+    # The terminal echoes, edits lines, and turns ^C into a signal.
     settings = text[text.index("speed") :]
     assert not set(re.findall(r"(?<!\S)-(\w+)", settings)) & {
         "echo",
@@ -88,10 +51,12 @@ def test_a_shell_opens_in_the_directory_and_environment_of_the_run(console, host
         "opost",
         "onlcr",
         "icrnl",
+        "iutf8",
     }
     console.stop("r1")
     console.closed("r1")
-    session.close()
+    client.until(lambda: client.end, "the end of the shell")
+    client.drop()
 
 
 def test_a_shell_sees_the_gpus_of_its_run_by_the_same_numbers(host, smi):
@@ -100,24 +65,24 @@ def test_a_shell_sees_the_gpus_of_its_run_by_the_same_numbers(host, smi):
     second = "GPU-ed0c3757-0000-4000-8000-000000000001"
     console.start("r1", ["sleep", "600"], web_access=True, gpus=[second])
     console.running("r1")
-    typed = b"echo gpus=$CUDA_VISIBLE_DEVICES=$TRAINYARD_GPU_UUIDS=e''nd\n"
-    session = shell(host, {"deployment": "dep", "run": "r1"}, typed)
-    next(session)
-    assert f"gpus=1={second}=end".encode() in next(session)(b"=end\r\n")
+    client = ShellClient(host, settings={"keep_s": 0})
+    client.type(b"echo gpus=$CUDA_VISIBLE_DEVICES=$TRAINYARD_GPU_UUIDS=e''nd\n")
+    assert f"gpus=1={second}=end".encode() in client.seen(b"=end\r\n")
     console.stop("r1")
     console.closed("r1")
-    session.close()
+    client.drop()
 
 
 @pytest.mark.parametrize(
     ("request_", "words"),
     [
-        ({"run": "r1"}, "deployment"),
-        ({"deployment": "../x", "run": "r1"}, "deployment"),
-        ({"deployment": "dep", "run": "../r1"}, "run id"),
-        ({"deployment": "dep", "run": "r9"}, "not running"),
-        ({"deployment": "dep", "run": "closed"}, "not running"),
-        ({"deployment": "dep", "run": "no-shells"}, "does not allow"),
+        ({"run": "r1", "shell": "k", "new": {"keep_s": 0}}, "deployment"),
+        ({"deployment": "../x", "run": "r1", "shell": "k", "new": {"keep_s": 0}}, "deployment"),
+        ({"deployment": "dep", "run": "../r1", "shell": "k", "new": {"keep_s": 0}}, "run id"),
+        ({"deployment": "dep", "run": "r9", "shell": "k", "new": {"keep_s": 0}}, "not running"),
+        ({"deployment": "dep", "run": "closed", "shell": "k", "new": {"keep_s": 0}}, "not running"),
+        ({"deployment": "dep", "run": "no-shells", "shell": "k", "new": {"keep_s": 0}}, "does not allow"),
+        ({"deployment": "dep", "run": "r1"}, "shell"),
         ([], "object"),
     ],
 )

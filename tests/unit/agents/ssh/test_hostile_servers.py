@@ -115,7 +115,7 @@ class Viewer:
         self.connection = dial(target, key)
         channel = open_session(self.connection, window=pty.WINDOW)
         start_command(channel, "true")
-        self.shell = pty.Shell(self.connection, channel, b"")
+        self.shell = pty.ShellChannel(self.connection, channel, b"")
         # Of each turn of the event loop, how many bytes it brought.
         self.turns = []
 

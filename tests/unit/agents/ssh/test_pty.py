@@ -18,7 +18,7 @@ from paramiko.common import MSG_CHANNEL_DATA
 from agents.ssh import dial as dialling
 from agents.ssh import pty
 from agents.ssh.dial import dial, open_session, run_command
-from agents.ssh.pty import Shell, ShellRefused, open_shell
+from agents.ssh.pty import ShellChannel, ShellRefused
 from agents.ssh.sockets import CONNECTION_ERRORS
 from agents.ssh.targets import Jump, Target
 from tests.harness.wait_and_processes import wait_for
@@ -26,8 +26,12 @@ from tests.unit.agents.conftest import ready, row, target
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-# An sshd of an ordinary user gives no terminal to anybody.
-NEEDS_A_TERMINAL = pytest.mark.needs_namespaces
+
+def open_shell(where, key, run, **request):
+    """A shell that ends with its connection."""
+    name = secrets.token_hex(16)
+    request = {"shell": name, "new": {"keep_s": 0}, "client": "c", "cols": 80, "rows": 24, **request}
+    return pty.open_shell(where, key, {"deployment": "t-shells", "run": run, **request})
 
 
 @pytest.fixture
@@ -51,7 +55,7 @@ class Screen:
 
     def __init__(self, loop, shell):
         self.loop, self.shell = loop, shell
-        self.seen, self.ended, self.busy, self.paused = b"", False, 0, False
+        self.seen, self.ended, self.busy, self.paused, self.events = b"", False, 0, False, []
         loop.call_soon_threadsafe(self.open)
 
     def open(self):
@@ -67,6 +71,9 @@ class Screen:
                 self.loop.call_later(0.01, self.read)
                 return
             self.ended = data is None
+            if isinstance(data, dict):
+                self.events.append(data)
+                continue
             self.seen += data or b""
             if not data:
                 return
@@ -104,11 +111,10 @@ def look():
     loop.close()
 
 
-@NEEDS_A_TERMINAL
 def test_a_shell_has_the_runs_directory_and_environment_and_ends_with_the_run(
     machine, key, control_plane, running, look
 ):
-    shell = open_shell(target(machine), key, "t-shells", running, 100, 40)
+    shell = open_shell(target(machine), key, running, cols=100, rows=40)
     screen = look(shell)
     shell.write(b"cat file; echo $COLOUR-$((6*7)); stty size; tty -s && echo 'a t'ty\n")
     seen = screen.until(b"a tty")
@@ -124,9 +130,8 @@ def test_a_shell_has_the_runs_directory_and_environment_and_ends_with_the_run(
         shell.write(b"x" * 100)
 
 
-@NEEDS_A_TERMINAL
 def test_a_flood_is_throttled_and_can_be_interrupted(machine, key, running, look):
-    shell = open_shell(target(machine), key, "t-shells", running, 80, 24)
+    shell = open_shell(target(machine), key, running)
     screen = look(shell)
     shell.write(b"yes trainyard\n")
     screen.until(b"trainyard\r\ntrainyard")
@@ -144,15 +149,14 @@ def through(machines):
     return {"direct": target(machines[0]), "jump": target(machines[0], jumps=(jump,))}
 
 
-@NEEDS_A_TERMINAL
 @pytest.mark.parametrize("way", ["direct", "jump"])
 def test_writing_without_waiting_never_waits(through, key, running, look, way):
     """Neither for a key exchange, nor for another thread, nor for the socket or the window."""
-    shell = open_shell(through[way], key, "t-shells", running, 80, 24)
+    shell = open_shell(through[way], key, running)
     screen = look(shell)
     shell.write(b"stty -echo; echo no-ech'o'\n")
     screen.until(b"no-echo")
-    connection, channel = shell._connection, shell._channel
+    connection, channel = shell._channel._connection, shell._channel._channel
     write_without_waiting(screen, b"echo =$((6*7))=\n")
     screen.until(b"=42=")
     assert not shell.write_now(b"x" * (pty.MAX_AT_ONCE + 1))
@@ -182,13 +186,12 @@ def test_writing_without_waiting_never_waits(through, key, running, look, way):
     shell.close()
 
 
-@NEEDS_A_TERMINAL
 @pytest.mark.parametrize("way", ["direct", "jump"])
 def test_a_key_exchange_works_during_a_flood_of_output(through, key, running, look, way):
     """Afterwards the reader of the connection, its thread and its descriptors are gone."""
     before = set(os.listdir("/proc/self/fd"))
-    shell = open_shell(through[way], key, "t-shells", running, 80, 24)
-    packetizer = shell._connection.packetizer
+    shell = open_shell(through[way], key, running)
+    packetizer = shell._channel._connection.packetizer
     packetizer.REKEY_BYTES = 100_000
     exchanges = []
     honest = packetizer.set_inbound_cipher
@@ -200,7 +203,7 @@ def test_a_key_exchange_works_during_a_flood_of_output(through, key, running, lo
     write_without_waiting(screen, b"echo =$((6*7))=\n")
     screen.until(b"=42=")
     shell.close()
-    wait_for(lambda: screen.ended and not shell._connection.is_alive(), "the connection to end")
+    wait_for(lambda: screen.ended and not shell._channel._connection.is_alive(), "the connection to end")
     wait_for(lambda: set(os.listdir("/proc/self/fd")) <= before, "its descriptors to be closed")
 
 
@@ -248,7 +251,7 @@ class Hacked:
         channel = open_session(self.near, window=pty.WINDOW)
         self.transport = accepted.result(30)
         self.far = self.transport.accept(30)
-        self.shell = Shell(self.near, channel, b"")
+        self.shell = ShellChannel(self.near, channel, b"")
 
     def accept(self, listener):
         transport = paramiko.Transport(listener.accept()[0])
@@ -385,7 +388,7 @@ def test_a_terminal_that_sshd_never_makes_times_out(machine, key, monkeypatch):
     monkeypatch.setattr(pty, "open_session", open_then_stop)
     try:
         with pytest.raises(ShellRefused, match="did not open"):
-            pty._open_on(connection, b"", 80, 24)
+            pty._open_on(connection, b"")
     finally:
         machine.run_inside("kill", "-CONT", sshd)
         connection.close()
@@ -393,18 +396,17 @@ def test_a_terminal_that_sshd_never_makes_times_out(machine, key, monkeypatch):
 
 def test_no_shell_opens_on_a_run_that_does_not_run(machine, key, running):
     with pytest.raises(ShellRefused) as refused:
-        open_shell(target(machine), key, "t-shells", "no-such-run", 80, 24)
+        open_shell(target(machine), key, "no-such-run")
     assert str(refused.value)
     with pytest.raises(ShellRefused):
-        open_shell(target(machine), key, "t-shells", "../../etc; id", 80, 24)
+        open_shell(target(machine), key, "../../etc; id")
 
 
-@NEEDS_A_TERMINAL
 def test_a_host_that_sends_no_greeting_opens_no_shell(machine, key, monkeypatch):
     monkeypatch.setattr(pty.install_runner, "command", lambda sha, mode: "yes no runner here")
     with pytest.raises(ShellRefused, match="greeting"):
-        open_shell(target(machine), key, "t-shells", "r", 80, 24)
+        open_shell(target(machine), key, "r")
     monkeypatch.setattr(pty, "GREETING_S", 1.0)
     monkeypatch.setattr(pty.install_runner, "command", lambda sha, mode: "sleep 60")
     with pytest.raises(ShellRefused, match="did not open"):
-        open_shell(target(machine), key, "t-shells", "r", 80, 24)
+        open_shell(target(machine), key, "r")

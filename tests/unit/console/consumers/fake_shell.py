@@ -31,6 +31,7 @@ class FakeShell:
         self.out = Output()
         self.typed = b""
         self.sizes = []
+        self.requests = []
         self.read_bytes = 0
         self.closed = threading.Event()
         self.takes = threading.Event()
@@ -39,6 +40,17 @@ class FakeShell:
         # How often output was read, and which of these reads fail because the connection is busy.
         self.asked = {"read": 0, "write": 0}
         self.busy = lambda what, number: False
+        self.problem = ""
+        self.answer = {
+            "ok": True,
+            "at": 0,
+            "end": 0,
+            "taken": 0,
+            "lost": False,
+            "modes": "",
+            "size": [80, 24],
+        }
+        self.beats = 0
 
     def watch(self, arrived):
         loop = asyncio.get_running_loop()
@@ -69,6 +81,13 @@ class FakeShell:
         self.typed += data
         self.out.put(b"echo:" + data)
 
+    def beat(self):
+        self.beats += 1
+
+    def end(self, reason):
+        self.out.put({"end": {"status": None, "signal": 1, "reason": reason}})
+        self.out.put(b"")
+
     def resize(self, cols, rows):
         self.sizes.append((cols, rows))
         self.out.put(b"resized")
@@ -83,8 +102,12 @@ class FakeShell:
 def shell(monkeypatch):
     fake = FakeShell()
 
-    def opening(run, key, cols, rows):
-        fake.sizes.append((cols, rows))
+    def opening(run, key, request):
+        fake.sizes.append((request["cols"], request["rows"]))
+        fake.requests.append(request)
+        if len(fake.requests) > 1:
+            # What the connection before has left is not this one's.
+            fake.out.queue.clear()
         return fake
 
     monkeypatch.setattr(consumer, "_open", opening)

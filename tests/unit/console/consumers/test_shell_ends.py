@@ -99,7 +99,7 @@ async def test_a_person_has_a_limited_number_of_shells(opened, visit, run, shell
 async def test_an_ssh_error_is_shown_word_for_word(visit, run, monkeypatch):
     words = "gpu-a did not answer: [Errno 113] No route to host. " * 5 + "!"
 
-    def opening(run, key, cols, rows):
+    def opening(run, key, request):
         raise Unreachable(words)
 
     monkeypatch.setattr(consumer, "_open", opening)
@@ -113,7 +113,7 @@ async def test_an_ssh_error_is_shown_word_for_word(visit, run, monkeypatch):
 async def test_a_browser_that_closes_while_the_shell_opens_leaves_no_shell(visit, run, shell, monkeypatch):
     go = threading.Event()
 
-    def opening(run, key, cols, rows):
+    def opening(run, key, request):
         assert go.wait(30)
         return shell
 

@@ -57,7 +57,7 @@ async def test_the_threads_of_a_shell_hold_no_connection(visit, run, monkeypatch
     """The threads end with the shell. The pool would lose connections that they hold: after 24 shells none was left."""
     fake, held = FakeShell(), []
 
-    def opening(target, key, *where):
+    def opening(target, key, request):
         held.extend(each for each in connections.all(initialized_only=True) if each.connection is not None)
         held.append(key.get_name())
         return fake
