@@ -40,5 +40,14 @@ def _list(user: User, place: Place, rights: Hashable) -> str:
     return presenters.list_live(user, dict(place.query))
 
 
+def _stamp_of_queue(user: User, place: Place) -> str:
+    return presenters.queue_stamp(user, dict(place.query))
+
+
+def _queue(user: User, place: Place, rights: Hashable) -> str:
+    return presenters.queue_live(user, dict(place.query))
+
+
 JOB = Part("job", _see_job, _stamp_of_job, _job)
 JOB_LIST = Part("jobs", _see_list, _stamp_of_list, _list)
+QUEUE = Part("queue", _see_list, _stamp_of_queue, _queue)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from console.parts.hosts import GPU_MAP, HOST, HOST_LIST
-from console.parts.jobs import JOB, JOB_LIST
+from console.parts.jobs import JOB, JOB_LIST, QUEUE
 from console.parts.notes import NOTES
 from console.parts.part import Part, Place
 
@@ -11,6 +11,7 @@ from console.parts.part import Part, Place
 PAGES: dict[str, tuple[Part, ...]] = {
     "jobs": (JOB_LIST,),
     "job": (JOB,),
+    "queue": (QUEUE,),
     "hosts": (HOST_LIST,),
     "host": (HOST,),
     "gpus": (GPU_MAP,),

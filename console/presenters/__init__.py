@@ -20,6 +20,8 @@ from console.presenters.live import (
     list_stamp,
     notes_live,
     notes_stamp,
+    queue_live,
+    queue_stamp,
 )
 
 __all__ = [
@@ -37,4 +39,6 @@ __all__ = [
     "list_stamp",
     "notes_live",
     "notes_stamp",
+    "queue_live",
+    "queue_stamp",
 ]

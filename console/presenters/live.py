@@ -13,7 +13,7 @@ from agents.models import Gpu, GpuState, Host, HostEvent
 from console.auth import access
 from console.presenters import notes
 from console.presenters.hosts import gpu_map, host_list, host_page
-from console.presenters.jobs import job_list, job_page
+from console.presenters.jobs import job_list, job_page, queue_page
 from console.presenters.jobs.timeline import TimelineFilter
 from jobs.models import HostMaintenance, Job, Run, Stray, Transition
 
@@ -53,6 +53,14 @@ def list_stamp(user: User, query: Mapping[str, str]) -> str:
 
 def list_live(user: User, query: Mapping[str, str]) -> str:
     return render_to_string("jobs/_list.html", {"list": job_list.job_list(user, query)})
+
+
+def queue_stamp(user: User, query: Mapping[str, str]) -> str:
+    return _digest([queue_page.queue(user, query), access.jobs_key(user)])
+
+
+def queue_live(user: User, query: Mapping[str, str]) -> str:
+    return render_to_string("jobs/_queue.html", {"queue": queue_page.queue(user, query)})
 
 
 def hosts_stamp(user: User, query: Mapping[str, str]) -> str:

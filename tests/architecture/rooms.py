@@ -61,9 +61,9 @@ console/runtime: console/{auth environment views} jobs/{host_sync logs models wa
 console/settings: console/{auth environment runtime} agents/{infra}
 console/templatetags: console/{presenters} agents/{clock_keeper}
 console/urls: console/{runtime}
-console/views: console/{auth forms models presenters} jobs/rules/{lifecycle scheduling spec} jobs/{host_sync
-    idle_rule lifecycle maintenance models notifications projects scheduling services shells wake} agents/{hosts infra
-    models ssh}
+console/views: console/{auth forms models presenters} jobs/rules/{lifecycle list_text scheduling spec}
+    jobs/{bulk host_sync idle_rule lifecycle maintenance models notifications projects scheduling services shells
+    wake} agents/{hosts infra models ssh}
 jobs/bulk: jobs/rules/{lifecycle spec} jobs/{labels models services}
 jobs/host_sync: jobs/rules/{lifecycle} jobs/{lifecycle logs models projects scheduling wake} agents/{hosts infra
     links models}

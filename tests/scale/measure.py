@@ -81,6 +81,7 @@ def addresses() -> list[str]:
         "/jobs/?sort=-gpus",
         "/jobs/?sort=name&project=team-3",
         f"/jobs/?sort=-gpus&after={middle}",
+        "/jobs/queue",
         f"/jobs/{job}/",
         f"/jobs/{job}/history",
         f"/jobs/{job}/log/workerpool0-0",

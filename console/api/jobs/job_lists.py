@@ -80,7 +80,7 @@ def _job(row: JobRow) -> Document:
         "owner": row.owner,
         "state": row.badge.value,
         "note": row.note,
-        "labels": dict(row.labels),
+        "labels": {label.key: label.value for label in row.labels},
         "replicas": row.replicas,
         "gpus": row.gpus,
         "attempt": row.attempt,

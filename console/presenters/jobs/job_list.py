@@ -9,6 +9,7 @@ from datetime import datetime
 
 from django.contrib.auth.models import User
 from django.urls import reverse
+from django.utils.translation import gettext, gettext_noop
 
 from console.auth import access
 from console.presenters import badges
@@ -38,8 +39,29 @@ COLUMNS = (
     "started_at",
     "ended_at",
 )
+ORDERS = {
+    NEWEST: gettext_noop("Newest first"),
+    "created": gettext_noop("Oldest first"),
+    "name": gettext_noop("Names from A to Z"),
+    "-name": gettext_noop("Names from Z to A"),
+    "-gpus": gettext_noop("Most GPUs first"),
+    "gpus": gettext_noop("Fewest GPUs first"),
+}
 # The columns of the table that sort it, and the order that a first click asks for.
 _SORTED = {"name": "name", "gpus": "-gpus", "created": NEWEST}
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """`url`: the list with the jobs that have it too."""
+
+    key: str
+    value: str
+    url: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.key}={self.value}" if self.value else self.key
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +76,7 @@ class JobRow:
     replicas: int
     gpus: int
     attempt: int
-    labels: tuple[tuple[str, str], ...]
+    labels: tuple[Label, ...]
     created_at: datetime
     started_at: datetime | None
     ended_at: datetime | None
@@ -77,18 +99,11 @@ class JobList:
     totals: Totals
     projects: tuple[str, ...]
     sorts: Mapping[str, SortLink]
+    orders: tuple[tuple[str, str], ...]
     first: str
     previous: str
     next: str
     shows_filters: bool = True
-
-    @property
-    def newest(self) -> str:
-        return self.first
-
-    @property
-    def older(self) -> str:
-        return self.next
 
 
 def job_list(user: User, query: Mapping[str, str]) -> JobList:
@@ -102,11 +117,12 @@ def found(user: User, filters: Filters, size: int) -> JobList:
     labels = _labels(page.ids)
     here = reverse("jobs")
     return JobList(
-        rows=tuple(_row(job, labels.get(job.pk, ())) for job in jobs),
+        rows=tuple(_row(job, labels.get(job.pk, ()), filters) for job in jobs),
         filters=filters,
         totals=_totals(user, filters, page, [(job.pk, job.state, job.gpu_count) for job in jobs]),
         projects=_projects(user),
         sorts={name: _sort_link(filters, name, first) for name, first in _SORTED.items()},
+        orders=tuple((order, gettext(word)) for order, word in ORDERS.items()),
         first=f"{here}?{filters.query()}" if page.precede else "",
         previous=f"{here}?{filters.query(ahead=page.ids[0])}" if page.precede and page.ids else "",
         next=f"{here}?{filters.query(after=page.ids[-1])}" if page.follow else "",
@@ -155,7 +171,7 @@ def _sort_link(filters: Filters, name: str, first: str) -> SortLink:
     )
 
 
-def _row(job: Job, labels: Sequence[tuple[str, str]]) -> JobRow:
+def _row(job: Job, labels: Sequence[tuple[str, str]], filters: Filters) -> JobRow:
     # The reason of a wait does not matter once the job is over.
     reason = "" if job.state in TERMINAL else job.reason
     flags = [str(flag.get("text", "")) for flag in job.flags]
@@ -170,8 +186,13 @@ def _row(job: Job, labels: Sequence[tuple[str, str]]) -> JobRow:
         replicas=job.replica_count,
         gpus=job.gpu_count,
         attempt=job.attempt,
-        labels=tuple(labels),
+        labels=tuple(_label(key, value, filters) for key, value in labels),
         created_at=job.created_at,
         started_at=job.started_at,
         ended_at=job.ended_at,
     )
+
+
+def _label(key: str, value: str, filters: Filters) -> Label:
+    asked = f"{key}={value}" if value else key
+    return Label(key, value, f"{reverse('jobs')}?{filters.query(label=asked)}")

@@ -84,7 +84,6 @@ class Queue:
     gpus: int
     projects: tuple[str, ...]
     project: str
-    live_query: str
     first: str
     next: str
 
@@ -113,7 +112,6 @@ def queue(user: User, query: Mapping[str, str], size: int = SIZE) -> Queue:
         gpus=sum(wants.values()),
         projects=names,
         project=project,
-        live_query=_query(project, query.get("after", "") if start else ""),
         first=_address(project, "") if start else "",
         next=_address(project, str(page[-1])) if more else "",
     )

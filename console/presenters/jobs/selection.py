@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from django.contrib.auth.models import User
+from django.utils.translation import ngettext
 
 from console.auth import access
 from console.presenters.jobs import job_filters
@@ -17,19 +18,17 @@ from jobs.rules.lifecycle.states import TERMINAL
 # At once: each is a transaction of its own, and the answer waits for all of them.
 MOST = 200
 CANCEL, DELETE, LABEL, CLONE = "cancel", "delete", "label", "clone"
+FORBIDDEN, OVER, NOT_OVER, ARCHIVED = "forbidden", "over", "not over", "archived"
 # What each act needs. Who may cancel a job may label it; a copy is submitted to its project.
 VERBS: Mapping[str, access.Verb] = {CANCEL: "cancel", DELETE: "delete", LABEL: "cancel", CLONE: "submit"}
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """`jobs`: those that the act is for. `left_out`: how many of the others for each reason. `unknown`: the ids that
-    name no job that the person may see.
-    """
+    """`jobs`: those that the act is for. `left_out`: a sentence for each reason why others are left out."""
 
     jobs: tuple[Job, ...]
-    left_out: tuple[tuple[str, int], ...]
-    unknown: tuple[int, ...]
+    left_out: tuple[str, ...]
 
 
 def select(user: User, act: str, ids: Collection[int]) -> Selection:
@@ -39,12 +38,12 @@ def select(user: User, act: str, ids: Collection[int]) -> Selection:
     allowed = {job.pk for job in access.jobs_allowing(user, VERBS[act], seen)}
     chosen, why = [], Counter[str]()
     for job in seen:
-        reason = "that you may not change" if job.pk not in allowed else _impossible(act, job)
+        reason = FORBIDDEN if job.pk not in allowed else _impossible(act, job)
         if reason:
             why[reason] += 1
         else:
             chosen.append(job)
-    return Selection(tuple(chosen), tuple(why.items()), tuple(sorted(set(ids) - {job.pk for job in seen})))
+    return Selection(tuple(chosen), tuple(_left_out(reason, count) for reason, count in why.items()))
 
 
 def of_filters(user: User, filters: Filters) -> tuple[Sequence[int], bool]:
@@ -55,9 +54,35 @@ def of_filters(user: User, filters: Filters) -> tuple[Sequence[int], bool]:
 
 def _impossible(act: str, job: Job) -> str:
     if act == CANCEL and job.state in TERMINAL:
-        return "over already"
+        return OVER
     if act == DELETE and job.state not in TERMINAL:
-        return "not over yet"
+        return NOT_OVER
     if act == CLONE and job.project.archived_at is not None:
-        return "of an archived project"
+        return ARCHIVED
     return ""
+
+
+def _left_out(reason: str, count: int) -> str:
+    sentences = {
+        FORBIDDEN: ngettext(
+            "Left out: {number} job that you may not change.",
+            "Left out: {number} jobs that you may not change.",
+            count,
+        ),
+        OVER: ngettext(
+            "Left out: {number} job that is over already.",
+            "Left out: {number} jobs that are over already.",
+            count,
+        ),
+        NOT_OVER: ngettext(
+            "Left out: {number} job that is not over yet.",
+            "Left out: {number} jobs that are not over yet.",
+            count,
+        ),
+        ARCHIVED: ngettext(
+            "Left out: {number} job of an archived project.",
+            "Left out: {number} jobs of archived projects.",
+            count,
+        ),
+    }
+    return sentences[reason].format(number=count)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from django.urls import path
 
-from console.views.jobs import jobs, logs, new_job, shells
+from console.views.jobs import bulk, jobs, logs, new_job, queue, shells
 
 urlpatterns = [
     path("jobs/", jobs.jobs, name="jobs"),
+    path("jobs/bulk", bulk.bulk, name="bulk-jobs"),
+    path("jobs/queue", queue.queue, name="queue"),
     path("jobs/new", new_job.new, name="new-job"),
     path("jobs/sample", new_job.sample, name="sample-job"),
     path("jobs/<int:job_id>/", jobs.job, name="job"),

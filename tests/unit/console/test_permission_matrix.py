@@ -38,6 +38,8 @@ PAGES = {
     "new-token": (),
     "password": (),
     "jobs": (),
+    "queue": (),
+    "bulk-jobs": (),
     "projects": (),
     "usage": (),
     "usage-csv": (),

@@ -78,7 +78,7 @@ def test_every_job_is_on_exactly_one_page_of_the_list(browser, project, cast):
     address, seen, pages, vera = "/jobs/?owner=bob", [], 0, browser("vera")
     while address:
         answer = vera.get(address)
-        seen, pages, address = seen + names(answer), pages + 1, answer.context["list"].older
+        seen, pages, address = seen + names(answer), pages + 1, answer.context["list"].next
     assert seen == made[::-1] and pages == 3
 
 

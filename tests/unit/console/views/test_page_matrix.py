@@ -36,6 +36,7 @@ GET = {
     "help-training": EVERYBODY,
     "account": EVERYBODY,
     "jobs": EVERYBODY,
+    "queue": EVERYBODY,
     "new-job": row(200, 200, 200, 200, 403, 200, 404),
     "job": SEES_JOB,
     "job-history": SEES_JOB,
@@ -93,6 +94,8 @@ POST = {
     "remove-notification": row(302, 404, 404, 404, 404, 404, 404),
     "cancel-job": row(302, 302, 302, 403, 403, 404, 404),
     "delete-job": row(302, 302, 302, 403, 403, 404, 404),
+    # Each job is judged by itself (test_bulk.py).
+    "bulk-jobs": row(302, 302, 302, 302, 302, 302, 302),
     "sample-job": row(302, 302, 302, 302, 403, 302, 404),
     "new-job": row(200, 200, 200, 200, 403, 200, 404),
     "add-host": ROOT_ONLY,
