@@ -54,6 +54,7 @@ PAGES = {
     "job-history": (("job", "see"),),
     "clone-job": (("Job", "submit"), ("job", "see")),
     "log": (("job", "see_log"),),
+    "merged-log": (("job", "see_log"),),
     "shell": (("run", "shell"),),
     "cancel-job": (("job", "cancel"),),
     "delete-job": (("job", "delete"),),
@@ -206,12 +207,15 @@ REST = [
 # A person's own objects, absent for everybody else.
 REST_OWN = [("DELETE", "/api/v1/tokens/{token}")]
 SOCKETS = {
+    "/ws/live?at=/jobs/": ANYBODY,
     "/ws/jobs": ANYBODY,
     "/ws/jobs/{job}": ("job", "see"),
+    "/ws/jobs/{job}/log": ("job", "see_log"),
     "/ws/jobs/{job}/log/workerpool0-0": ("job", "see_log"),
     "/ws/hosts": ("Host", "see"),
     "/ws/hosts/{host}": ("host", "see"),
     "/ws/shell/{run}": ("run", "shell"),
+    sockets.NEW_SHELL: ("run", "shell"),
 }
 ANSWERS = {401: "unknown", 403: "refused", 404: "absent"}
 
@@ -240,7 +244,7 @@ def test_every_page_follows_from_the_table():
 def test_every_socket_follows_from_the_table():
     routes = [route.pattern for route in websocket_urlpatterns if str(route.pattern)]
     example = {"job": 1, "host": 1, "run": "r"}
-    paths = [path.format(**example) for path in SOCKETS]
+    paths = [path.format(**example).partition("?")[0] for path in SOCKETS]
     assert [pattern for pattern in routes if not any(re.search(str(pattern), path) for path in paths)] == []
     assert len(routes) == len(SOCKETS)
     for path, need in SOCKETS.items():
@@ -250,7 +254,7 @@ def test_every_socket_follows_from_the_table():
 def test_every_address_for_scripts_has_a_row(db):
     example = {"job": 1, "host": 1, "target": 1, "token": 1}
     named = [(method, path) for method, path, *_ in REST] + REST_OWN
-    rows = {(resolve(path.format(**example)).route, method) for method, path in named}
+    rows = {(resolve(path.format(**example).partition("?")[0]).route, method) for method, path in named}
     there = set()
     for pattern in rest_urls:
         view = pattern.callback.view_class

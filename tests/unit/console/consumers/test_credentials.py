@@ -16,13 +16,19 @@ from jobs.models import Job, Membership
 from jobs.services import delete
 
 PEOPLE = ("root", "alice", "bob", "bella", "vera", "charlie", "loner", "gone", None)
+NEW_SHELL = f"/ws/shells/{'f' * 32}?run={{run}}"
 MAY = {
+    "/ws/live?at=/jobs/": {"root", "alice", "bob", "bella", "vera", "charlie", "loner"},
+    "/ws/live?at=/jobs/1/": set(),
+    "/ws/live?at=/nowhere": set(),
     "/ws/jobs": {"root", "alice", "bob", "bella", "vera", "charlie", "loner"},
     "/ws/jobs/{job}": {"root", "alice", "bob", "bella", "vera"},
+    "/ws/jobs/{job}/log": {"root", "alice", "bob", "bella", "vera"},
     "/ws/jobs/{job}/log/workerpool0-0": {"root", "alice", "bob", "bella", "vera"},
     "/ws/hosts": {"root", "alice", "bob", "bella", "vera", "charlie"},
     "/ws/hosts/{host}": {"root", "alice", "bob", "bella", "vera", "charlie"},
     "/ws/shell/{run}": {"root", "alice", "bob"},
+    NEW_SHELL: {"root", "alice", "bob"},
     "/ws/jobs/{job}/log/workerpool7-7": set(),
     "/ws/jobs/{job}/log/workerpool0-0?run=nothing": set(),
     "/ws/jobs/1": set(),
