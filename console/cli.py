@@ -71,6 +71,7 @@ def parser() -> argparse.ArgumentParser:
     add_up(commands, shared)
     add_people(commands, shared)
     add_projects(commands, shared)
+    add_secrets(commands, shared)
     add_hosts(commands, shared)
     add_locations(commands, shared)
     add_recovery(commands, shared)
@@ -213,6 +214,28 @@ def add_projects(commands: CommandGroup, shared: argparse.ArgumentParser) -> Non
     report.add_argument("--month", metavar="YYYY-MM", help="default: the current month")
     report.add_argument("--project", help="only this project")
     report.set_defaults(command="projects.report_usage")
+
+
+def add_secrets(commands: CommandGroup, shared: argparse.ArgumentParser) -> None:
+    secret = commands.add_parser("secret", help="stored secrets that jobs refer to").add_subparsers(
+        required=True, metavar="VERB"
+    )
+    place = secret.add_parser("set", parents=[shared], help="set a secret to what stdin has")
+    place.add_argument("name")
+    place.set_defaults(command="secrets.set_secret")
+    listing = secret.add_parser("list", parents=[shared], help="the names, who set them, and when; no values")
+    listing.set_defaults(command="secrets.list_secrets")
+    remove = secret.add_parser("remove", parents=[shared], help="delete a secret; jobs keep what they got")
+    remove.add_argument("name")
+    remove.set_defaults(command="secrets.remove_secret")
+    for each in (place, listing, remove):
+        whose = each.add_mutually_exclusive_group()
+        whose.add_argument("--project", default="default", help="a secret of this project (default)")
+        whose.add_argument("--user", metavar="NAME", help="a secret of this person")
+    rotate = secret.add_parser(
+        "rotate", parents=[shared], help="encrypt everything with the first line of keys/field-key"
+    )
+    rotate.set_defaults(command="secrets.rotate")
 
 
 def add_notices(commands: CommandGroup, shared: argparse.ArgumentParser) -> None:

@@ -36,6 +36,8 @@ from jobs.rules.scheduling.order import LABEL, NORMAL, PRIORITIES, priority_of
 from jobs.rules.spec.custom_job import CustomJob, to_document
 from jobs.rules.spec.machine_types import Types
 from jobs.scheduling import capacity, machine_types
+from jobs.secrets import of_jobs
+from jobs.secrets.of_jobs import Values
 from jobs.wake import announce, hints
 
 __all__ = [
@@ -118,8 +120,9 @@ def _submit(
         raise Refused(never.field, never.text)
     quotas.check_log_storage(project)
     quotas.check_queue(project, user)
+    secrets_found = of_jobs.found(asked, project, user, now)
     failpoint("submit.before")
-    job = _insert(project, user, asked, types, location, request_id, now)
+    job = _insert(project, user, asked, types, location, request_id, now, secrets_found)
     failpoint("submit.after")
     hints.schedule()
     announce.hint(f"jobs:{project.name}")
@@ -187,6 +190,7 @@ def delete(job: Job, actor: str, now: datetime) -> None:
         # No more bytes of their logs are wanted. Intake that waits for one of these rows sees that there.
         runs.filter(log_complete_at=None).update(log_complete_at=now)
         segments.purge(list(runs.values_list("pk", flat=True)))
+        of_jobs.forget([row.pk])
         samples.purge(row)
         hints.hosts(set(runs.filter(forgotten_at=None).values_list("host", flat=True)))
         announce.hints([f"job:{row.pk}", f"jobs:{row.project.name}"])
@@ -207,7 +211,8 @@ def _check_same_request(before: Job, asked: CustomJob, location: str) -> Job:
     if before.deleted_at is not None:
         raise Conflict("request_id", f"This request made job {before.pk}, which was deleted. Give a new key.")
     same = (before.display_name, before.location_name, before.labels, before.spec)
-    if same != (asked.display_name, location, dict(asked.labels), to_document(asked.job_spec)):
+    given = asked.display_name, location, dict(asked.labels), to_document(asked.job_spec)
+    if same != given or not of_jobs.are_the_same(before, asked):
         raise Conflict("request_id", f"With this key job {before.pk} was made from another document.")
     return before
 
@@ -220,11 +225,15 @@ def _insert(
     location: str,
     request_id: str | None,
     now: datetime,
+    values: Values,
 ) -> Job:
     for _ in range(ID_TRIES):
         try:
-            with transaction.atomic(), write_together():
-                return _insert_rows(project, user, asked, types, location, request_id, now)
+            with transaction.atomic():
+                with write_together():
+                    job = _insert_rows(project, user, asked, types, location, request_id, now)
+                of_jobs.keep(job, values)
+                return job
         except IntegrityError:
             # The same request came at the same moment and made the job; or the id was taken.
             before = _job_of_request(project, user, request_id) if request_id is not None else None

@@ -28,7 +28,7 @@ from jobs import idle_rule, shells
 from jobs.host_sync import gpu_hours, samples
 from jobs.host_sync.lost_hosts import mark_jobs_of
 from jobs.lifecycle.advance import advance
-from jobs.logs import segments, verify
+from jobs.logs import mask_places, segments, verify
 from jobs.maintenance import logins
 from jobs.models import Job, Tick
 from jobs.notifications import create, delivery
@@ -97,6 +97,7 @@ def parts() -> tuple[Part, ...]:
         Part(make_logins, "logins", timedelta(seconds=10)),
         Part(check_hosts),
         Part(verify_logs),
+        Part(find_secrets_in_logs, "secrets in logs", timedelta(seconds=5)),
         Part(roll_long_logs),
         Part(compact_logs, "compact", timedelta(seconds=10)),
         Part(close_shells, "shells", timedelta(seconds=15)),
@@ -139,6 +140,10 @@ def place_jobs(clock: Clock) -> None:
 
 def verify_logs(clock: Clock) -> None:
     verify.verify_logs(verify.due_for_verification(clock.now()), clock.now())
+
+
+def find_secrets_in_logs(clock: Clock) -> None:
+    mask_places.find_places(mask_places.due())
 
 
 def roll_long_logs(clock: Clock) -> None:

@@ -31,6 +31,22 @@ def decrypt(data: bytes | memoryview) -> bytes:
         ) from None
 
 
+def encrypt_again(data: bytes | memoryview) -> bytes:
+    """The same secret, encrypted with the first key. Raises SecretUnreadable."""
+    try:
+        return _fernet().rotate(bytes(data))
+    except InvalidToken:
+        raise SecretUnreadable("It was encrypted with another data directory's key.") from None
+
+
+def is_under_first_key(data: bytes | memoryview) -> bool:
+    try:
+        Fernet(settings.FIELD_KEYS[0]).decrypt(bytes(data))
+    except InvalidToken:
+        return False
+    return True
+
+
 def encrypt_fields(fields: dict[str, Any]) -> bytes:
     return encrypt(json.dumps(fields).encode())
 

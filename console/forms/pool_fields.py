@@ -23,6 +23,8 @@ from jobs.rules.spec.custom_job import HOST_IMAGE
 
 ROLES = ("Primary", "Workers", "Parameter servers", "Evaluators")
 KINDS = (("bash", "Bash script"), ("python3", "Python script"), ("argv", "Command, one argument per line"))
+# The part of `base` with the secret variables, as the document has them.
+SECRETS = "secretEnv"
 # The value of a field whose text cannot be read.
 NO_POOL: dict[str, Any] = {
     "replica_count": None,
@@ -83,14 +85,17 @@ class PoolFields(forms.Form):
             "acceleratorCount": typed["accelerator_count"],
         }
         count = typed["replica_count"]
+        base = dict(typed["base"])
+        secrets = base.pop(SECRETS, None)
+        env = [{"name": name, "value": value} for name, value in typed["env"]]
         return {
-            **typed["base"],
+            **base,
             "machineSpec": {name: value for name, value in machine.items() if value},
             "replicaCount": str(1 if count is None else count),
             "containerSpec": {
                 "imageUri": HOST_IMAGE,
                 "command": command,
-                "env": [{"name": name, "value": value} for name, value in typed["env"]],
+                "env": [*env, *(secrets if isinstance(secrets, list) else [])],
             },
         }
 
@@ -103,6 +108,10 @@ def initial(pool: Mapping[str, Any]) -> dict[str, Any]:
     argv = [*container.get("command", []), *container.get("args", [])]
     kind = argv[0] if len(argv) == 3 and argv[1] == "-c" and argv[0] in ("bash", "python3") else "argv"
     shown = ("machineSpec", "containerSpec", "replicaCount")
+    env = container.get("env", [])
+    base = {name: value for name, value in pool.items() if name not in shown}
+    if secrets := [pair for pair in env if is_secret(pair)]:
+        base[SECRETS] = secrets
     return {
         "on": True,
         "replica_count": int(pool.get("replicaCount", 1)),
@@ -111,9 +120,14 @@ def initial(pool: Mapping[str, Any]) -> dict[str, Any]:
         "accelerator_count": machine.get("acceleratorCount") or None,
         "kind": kind,
         "program": write_arguments(argv) if kind == "argv" else argv[2],
-        "env": tuple((pair["name"], pair.get("value", "")) for pair in container.get("env", [])),
-        "base": json.dumps({name: value for name, value in pool.items() if name not in shown}),
+        "env": tuple((pair["name"], pair.get("value", "")) for pair in env if not is_secret(pair)),
+        "base": json.dumps(base),
     }
+
+
+def is_secret(pair: Mapping[str, Any]) -> bool:
+    """Return whether an item of `env` is a secret variable (jobs/rules/spec/secret_variables.py)."""
+    return bool(pair.get("secret") or pair.get("valueFrom"))
 
 
 def _script(kind: str, program: str) -> list[str]:

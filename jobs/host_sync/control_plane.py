@@ -19,6 +19,7 @@ from jobs.host_sync.apply_reports import IntakeResult, UnreadableFrames
 from jobs.host_sync.database_connection import database_connection
 from jobs.host_sync.decider import Decider, DeciderThread, WakeLinks
 from jobs.host_sync.fast_append import FastAppender
+from jobs.secrets import of_jobs
 from jobs.wake import announce
 
 log = logging.getLogger(__name__)
@@ -60,7 +61,7 @@ class JobsControlPlane:
             missing = [run for run in runs if run not in found]
             if missing:
                 self._decider.submit(lost_hosts.close_lost_runs(missing, timezone.now()))
-            return found
+            return of_jobs.with_values(found)
 
     def store_reports(self, host_id: int, token: int, arrivals: Sequence[Arrival]) -> Accepted:
         with database_connection():

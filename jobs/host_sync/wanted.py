@@ -114,7 +114,8 @@ def want(row: Row, held: bool) -> Wanted:
         stop=declared_lost or (row.stop_wanted_at is not None and row.phase != RunPhase.CLOSED),
         grace_s=0.0 if declared_lost else row.stop_grace_s,
         pull_from=None if held or row.log_complete_at is not None else row.log_stored,
-        order=row.order,
+        # The values of secrets are added when the order is asked for, and not kept with what is wanted.
+        order=None if row.order and row.order.get("secrets") else row.order,
     )
 
 

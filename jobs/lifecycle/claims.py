@@ -200,6 +200,8 @@ def _order(
         "pid_namespace": run.host.pid_namespaces,
         "address": address_for_data(run.host),
         **({"peers": peers} if (peers := _peers(run, spec, addresses)) else {}),
+        # The dispatcher adds their values to `env` when it sends the order (jobs/secrets/of_jobs.py).
+        **({"secrets": [each.name for each in pool.container.secrets]} if pool.container.secrets else {}),
     }
 
 

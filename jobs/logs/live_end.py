@@ -12,6 +12,7 @@ from typing import Any
 
 from django.db import connection
 
+from jobs.logs import masking
 from jobs.logs.pieces import Block, Mark
 
 MAX_PIECES = 16
@@ -50,7 +51,7 @@ def read_live_end(run_id: str, start: int) -> tuple[Status | None, list[Block]]:
     """The run's status, and the first pieces that begin at `start` or later. None when there is no such run.
 
     Stored bytes that are in none of these pieces are in a gap, in a segment, or in a piece that was joined with earlier
-    ones: reader.read finds them.
+    ones: reader.read finds them. It alone masks secrets, so there are no pieces where the job has any.
     """
     with connection.cursor() as cursor:
         cursor.execute(READ, (False, start, run_id, MAX_PIECES))
@@ -59,6 +60,8 @@ def read_live_end(run_id: str, start: int) -> tuple[Status | None, list[Block]]:
         return None, []
     size, stored, phase, complete, here, host, newest = rows[0][:7]
     status = Status(run_id, max(size, stored), stored, phase, bool(complete), here, host, newest)
+    if masking.of_run(run_id) is not None:
+        return status, []
     blocks = [
         Block(first, end, bool(z), bytes(data), _marks(at))
         for *_, first, end, z, data, at in rows

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from django.db import transaction
 
 from agents.infra.sql import Parameter, SelectStatement
-from jobs.logs import reader
+from jobs.logs import stored_bytes
 from jobs.logs.segments import block_of
 from jobs.models import LogGap, LogPiece, Run
 from jobs.wake import announce
@@ -116,7 +116,7 @@ def _verify(run: Run, deadline: float, now: datetime) -> None:
 
 def _hash(run: Run, start: int, end: int) -> bytes:
     found, size = hashlib.sha256(), 0
-    for data in reader.stream(run, start, end):
+    for data in stored_bytes.stream(run, start, end):
         found.update(data)
         size += len(data)
     if size != end - start:

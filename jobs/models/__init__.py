@@ -22,6 +22,7 @@ from jobs.models.projects import Membership, Project, Role
 from jobs.models.quotas import DefaultQuota, LogStorage, Quota
 from jobs.models.runs import GpuClaim, Run
 from jobs.models.samples import GpuHour, RunSample
+from jobs.models.secrets import JobSecret, MaskedLog, MaskedRange, Secret
 from jobs.models.strays import Proof, Stray
 from jobs.models.usage import MonthlyUse, Usage
 
@@ -33,6 +34,7 @@ __all__ = [
     "HostMaintenance",
     "Job",
     "JobLabel",
+    "JobSecret",
     "LocationBinding",
     "LogGap",
     "LogPiece",
@@ -40,6 +42,8 @@ __all__ = [
     "LogStorage",
     "LoginTemplate",
     "MachineType",
+    "MaskedLog",
+    "MaskedRange",
     "Membership",
     "MonthlyUse",
     "Notification",
@@ -52,6 +56,7 @@ __all__ = [
     "Role",
     "Run",
     "RunSample",
+    "Secret",
     "ShellSession",
     "Stray",
     "Tick",

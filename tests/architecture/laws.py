@@ -72,6 +72,9 @@ NAMELESS = frozenset({"utils", "util", "common", "helpers", "helper", "base", "m
 STATE_WRITERS = frozenset({"jobs/lifecycle/advance.py", "jobs/scheduling/scheduler.py"})
 # The state of a GPU is another thing, below the floor of jobs, and has one writer of its own.
 GPU_STATE_WRITER = "agents/hosts/gpu_quarantine.py"
+RAW_LOG_READERS = frozenset(
+    f"jobs/logs/{name}.py" for name in ("masking", "reader", "stored_bytes", "verify")
+)
 OLDEST_HOST_PYTHON = (3, 7)
 # What imports when nobody sees it: a runner's file may be gone by then.
 LATE_IMPORTERS = frozenset({"importlib", "pkgutil", "runpy", "zipimport"})
@@ -267,6 +270,15 @@ def the_time_is_asked_in_one_place(file: File) -> Iterator[str]:
             yield f"{import_.lineno}: {name} hides which clock is asked"
 
 
+def logs_are_shown_masked(file: File) -> Iterator[str]:
+    """The stored bytes of a log may contain secrets. Who shows them reads them by jobs/logs/reader.py."""
+    if file.path in RAW_LOG_READERS:
+        return
+    for name, node in file.imports():
+        if name.startswith("jobs.logs.stored_bytes"):
+            yield f"{node.lineno}: {name} does not mask secrets; read by jobs.logs.reader"
+
+
 LAWS = (
     the_time_is_asked_in_one_place,
     imports_go_down,
@@ -281,4 +293,5 @@ LAWS = (
     no_command_line_is_built,
     nothing_is_left_for_later,
     no_comment_is_wedged_into_an_expression,
+    logs_are_shown_masked,
 )

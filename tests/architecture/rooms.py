@@ -36,15 +36,15 @@ agents/models:
 agents/runner:
 agents/ssh: agents/{infra models runner}
 console/api: console/{auth forms live models presenters runtime} jobs/rules/{lifecycle notifications scheduling spec}
-    jobs/{bulk host_sync idle_rule lifecycle logs maintenance models notifications projects scheduling services}
-    agents/{hosts infra models}
+    jobs/{bulk host_sync idle_rule lifecycle logs maintenance models notifications projects scheduling secrets
+    services} agents/{hosts infra models}
 console/apps: console/{runtime}
 console/asgi: console/{consumers runtime}
 console/auth: console/{models} jobs/rules/{lifecycle} jobs/{models notifications projects shells sweep} agents/{hosts
     infra models ssh}
 console/cli: jobs/rules/{scheduling}
 console/commands: console/{auth forms models presenters runtime} jobs/rules/{scheduling} jobs/{host_sync lifecycle
-    maintenance models notifications projects} agents/{clock_keeper
+    maintenance models notifications projects secrets} agents/{clock_keeper
     hosts infra models ssh}
 console/consumers: console/{auth live parts presenters runtime} jobs/{logs models shells} agents/{infra runner ssh}
 console/environment:
@@ -62,16 +62,16 @@ console/settings: console/{auth environment runtime} agents/{infra}
 console/templatetags: console/{presenters} agents/{clock_keeper}
 console/urls: console/{runtime}
 console/views: console/{auth forms models presenters} jobs/rules/{lifecycle list_text scheduling spec}
-    jobs/{bulk host_sync idle_rule lifecycle maintenance models notifications projects scheduling services shells
-    wake} agents/{hosts infra models ssh}
+    jobs/{bulk host_sync idle_rule lifecycle maintenance models notifications projects scheduling secrets services
+    shells wake} agents/{hosts infra models ssh}
 jobs/bulk: jobs/rules/{lifecycle spec} jobs/{labels models services}
-jobs/host_sync: jobs/rules/{lifecycle} jobs/{lifecycle logs models projects scheduling wake} agents/{hosts infra
-    links models}
+jobs/host_sync: jobs/rules/{lifecycle} jobs/{lifecycle logs models projects scheduling secrets wake}
+    agents/{hosts infra links models}
 jobs/idle_rule: jobs/rules/{lifecycle} jobs/{lifecycle models projects services} agents/{infra}
 jobs/labels: jobs/rules/{lifecycle list_text scheduling spec} jobs/{models wake} agents/{infra}
 jobs/lifecycle: jobs/rules/{lifecycle list_text scheduling spec} jobs/{models projects wake} agents/{hosts infra
     models}
-jobs/logs: jobs/{models wake} agents/{infra links}
+jobs/logs: jobs/rules/{lifecycle} jobs/{models secrets wake} agents/{infra links}
 jobs/maintenance: jobs/rules/{lifecycle list_text} jobs/{host_sync lifecycle models projects scheduling wake}
     agents/{clock_keeper hosts infra models ssh}
 jobs/management: jobs/{models}
@@ -85,8 +85,9 @@ jobs/rules/scheduling: jobs/rules/{list_text spec}
 jobs/rules/spec: jobs/rules/{list_text}
 jobs/scheduling: jobs/rules/{lifecycle list_text scheduling spec} jobs/{lifecycle models projects wake}
     agents/{hosts infra models}
+jobs/secrets: jobs/rules/{list_text spec} jobs/{models projects} agents/{infra}
 jobs/services: jobs/rules/{lifecycle scheduling spec} jobs/{host_sync lifecycle logs models projects scheduling
-    wake} agents/{infra}
+    secrets wake} agents/{infra}
 jobs/shells: jobs/rules/{lifecycle} jobs/{lifecycle models wake} agents/{infra}
 jobs/sweep: jobs/{host_sync idle_rule lifecycle logs maintenance models notifications projects scheduling shells wake}
     agents/{hosts infra models}

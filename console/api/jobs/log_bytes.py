@@ -1,9 +1,12 @@
-"""Downloads the raw bytes of a replica's log, exactly as the program wrote them, of any size.
+"""Downloads the bytes of a replica's log as the program wrote them, of any size.
 
 `GET /api/v1/jobs/<id>/replicas/<name>/log[?run=][&from=&to=]`. Without `run`, the log of the replica's newest run.
 Missing ranges are not filled: the response has the existing bytes one after the other, and `Trainyard-Log-Gaps` says
 where bytes are missing. Offsets in `Range` count the bytes of the response; `from` and `to` count the bytes of the log,
 as the socket and the gaps do. Of a growing log, the response has the part that is stored now.
+
+With `Trainyard-Log-Masked`, `*` stands for each byte of the job's secrets. `Trainyard-Log-Digest` is then the digest of
+what the program wrote, and not of the response.
 """
 
 from __future__ import annotations
@@ -153,14 +156,16 @@ def _window(request: Request, run: Run) -> tuple[int, int]:
     """The requested part of the log: everything that is stored, or [from, to), or what begins at the time `at`."""
     asked = request.query_params
     low = whole_number("from", asked.get("from", "0"))
-    high = min(whole_number("to", asked.get("to", str(run.log_stored))), run.log_stored)
+    shown = reader.shown_end(run, run.log_stored)
+    high = min(whole_number("to", asked.get("to", str(shown))), shown)
     if "at" in asked:
         if not re.fullmatch(r"\d{1,10}(\.\d{1,6})?", asked["at"]):
             raise BadRequest("at", "at must be a time in seconds since 1970.")
         low = min(reader.offset_at(run, float(asked["at"])), run.log_stored)
     if "limit" in asked:
         high = min(high, low + whole_number("limit", asked["limit"]))
-    return min(low, run.log_stored), max(high, min(low, run.log_stored))
+    low = min(low, shown)
+    return low, max(high, low)
 
 
 def _range(header: str, total: int) -> tuple[int, int] | None:
@@ -193,6 +198,8 @@ def _set_log_headers(
     answer["Trainyard-Log-Complete"] = "true" if run.log_complete_at else "false"
     if held := log_storage.held_text(run):
         answer["Trainyard-Log-Held"] = held
+    if reader.is_masked(run.pk):
+        answer["Trainyard-Log-Masked"] = "true"
     if run.log_digest_here:
         answer["Trainyard-Log-Digest"] = run.log_digest_here
     if gaps:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from django.urls import re_path
 
-from console.api.projects import notifications, people, projects, quotas, tokens, usage
+from console.api.projects import notifications, people, projects, quotas, secrets, tokens, usage
 
 PROJECT = r"projects/(?P<project>[^/:]{1,63})"
 USER = r"(?P<user>[\w.@+-]{1,150})"
 TARGET = r"(?P<target>[0-9]{1,18})"
+SECRET = r"(?P<name>[^/:]{1,200})"
 KEY = r"(?P<key>[A-Za-z0-9_]{1,63})"
 
 urlpatterns = [
@@ -35,6 +36,18 @@ urlpatterns = [
         name="api-default-quota-each",
     ),
     re_path(rf"^/*api/v1/defaultQuotas/{KEY}$", quotas.DefaultView.as_view(), name="api-default-quota"),
+    re_path(
+        rf"^/*api/v1/{PROJECT}/secrets/?$",
+        secrets.ProjectSecretsView.as_view(),
+        name="api-project-secrets",
+    ),
+    re_path(
+        rf"^/*api/v1/{PROJECT}/secrets/{SECRET}$",
+        secrets.ProjectSecretView.as_view(),
+        name="api-project-secret",
+    ),
+    re_path(r"^/*api/v1/secrets/?$", secrets.OwnSecretsView.as_view(), name="api-own-secrets"),
+    re_path(rf"^/*api/v1/secrets/{SECRET}$", secrets.OwnSecretView.as_view(), name="api-own-secret"),
     re_path(rf"^/*api/v1/{PROJECT}/notifications/?$", notifications.TargetsView.as_view()),
     re_path(rf"^/*api/v1/{PROJECT}/idleRule$", notifications.IdleRuleView.as_view()),
     re_path(r"^/*api/v1/notifications/?$", notifications.TargetsView.as_view()),

@@ -80,8 +80,16 @@ def pools(job: Job) -> Iterable[PoolLine]:
             count=int(pool.get("replicaCount", 1)),
             machine=_machine(pool.get("machineSpec", {})),
             command=_command(argv),
-            env=tuple((pair["name"], pair.get("value", "")) for pair in container.get("env", [])),
+            env=tuple((pair["name"], _value(pair)) for pair in container.get("env", [])),
         )
+
+
+def _value(pair: Mapping[str, Any]) -> str:
+    """Return what is shown as the value of a variable. The document never has the value of a secret one."""
+    if source := pair.get("valueFrom"):
+        whose = f" of the {source['of']}" if source.get("of") else ""
+        return f"(secret {source['secret']}{whose})"
+    return "(secret)" if pair.get("secret") else str(pair.get("value", ""))
 
 
 def _machine(machine: Mapping[str, object]) -> str:

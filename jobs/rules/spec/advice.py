@@ -6,6 +6,7 @@ is submitted, and on its page while it runs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -23,6 +24,12 @@ WARNING, HINT = "warning", "hint"
 WITHOUT = "Kept and shown, but without effect"
 # How the text for a bind mount begins.
 BIND = "the directory "
+_SECRET_NAME = re.compile(
+    r"(^|[_.-])(TOKEN|API_?KEY|ACCESS_KEY|SECRET_KEY|PRIVATE_KEY|KEY|PASSWORD|PASSWD|SECRET|CREDENTIALS?)$",
+    re.IGNORECASE,
+)
+# A number, a path, the name of a variable: none of these is a secret itself.
+_NO_SECRET = re.compile(r"[\d.]*|[$/~.].*|.{0,5}", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +53,7 @@ def advice(
         *(Advice(WARNING, text) for text in launchers.separate_models(spec)),
         *_gpu_counts(spec, types),
         *_evaluators(spec),
+        *_plain_secrets(spec),
         *(Advice(HINT, text) for text in launchers.restarts_alone(spec)),
         *_checkpoints(spec),
         *_storage(spec, storage),
@@ -74,6 +82,24 @@ def _evaluators(spec: CustomJobSpec) -> Iterator[Advice]:
         yield Advice(
             WARNING,
             f"workerpool3 has {pool.replica_count} replicas: TensorFlow expects at most one evaluator.",
+        )
+
+
+def looks_secret(name: str, value: str) -> bool:
+    """Whether a plain variable probably holds something that others should not read."""
+    return bool(_SECRET_NAME.search(name)) and not _NO_SECRET.fullmatch(value)
+
+
+def _plain_secrets(spec: CustomJobSpec) -> Iterator[Advice]:
+    pools = [pool for pool in spec.pools if pool is not None]
+    names = dict.fromkeys(
+        name for pool in pools for name, value in pool.container.env if looks_secret(name, value)
+    )
+    if names:
+        yield Advice(
+            WARNING,
+            f"{list_text(list(names), MAX_NAMED)} looks like a secret, and everybody who may see the job can read its "
+            'value. Make it secret ("secret": true), or store it and refer to it ("valueFrom": {"secret": "NAME"}).',
         )
 
 

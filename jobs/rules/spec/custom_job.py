@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from jobs.rules.spec.json_fields import camel, duration
+from jobs.rules.spec.secret_variables import AskedSecret, SecretVariable
 
 HOST_IMAGE = "host"
 DAY_S = 86_400.0
@@ -82,12 +83,13 @@ class Disk:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """What one replica executes: `command` and `args` make one argument vector."""
+    """What one replica executes: `command` and `args` make one argument vector. `env` has no secret variables."""
 
     image: str
     command: tuple[str, ...] = ()
     args: tuple[str, ...] = ()
     env: tuple[tuple[str, str], ...] = ()
+    secrets: tuple[SecretVariable, ...] = ()
 
     @property
     def argv(self) -> tuple[str, ...]:
@@ -140,9 +142,13 @@ class CustomJobSpec:
 
 @dataclass(frozen=True, slots=True)
 class CustomJob:
+    """`asked_secrets`: the secret variables of a document that was just parsed, with the values that it gave. They are
+    not part of the job."""
+
     display_name: str
     job_spec: CustomJobSpec
     labels: Mapping[str, str] = field(default_factory=dict)
+    asked_secrets: tuple[AskedSecret, ...] = field(default=(), compare=False, repr=False)
 
 
 def replica_name(pool: int, index: int) -> str:
@@ -195,9 +201,15 @@ def _pool_document(pool: Pool) -> dict[str, object]:
             imageUri=pool.container.image,
             command=list(pool.container.command),
             args=list(pool.container.args),
-            env=[{"name": name, "value": value} for name, value in pool.container.env],
+            env=_env_document(pool.container),
         ),
     )
+
+
+def _env_document(container: Container) -> list[object]:
+    """The variables, the secret ones last."""
+    plain = [{"name": name, "value": value} for name, value in container.env]
+    return [*plain, *[variable.document() for variable in container.secrets]]
 
 
 def _given(**fields: object) -> dict[str, object]:

@@ -88,6 +88,10 @@ class MessageReader:
         """Has this field, or an item of it, a violation already? Then a consequence of it needs no second one."""
         return self._complaints.about(self.at(name))
 
+    def has(self, name: str) -> bool:
+        """Whether the field is given and not null. It is not taken out."""
+        return any(self._left.get(key) is not None for key in (name, camel(name)))
+
     def take(self, name: str) -> object:
         """The value under the snake_case or the camelCase name; None when absent or null."""
         found = [self._left.pop(key) for key in dict.fromkeys((name, camel(name))) if key in self._left]
@@ -100,7 +104,7 @@ class MessageReader:
         value = self.take(name)
         if value is None:
             return ""
-        problem = _text_problem(value, printable)
+        problem = text_problem(value, printable)
         if problem is None and isinstance(value, str):
             if len(value) <= maximum:
                 return value
@@ -112,7 +116,7 @@ class MessageReader:
         """A list of strings. Its items may hold anything that an argument of a program can."""
         texts: list[str] = []
         for index, value in enumerate(self._items(name, maximum)):
-            problem = _text_problem(value, printable)
+            problem = text_problem(value, printable)
             if problem is not None:
                 self.complain(f"{name}[{index}]", problem)
             elif isinstance(value, str):
@@ -262,7 +266,8 @@ def _safe(text: str) -> str:
     return plain if len(text) <= 60 else f"{plain}..."
 
 
-def _text_problem(value: object, printable: bool) -> str | None:
+def text_problem(value: object, printable: bool) -> str | None:
+    """What is wrong with a value that is to be a text. None if nothing is."""
     if not isinstance(value, str):
         return f"must be a string, not {shown(value)}."
     if "\0" in value:

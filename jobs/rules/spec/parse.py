@@ -37,6 +37,7 @@ from jobs.rules.spec.custom_job import (
 )
 from jobs.rules.spec.json_fields import Complaints, InvalidDocument, MessageReader, Violation, duration
 from jobs.rules.spec.machine_types import NO_TYPES, Types, UnknownMachine, needs
+from jobs.rules.spec.secret_variables import AskedSecret, read_secret
 
 __all__ = [
     "Container",
@@ -94,27 +95,32 @@ def parse_custom_job(document: object, types: Types = NO_TYPES, gpus_here: Colle
         fields.complain("display_name", "is required.")
     labels = _labels(fields)
     fields.unsupported("encryption_spec", "customer-managed keys are not supported.")
-    job_spec = _job_spec(fields.message("job_spec"), types, gpus_here)
+    asked_secrets: list[AskedSecret] = []
+    job_spec = _job_spec(fields.message("job_spec"), types, gpus_here, asked_secrets)
     _check_directory(job_spec.base_output_directory, complaints)
     fields.close()
     complaints.raise_if_any()
-    return CustomJob(display_name=display_name, labels=labels, job_spec=job_spec)
+    return CustomJob(
+        display_name=display_name, labels=labels, job_spec=job_spec, asked_secrets=tuple(asked_secrets)
+    )
 
 
 def parse_spec(document: object, types: Types = NO_TYPES) -> CustomJobSpec:
     """The same for a CustomJobSpec alone, in the form that is kept with a job."""
     complaints = Complaints()
-    job_spec = _job_spec(MessageReader(document, "job_spec", complaints), types, ())
+    job_spec = _job_spec(MessageReader(document, "job_spec", complaints), types, (), [])
     complaints.raise_if_any()
     return job_spec
 
 
-def _job_spec(fields: MessageReader, types: Types, gpus_here: Collection[str]) -> CustomJobSpec:
+def _job_spec(
+    fields: MessageReader, types: Types, gpus_here: Collection[str], asked_secrets: list[AskedSecret]
+) -> CustomJobSpec:
     fields.unsupported("persistent_resource_id", "persistent resources are not supported; leave it out.")
     fields.unsupported("psc_interface_config", "Private Service Connect is not supported; leave it out.")
     fields.unsupported("reserved_ip_ranges", "reserved IP ranges are not supported; leave it out.")
     fields.unsupported("models", "models are not supported; leave it out.")
-    pools = _pools(fields, types, gpus_here)
+    pools = _pools(fields, types, gpus_here, asked_secrets)
     scheduling = fields.message("scheduling")
     spec = CustomJobSpec(
         pools=pools,
@@ -187,14 +193,16 @@ def is_label(text: str) -> bool:
     )
 
 
-def _pools(fields: MessageReader, types: Types, gpus_here: Collection[str]) -> tuple[Pool | None, ...]:
+def _pools(
+    fields: MessageReader, types: Types, gpus_here: Collection[str], asked_secrets: list[AskedSecret]
+) -> tuple[Pool | None, ...]:
     name = "worker_pool_specs"
     messages = fields.messages(name, maximum=MAX_POOLS)
     if not messages and not fields.complained(name):
         fields.complain(name, "is required: 1 to 4 pools. The first is the pool of the primary replica.")
         return ()
     pools = tuple(
-        None if message.empty else _pool(message, number, types, gpus_here)
+        None if message.empty else _pool(message, number, types, gpus_here, asked_secrets)
         for number, message in enumerate(messages)
     )
     if messages and messages[0].empty:
@@ -211,7 +219,13 @@ def _pools(fields: MessageReader, types: Types, gpus_here: Collection[str]) -> t
     return pools
 
 
-def _pool(fields: MessageReader, number: int, types: Types, gpus_here: Collection[str]) -> Pool:
+def _pool(
+    fields: MessageReader,
+    number: int,
+    types: Types,
+    gpus_here: Collection[str],
+    asked_secrets: list[AskedSecret],
+) -> Pool:
     fields.unsupported(
         "python_package_spec", 'is not supported yet: use container_spec with image_uri "host" and a command.'
     )
@@ -229,7 +243,7 @@ def _pool(fields: MessageReader, number: int, types: Types, gpus_here: Collectio
     pool = Pool(
         machine=_machine(fields.message("machine_spec"), types, gpus_here),
         replica_count=count,
-        container=_container(fields),
+        container=_container(fields, number, asked_secrets),
         disk=Disk(
             boot_disk_type=disk.text("boot_disk_type", maximum=64),
             boot_disk_size_gb=disk.whole("boot_disk_size_gb", default=0, minimum=0, maximum=2**31 - 1),
@@ -275,7 +289,7 @@ def _unless_unspecified(name: str, names: Mapping[int, str]) -> str:
     return "" if name == names[0] else name
 
 
-def _container(pool: MessageReader) -> Container:
+def _container(pool: MessageReader, number: int, asked_secrets: list[AskedSecret]) -> Container:
     fields = pool.message("container_spec")
     if fields.empty:
         if not pool.complained("container_spec") and not pool.complained("python_package_spec"):
@@ -294,28 +308,35 @@ def _container(pool: MessageReader) -> Container:
             fields.complain("command", '"host" has no entrypoint: say what is to be run.')
         elif not (command + args)[0]:
             fields.complain("command", "its first string names the program and must not be empty.")
-    container = Container(image, command, args, _env(fields))
+    env, secrets = _env(fields, number)
+    asked_secrets += secrets
+    container = Container(image, command, args, env, tuple(asked.variable for asked in secrets))
     _check_sizes(fields, container)
     fields.close()
     return container
 
 
-def _env(fields: MessageReader) -> tuple[tuple[str, str], ...]:
+def _env(fields: MessageReader, pool: int) -> tuple[tuple[tuple[str, str], ...], list[AskedSecret]]:
+    """The plain variables of a pool, and the secret ones."""
     pairs: dict[str, str] = {}
+    secrets: dict[str, AskedSecret] = {}
     for message in fields.messages("env", maximum=MAX_ENV):
         name = message.text("name", maximum=256)
-        value = message.text("value", maximum=MAX_STRING_BYTES, printable=False)
+        secret = read_secret(message, name, pool)
+        value = message.text("value", maximum=MAX_STRING_BYTES, printable=False) if secret is None else ""
         if not _ENV_NAME.fullmatch(name):
             if not message.complained("name"):
                 message.complain("name", "must be letters, digits, _, . and -, and not begin with a digit.")
         elif name.startswith("TRAINYARD_"):
             message.complain("name", "names that begin with TRAINYARD_ are the runner's own.")
-        elif name in pairs:
+        elif name in pairs or name in secrets:
             message.complain("name", f"{name} is given twice.")
+        elif secret is not None:
+            secrets[name] = secret
         else:
             pairs[name] = value
         message.close()
-    return tuple(pairs.items())
+    return tuple(pairs.items()), list(secrets.values())
 
 
 def _check_sizes(fields: MessageReader, container: Container) -> None:

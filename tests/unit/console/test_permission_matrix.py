@@ -20,6 +20,7 @@ from console.consumers.routes import websocket_urlpatterns
 from console.views.urls import urlpatterns as page_urls
 from jobs.models import Membership
 from jobs.notifications import targets
+from jobs.secrets import store
 from tests.unit.console.consumers import test_credentials as sockets
 from tests.unit.console.permission_table import PEOPLE, outcome
 from tests.unit.console.script_tokens import token_of
@@ -41,6 +42,10 @@ PAGES = {
     "queue": (),
     "bulk-jobs": (),
     "projects": (),
+    "own-secrets": (),
+    "remove-own-secret": (),
+    "project-secrets": (("project", "submit"),),
+    "remove-project-secret": (("project", "manage_secrets"),),
     "usage": (),
     "usage-csv": (),
     "hosts": (),
@@ -113,7 +118,7 @@ PAGES = {
     ),
 }
 # A page and the form on it may need different permissions.
-POSTS = {"machines": (("MachineType", "manage"),)}
+POSTS = {"machines": (("MachineType", "manage"),), "project-secrets": (("project", "manage_secrets"),)}
 # A person's own objects. Those of other people do not exist here.
 # A notification target that is removed exists for nobody after that.
 OWN = {"revoke-token", "remove-notification"}
@@ -180,6 +185,11 @@ REST = [
     ("DELETE", "/api/v1/defaultQuotas/running", ("Project", "set_quotas"), None),
     ("PUT", "/api/v1/defaultQuotas/eachMember/running", ("Project", "set_quotas"), LIMIT),
     ("DELETE", "/api/v1/defaultQuotas/eachMember/running", ("Project", "set_quotas"), None),
+    ("GET", f"{P}/secrets", ("project", "submit"), None),
+    ("PUT", f"{P}/secrets/HF", ("project", "manage_secrets"), {"value": "x"}),
+    ("DELETE", f"{P}/secrets/HF", ("project", "manage_secrets"), None),
+    ("GET", "/api/v1/secrets", ANYBODY, None),
+    ("PUT", "/api/v1/secrets/HF", ANYBODY, {"value": "x"}),
     ("GET", f"{P}/notifications", ("project", "manage"), None),
     ("POST", f"{P}/notifications", ("project", "manage"), {"way": "pigeon"}),
     ("GET", f"{P}/idleRule", ("project", "manage"), None),
@@ -205,7 +215,7 @@ REST = [
     ("GET", "/api/v1/audit", ("AuditEntry", "see"), None),
 ]
 # A person's own objects, absent for everybody else.
-REST_OWN = [("DELETE", "/api/v1/tokens/{token}")]
+REST_OWN = [("DELETE", "/api/v1/tokens/{token}"), ("DELETE", "/api/v1/secrets/HF")]
 SOCKETS = {
     "/ws/live?at=/jobs/": ANYBODY,
     "/ws/jobs": ANYBODY,
@@ -273,6 +283,7 @@ def scene(cast, project):
     a_machine_type("ours")
     Membership.objects.create(project=project, user=User.objects.create_user("yves"), role="viewer")
     now = timezone.now()
+    store.put(project, "HF", "value", "alice", now)
     clients = {None: Client()}
     for person in PEOPLE:
         if person != "nobody":

@@ -1,0 +1,195 @@
+"""The secrets of a job: found at submit, copied for its runs and retries, added to orders when those are sent.
+
+A copy means that a retry next week runs with what was submitted, and that deleting a stored secret strands no job.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from django.contrib.auth.models import User
+
+from agents.infra.secrets import SecretUnreadable
+from jobs.models import Job, JobSecret, Project, Secret
+from jobs.rules.list_text import list_text
+from jobs.rules.spec.custom_job import MAX_STRING_BYTES, MAX_STRINGS_BYTES, CustomJob
+from jobs.rules.spec.json_fields import InvalidDocument, Violation
+from jobs.rules.spec.secret_variables import PERSON, PROJECT, AskedSecret
+from jobs.secrets import store
+from jobs.secrets.sealed import seal, unseal
+
+log = logging.getLogger(__name__)
+
+MAX_NAMED = 8
+
+# The value of each secret variable, by the number of its pool and its name.
+Values = Mapping[tuple[int, str], str]
+
+
+def found(asked: CustomJob, project: Project, user: User, now: datetime) -> Values:
+    """The values of the job's secret variables. Raises InvalidDocument if one is missing, unknown or too large."""
+    if not asked.asked_secrets:
+        return {}
+    finder = _Finder(project, user)
+    values = {(each.pool, each.variable.name): finder.value(each) for each in asked.asked_secrets}
+    finder.violations += _too_large(asked, values)
+    if finder.violations:
+        raise InvalidDocument(tuple(finder.violations))
+    Secret.objects.filter(pk__in=finder.used).update(used_at=now)
+    return values
+
+
+def keep(job: Job, values: Values) -> None:
+    """Store the copies of a new job."""
+    if values:
+        JobSecret.objects.bulk_create(
+            JobSecret(job=job, pool=pool, name=name, sealed=seal(_owner(job.pk, pool), name, value))
+            for (pool, name), value in values.items()
+        )
+
+
+def are_the_same(job: Job, asked: CustomJob) -> bool:
+    """Whether the values that came with this document are those that the job was made with, as far as it has them."""
+    kept = _values([job.pk])[job.pk]
+    return all(
+        hmac.compare_digest(kept[key].encode(), each.value.encode())
+        for each in asked.asked_secrets
+        if each.value and (key := (each.pool, each.variable.name)) in kept
+    )
+
+
+def with_values(orders: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """The start orders as they are sent: with the values of secret variables, which the rows of the orders lack.
+
+    An order whose values cannot be read is left out, because its program must not start without them.
+    """
+    named = [run for run, order in orders.items() if order.get("secrets")]
+    if not named:
+        return dict(orders)
+    values = _values({job_of(run) for run in named})
+    complete = dict(orders)
+    for run in named:
+        order, kept = orders[run], values[job_of(run)]
+        secrets = {name: kept.get((pool_of(run), name)) for name in order["secrets"]}
+        if None in secrets.values():
+            log.error("Run %s is not started: the value of one of its secrets cannot be read.", run)
+            del complete[run]
+        else:
+            complete[run] = {**order, "env": {**order["env"], **secrets}}
+    return complete
+
+
+def values_of(job_id: int) -> list[str]:
+    """The values of the job's secrets, as long as they are kept."""
+    return list(_values([job_id])[job_id].values())
+
+
+def forget(job_ids: Sequence[int]) -> None:
+    """Delete the values of these jobs. What remains says that there were secrets, and how they were named."""
+    JobSecret.objects.filter(job__in=job_ids).exclude(sealed=None).update(sealed=None)
+
+
+def job_of(run: str) -> int:
+    """The job of a run, from its id (lifecycle/claims.py:run_id)."""
+    return int(run.partition("-")[0])
+
+
+def pool_of(run: str) -> int:
+    return int(run.split("-")[1].removeprefix("workerpool"))
+
+
+class _Finder:
+    """Looks up the values of a document, and collects what is wrong with it."""
+
+    def __init__(self, project: Project, user: User) -> None:
+        self._project, self._user = project, user
+        self._rows = {
+            **{(PROJECT, row.name): row for row in Secret.objects.filter(project=project)},
+            **{(PERSON, row.name): row for row in Secret.objects.filter(user=user)},
+        }
+        self.used: set[int] = set()
+        self.violations: list[Violation] = []
+
+    def value(self, asked: AskedSecret) -> str:
+        """The value, or an empty text and a violation."""
+        if not asked.variable.secret:
+            if not asked.value:
+                name = asked.variable.name
+                self._complain(
+                    asked,
+                    "value",
+                    f"is required: the value of {name} is secret, so it is not kept in documents. Give it again, or "
+                    f'store it and refer to it: "valueFrom": {{"secret": "{name[:100]}"}}.',
+                )
+            return asked.value
+        row = self._stored(asked)
+        if row is None:
+            self._complain(asked, "value_from.secret", self._unknown(asked))
+            return ""
+        self.used.add(row.pk)
+        try:
+            return store.value_of(row)
+        except SecretUnreadable:
+            self._complain(asked, "value_from.secret", f"{row.name} cannot be read any more. Set it again.")
+            return ""
+
+    def _stored(self, asked: AskedSecret) -> Secret | None:
+        owners = (asked.variable.of,) if asked.variable.of else (PERSON, PROJECT)
+        return next((row for of in owners if (row := self._rows.get((of, asked.variable.secret)))), None)
+
+    def _unknown(self, asked: AskedSecret) -> str:
+        name, of = asked.variable.secret, asked.variable.of
+        project = f"project {self._project.name}"
+        whose = {PERSON: "of yours", PROJECT: f"of {project}"}.get(of, f"of yours or of {project}")
+        known = sorted({known for owner, known in self._rows if of in ("", owner)})
+        there = f"There are {list_text(known, MAX_NAMED)}." if known else "There is none yet."
+        paths = {PERSON: "/api/v1/secrets", PROJECT: f"/api/v1/projects/{self._project.name}/secrets"}
+        return f"There is no secret {name} {whose}. {there} Set it with PUT {paths[of or PROJECT]}/{name}."
+
+    def _complain(self, asked: AskedSecret, field: str, description: str) -> None:
+        self.violations.append(Violation(f"{asked.path}.{field}", description))
+
+
+def _too_large(asked: CustomJob, values: Values) -> list[Violation]:
+    """What execve on the host would refuse."""
+    sizes: dict[int, int] = defaultdict(int)
+    wrong = []
+    for each in asked.asked_secrets:
+        size = len(f"{each.variable.name}={values[each.pool, each.variable.name]}".encode())
+        sizes[each.pool] += size
+        if size > MAX_STRING_BYTES:
+            wrong.append(Violation(each.path, f"has {size} bytes; Linux takes at most {MAX_STRING_BYTES}."))
+    for number, size in sizes.items():
+        pool = asked.job_spec.pools[number]
+        total = size + (pool.container.strings_bytes if pool is not None else 0)
+        if total > MAX_STRINGS_BYTES:
+            where = f"job_spec.worker_pool_specs[{number}].container_spec.command"
+            text = f"command, args, env and secrets have {total} bytes together; at most {MAX_STRINGS_BYTES}."
+            wrong.append(Violation(where, text))
+    return wrong
+
+
+def _values(jobs: set[int] | list[int]) -> dict[int, dict[tuple[int, str], str]]:
+    """The values that are kept, by job. Those that cannot be read are left out."""
+    kept: dict[int, dict[tuple[int, str], str]] = defaultdict(dict)
+    rows = JobSecret.objects.filter(job__in=jobs).exclude(sealed=None)
+    for row in rows.order_by():
+        try:
+            kept[row.job_id][row.pool, row.name] = _value(row)
+        except SecretUnreadable as problem:
+            log.error("The secret %s of job %s cannot be read. %s", row.name, row.job_id, problem)
+    return kept
+
+
+def _value(row: JobSecret) -> str:
+    assert row.sealed is not None
+    return unseal(_owner(row.job_id, row.pool), row.name, row.sealed)
+
+
+def _owner(job: int, pool: int) -> str:
+    return f"job {job} pool {pool}"
