@@ -87,9 +87,8 @@ def pools(job: Job) -> Iterable[PoolLine]:
 def _value(pair: Mapping[str, Any]) -> str:
     """Return what is shown as the value of a variable. The document never has the value of a secret one."""
     if source := pair.get("valueFrom"):
-        whose = f" of the {source['of']}" if source.get("of") else ""
-        return f"(secret {source['secret']}{whose})"
-    return "(secret)" if pair.get("secret") else str(pair.get("value", ""))
+        return _("(secret {name})").format(name="/".join(filter(None, (source.get("of"), source["secret"]))))
+    return _("(secret)") if pair.get("secret") else str(pair.get("value", ""))
 
 
 def _machine(machine: Mapping[str, object]) -> str:

@@ -1,10 +1,10 @@
-"""The addresses of the pages of projects, usage and notifications."""
+"""The addresses of the pages of projects, usage, notifications and secrets."""
 
 from __future__ import annotations
 
 from django.urls import path
 
-from console.views.projects import notifications, projects, usage
+from console.views.projects import notifications, projects, secrets, usage
 
 urlpatterns = [
     path("account/notifications", notifications.page, name="notifications"),
@@ -28,6 +28,10 @@ urlpatterns = [
     path("projects/<str:project>/members", projects.set_member, name="set-member"),
     path("projects/<str:project>/members/<int:user_id>/remove", projects.remove_member, name="remove-member"),
     path("projects/<str:project>/quotas", projects.set_quota, name="set-quota"),
+    path("projects/<slug:project>/secrets", secrets.secrets, name="project-secrets"),
+    path("projects/<slug:project>/secrets/remove", secrets.remove, name="remove-project-secret"),
+    path("account/secrets", secrets.secrets, name="own-secrets"),
+    path("account/secrets/remove", secrets.remove, name="remove-own-secret"),
     path("usage/", usage.usage, name="usage"),
     path("usage/report.csv", usage.as_csv, name="usage-csv"),
     path("admin/quotas/", projects.default_quotas, name="default-quotas"),
