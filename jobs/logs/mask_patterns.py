@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from urllib.parse import quote, quote_plus
@@ -16,6 +17,7 @@ LEAST = 6
 LEAST_BASE64 = 8
 # The lines of a value of several lines (a private key) are masked one by one too, as logs often indent them.
 LEAST_LINE, MOST_LINES = 8, 200
+_NO_LINE_BREAK = re.compile(rb"[^\r\n]")
 
 Span = tuple[int, int]
 
@@ -108,6 +110,6 @@ def merged(spans: Iterable[Span]) -> list[Span]:
 
 
 def blank(data: bytearray, spans: Iterable[Span]) -> None:
-    """Write `*` over these places. The length stays, so that all offsets stay true."""
+    """Write `*` over these places. The length and the line breaks stay, so that offsets and line numbers stay true."""
     for start, end in spans:
-        data[start:end] = b"*" * (end - start)
+        data[start:end] = _NO_LINE_BREAK.sub(b"*", data[start:end])

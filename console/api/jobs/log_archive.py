@@ -30,7 +30,7 @@ from console.api.times import format_time
 from console.api.views import TrainyardView
 from console.auth import access
 from console.runtime.database_threads import in_database_thread
-from jobs.logs import job_search
+from jobs.logs import job_search, reader
 from jobs.logs.search_pattern import LogPattern
 from jobs.models import Job, LogGap, Run
 
@@ -130,9 +130,10 @@ async def _zip(runs: Sequence[Run], folder: str) -> AsyncIterator[bytes]:
 def _stored(run: Run) -> tuple[list[Part], list[str]]:
     """The parts of a log that are stored, and a text for each gap."""
     gaps = list(LogGap.objects.filter(run=run, start__lt=run.log_stored).order_by("start")[: MAX_PARTS + 1])
-    end = gaps.pop().start if len(gaps) > MAX_PARTS else run.log_stored
+    shown = reader.shown_end(run, run.log_stored)
+    end = gaps.pop().start if len(gaps) > MAX_PARTS else shown
     texts = [f"{gap.end - gap.start} bytes are missing at {gap.start}: {gap.reason}" for gap in gaps]
-    if end < run.log_stored:
+    if end < shown:
         texts.append(f"what lies behind {end} is left out: there are too many gaps")
     return stored_parts(0, end, [(gap.start, gap.end) for gap in gaps]), texts
 
