@@ -48,6 +48,15 @@ def _queue(user: User, place: Place, rights: Hashable) -> str:
     return presenters.queue_live(user, dict(place.query))
 
 
+def _stamp_of_history(user: User, place: Place) -> str:
+    return presenters.history_stamp(place.number("job_id"))
+
+
+def _history(user: User, place: Place, rights: Hashable) -> str:
+    return presenters.history_live(user, place.number("job_id"), dict(place.query))
+
+
+HISTORY = Part("job-history", _see_job, _stamp_of_history, _history)
 JOB = Part("job", _see_job, _stamp_of_job, _job)
 JOB_LIST = Part("jobs", _see_list, _stamp_of_list, _list)
 QUEUE = Part("queue", _see_list, _stamp_of_queue, _queue)

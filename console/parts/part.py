@@ -27,8 +27,11 @@ class Place:
         given = tuple(sorted((key, str(value)) for key, value in arguments.items()))
         return cls(name, given, tuple(sorted(dict(parse_qsl(query)).items())))
 
+    def text(self, name: str) -> str:
+        return dict(self.arguments)[name]
+
     def number(self, name: str) -> int:
-        return int(dict(self.arguments)[name])
+        return int(self.text(name))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,10 @@ from agents.models import Gpu, GpuState, Host, HostEvent
 from console.auth import access
 from console.presenters import notes
 from console.presenters.hosts import gpu_map, host_list, host_page
-from console.presenters.jobs import job_list, job_page, queue_page
+from console.presenters.jobs import job_list, job_page, queue_page, timeline
 from console.presenters.jobs.timeline import TimelineFilter
-from jobs.models import HostMaintenance, Job, Run, Stray, Transition
+from console.presenters.projects import projects
+from jobs.models import HostMaintenance, Job, Project, Run, Stray, Transition
 
 CHARTS_EVERY_S = 10
 
@@ -44,6 +45,16 @@ def job_live(user: User, job_id: int, query: Mapping[str, str]) -> str:
         if job
         else ""
     )
+
+
+def history_stamp(job_id: int) -> str:
+    """Return the stamp of the page of a job's history: lines are only ever added."""
+    return str(Transition.objects.filter(job_id=job_id).aggregate(Max("pk"))["pk__max"])
+
+
+def history_live(user: User, job_id: int, query: Mapping[str, str]) -> str:
+    job = access.visible(user, Job.objects.filter(pk=job_id)).first()
+    return render_to_string("jobs/_history.html", timeline.history_page(job, query)) if job else ""
 
 
 def list_stamp(user: User, query: Mapping[str, str]) -> str:
@@ -85,6 +96,26 @@ def gpus_stamp(user: User) -> str:
 
 def gpus_live(user: User, query: Mapping[str, str]) -> str:
     return render_to_string("hosts/_gpu_map.html", {"map": gpu_map.gpu_map(user, query)})
+
+
+def projects_stamp(user: User) -> str:
+    return _digest(projects.project_list(user))
+
+
+def projects_live(user: User) -> str:
+    return render_to_string("projects/_list.html", {"projects": projects.project_list(user)})
+
+
+def project_stamp(user: User, project: Project) -> str:
+    """Return the stamp of what a project uses. Hours grow all the time: a tenth of one is a change."""
+    page = projects.page(project, user)
+    bars = [(bar.label, round(bar.used, 1), bar.limit, bar.change) for bar in (*page.bars, *page.each)]
+    return _digest([bars, round(page.lately_hours, 1), round(page.part, 3), project.weight])
+
+
+def project_live(user: User, project: Project) -> str:
+    page = projects.page(project, user)
+    return render_to_string("projects/_use.html", {"page": page, "project": page.row})
 
 
 def host_stamp(host_id: int) -> str:

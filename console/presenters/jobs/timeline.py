@@ -14,11 +14,14 @@ from django.utils.translation import gettext, gettext_noop
 from django.utils.translation import gettext as _
 
 from console.presenters import badges
+from console.presenters.jobs.job_filters import cursor_number
 from jobs.models import Job, Transition
 from jobs.rules.lifecycle.history_kinds import ABOUT_THE_JOB, JOB, HistoryKind
 from jobs.rules.lifecycle.states import TERMINAL
 
 SHOWN = 60
+# Lines of a page of the whole history.
+HISTORY_SIZE = 200
 # Smaller differences come from the time that a message takes, and from clocks that are a second off everywhere.
 CLOCK_IS_OFF_S = 2.0
 AGAIN = (HistoryKind.RESTART, HistoryKind.RETRY, HistoryKind.PREEMPT, HistoryKind.DRAIN)
@@ -131,6 +134,15 @@ def page(
     found = list(rows[: size + 1])
     following = found[size - 1].pk if len(found) > size else None
     return tuple(_line(row) for row in found[:size]), following
+
+
+def history_page(job: Job, query: Mapping[str, str]) -> dict[str, object]:
+    """Return what the page of the whole history shows at this query: the newest lines, or those before its cursor."""
+    filter = TimelineFilter.from_query(query)
+    before = cursor_number(query.get("before", ""))
+    lines, following = page(job, filter, before, HISTORY_SIZE)
+    rest = older(job, filter, following) if following else ""
+    return {"lines": lines, "attempts": by_attempt(lines), "rest_url": rest}
 
 
 def select(job: Job, filter: TimelineFilter) -> QuerySet[Transition]:

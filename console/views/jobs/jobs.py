@@ -14,14 +14,12 @@ from django.views.decorators.http import require_POST, require_safe
 from console.auth import access
 from console.auth.person import person
 from console.presenters.badges import JOB
-from console.presenters.jobs import job_filters, job_list, timeline
+from console.presenters.jobs import job_list, timeline
 from console.presenters.jobs import job_page as presenter
 from console.presenters.jobs.timeline import TimelineFilter
 from console.views.fragments import asks_for_fragment, page_or_fragment
 from jobs import services
 from jobs.models import Job
-
-HISTORY_SIZE = 200
 
 
 @require_safe
@@ -53,12 +51,8 @@ def job(request: HttpRequest, job_id: int) -> HttpResponse:
 @login_required
 def history(request: HttpRequest, job_id: int) -> HttpResponse:
     row = access.get_or_404(request.user, "see", Job.objects.all(), pk=job_id)
-    requested_filter = TimelineFilter.from_query(request.GET.dict())
-    before = job_filters.cursor_number(request.GET.get("before", ""))
-    lines, following = timeline.page(row, requested_filter, before, HISTORY_SIZE)
-    rest = timeline.older(row, requested_filter, following) if following else ""
-    context = {"row": row, "lines": lines, "attempts": timeline.by_attempt(lines), "rest_url": rest}
-    return page_or_fragment(request, "jobs/history.html", "jobs/_history.html", context)
+    context = {"row": row, **timeline.history_page(row, request.GET.dict())}
+    return page_or_fragment(request, "jobs/history.html", "jobs/_history_exchange.html", context)
 
 
 @require_POST

@@ -15,12 +15,17 @@ from agents.ssh.host_keys import fingerprint
 from console import presenters
 from console.runtime.database_threads import in_database_thread
 from jobs.models import GpuClaim, Membership
+from tests.unit.console.consumers.test_live_pages import to_state
 from tests.unit.console.views.example_rows import KEY, OTHER_KEY, a_host
 
 PAGES = (
     *("/jobs/", "/jobs/?state=RUNNING", "/jobs/{job}/", "/jobs/{job}/?kind=state"),
-    *("/hosts/", "/hosts/{host}/", "/hosts/gpus"),
+    *("/jobs/{job}/history", "/jobs/{job}/history?kind=state"),
+    *("/hosts/", "/hosts/{host}/", "/hosts/gpus", "/projects/", "/projects/default/"),
 )
+
+
+USE = (("/projects/default/", "vera"), ("/projects/", "bob"), ("/projects/", "root"))
 
 
 def at(page):
@@ -78,7 +83,7 @@ async def test_the_answer_to_htmx_has_the_same_parts(visit, cast, job, run):
         client.force_login(cast.bob)
         return client.get(page, headers={"HX-Request": "true"}).content.decode()
 
-    for page in ("/jobs/", f"/jobs/{job.pk}/", "/hosts/"):
+    for page in ("/jobs/", f"/jobs/{job.pk}/", f"/jobs/{job.pk}/history", "/hosts/"):
         answer = await in_database_thread(asked, page)
         socket = await visit(at(page), "bob")
         await socket.until(lambda v: len(v.html) == 2)
@@ -96,6 +101,7 @@ async def test_the_answer_to_htmx_has_the_same_parts(visit, cast, job, run):
         ("loner", "/hosts/"),
         ("loner", "/hosts/{host}/"),
         ("loner", "/hosts/gpus"),
+        ("charlie", "/projects/default/"),
         ("bob", "/jobs/99999/"),
         ("bob", "/nothing/here"),
         ("bob", "//evil.example/jobs/"),
@@ -114,8 +120,6 @@ async def test_every_page_has_the_notes(visit, job):
     for page in (
         "/account",
         "/usage/",
-        "/projects/",
-        f"/jobs/{job.pk}/history",
         "/help/training",
     ):
         socket = await visit(at(page), "vera")
@@ -205,6 +209,19 @@ async def test_the_map_of_gpus_is_live_and_names_a_job_to_its_project_only(visit
     await in_database_thread(let_go, claim)
     for socket in (bob, other):
         await socket.until(lambda v: "1 free" in " ".join(v.html[-1].split()))
+        await socket.leave()
+
+
+async def test_what_a_project_uses_is_live_and_each_person_sees_their_own_role(visit, cast, project, job):
+    use, bob, root = [await visit(at(page), who) for page, who in USE]
+    for socket in (use, bob, root):
+        await socket.until(lambda v: len(v.html) == 2)
+    roles = [re.findall(r'data-label="Your role">([^<]*)<', "".join(socket.html)) for socket in (bob, root)]
+    assert roles == [["submitter"], ["–", "–"]]
+    await in_database_thread(to_state, job, "QUEUED")
+    await use.until(lambda v: re.search(r'Waiting jobs.*?nowrap">\s*1\b', v.html[-1], re.DOTALL))
+    await bob.until(lambda v: '"Waiting">1<' in v.html[-1])
+    for socket in (use, bob, root):
         await socket.leave()
 
 
