@@ -23,6 +23,8 @@ OLD = ("/ws/jobs", "/ws/hosts")
 def addresses(job, run):
     """Every address of routes.py, filled with the rows of this test. A new socket is in it without a change here."""
     values = {"job_id": job.pk, "host_id": run.host_id, "replica": run.replica.name, "run_id": run.pk}
+    values["key"] = "0" * 32
+    more = {"ws/live": "?at=/jobs/", f"ws/shells/{values['key']}": f"?run={run.pk}"}
     found = []
     for route in routes.websocket_urlpatterns:
         pattern = route.pattern.regex
@@ -36,7 +38,7 @@ def addresses(job, run):
         if text != "ws/live" and not ("log" in text or "shell" in text):
             assert f"/{text}".startswith(OLD)
             continue
-        found.append(f"/{text}?at=/jobs/" if text == "ws/live" else f"/{text}")
+        found.append(f"/{text}{more.get(text, '')}")
     return found
 
 
