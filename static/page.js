@@ -1,25 +1,30 @@
 // Small helps for every page. Without this file every page still works.
-"use strict";
+import { say } from "./texts.js";
 
-const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+const UNITS = [
+  [86400, (number) => say("{number} d", { number })],
+  [3600, (number) => say("{number} h", { number })],
+  [60, (number) => say("{number} min", { number })],
+  [1, (number) => say("{number} s", { number })],
+];
 
 // The same wording as console/templatetags/display.py, so that the text does not jump when the page counts on.
 function length(seconds) {
   seconds = Math.max(Math.floor(seconds), 0);
   for (let i = 0; i < UNITS.length; i++) {
-    const [size, name] = UNITS[i];
+    const [size, words] = UNITS[i];
     if (seconds < size) continue;
     const rest = seconds % size;
     const smaller = UNITS[i + 1];
-    const more = smaller && rest >= smaller[0] ? ` ${Math.floor(rest / smaller[0])} ${smaller[1]}` : "";
-    return `${Math.floor(seconds / size)} ${name}${more}`;
+    const more = smaller && rest >= smaller[0] ? ` ${smaller[1](Math.floor(rest / smaller[0]))}` : "";
+    return `${words(Math.floor(seconds / size))}${more}`;
   }
-  return "0 s";
+  return say("{number} s", { number: 0 });
 }
 
 function relative(seconds) {
-  if (seconds < -5) return `in ${length(-seconds)}`;
-  return seconds < 5 ? "just now" : `${length(seconds)} ago`;
+  if (seconds < -5) return say("in {length}", { length: length(-seconds) });
+  return seconds < 5 ? say("just now") : say("{length} ago", { length: length(seconds) });
 }
 
 function write(element, text) {
@@ -53,13 +58,13 @@ async function copy(button) {
   const word = button.querySelector("span");
   try {
     await navigator.clipboard.writeText(button.dataset.copy);
-    word.textContent = "Copied";
+    word.textContent = say("Copied");
   } catch {
     // Without HTTPS there is no clipboard. Select the text, so that Ctrl+C copies it.
     getSelection().selectAllChildren(button.parentElement.querySelector("code"));
-    word.textContent = "Press Ctrl+C";
+    word.textContent = say("Press Ctrl+C");
   }
-  setTimeout(() => { word.textContent = "Copy"; }, 2000);
+  setTimeout(() => { word.textContent = say("Copy"); }, 2000);
 }
 
 function changeTheme(event) {

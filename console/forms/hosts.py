@@ -15,16 +15,21 @@ from jobs.host_sync import recovery_mode
 
 class AddHost(forms.Form):
     name = forms.CharField(
-        max_length=63, help_text=gettext_lazy("Letters, digits, - and _, for example gpu-01.")
+        label=gettext_lazy("Name"),
+        max_length=63,
+        help_text=gettext_lazy("Letters, digits, - and _, for example gpu-01."),
     )
-    address = forms.CharField(max_length=255, help_text=gettext_lazy("A host name or an IP address."))
+    address = forms.CharField(
+        label=gettext_lazy("Address"), max_length=255, help_text=gettext_lazy("A host name or an IP address.")
+    )
     user = forms.CharField(
         max_length=64,
         label=gettext_lazy("Login"),
         help_text=gettext_lazy("No root needed. Replicas run as this user."),
     )
-    port = forms.IntegerField(initial=22, min_value=1, max_value=65535)
+    port = forms.IntegerField(label=gettext_lazy("Port"), initial=22, min_value=1, max_value=65535)
     location = forms.CharField(
+        label=gettext_lazy("Location"),
         max_length=63,
         initial="default",
         help_text=gettext_lazy("A new name makes a new location."),
@@ -68,7 +73,10 @@ class PasteHosts(forms.Form):
         required=False,
     )
     location = forms.CharField(
-        max_length=63, initial="default", help_text=gettext_lazy("A new name makes a new location.")
+        label=gettext_lazy("Location"),
+        max_length=63,
+        initial="default",
+        help_text=gettext_lazy("A new name makes a new location."),
     )
 
 

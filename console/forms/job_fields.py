@@ -18,11 +18,16 @@ SHOWN_IN_SPEC = ("workerPoolSpecs", "scheduling", "baseOutputDirectory", "enable
 SHOWN_IN_SCHEDULING = ("timeout", "maxWaitDuration", "disableRetries", "restartJobOnWorkerRestart")
 # ON_DEMAND, LOW_COST and STANDARD mean the same here. The form keeps the one that the document names.
 STRATEGIES = (
-    ("", "Standard: once the job runs, no other job can stop it"),
-    ("SPOT", "SPOT: runs on capacity that no other job needs, and makes room for others"),
-    ("FLEX_START", "Flex start: fails when it has waited for too long"),
+    ("", gettext_lazy("Standard: once the job runs, no other job can stop it")),
+    ("SPOT", gettext_lazy("SPOT: runs on capacity that no other job needs, and makes room for others")),
+    ("FLEX_START", gettext_lazy("Flex start: fails when it has waited for too long")),
 )
-CHOSEN_STRATEGIES = frozenset(value for value, _ in STRATEGIES if value)
+PRIORITY_WORDS = {
+    "low": gettext_lazy("Low"),
+    "normal": gettext_lazy("Normal"),
+    "high": gettext_lazy("High"),
+}
+CHOSEN_STRATEGIES = frozenset(value for value, _words in STRATEGIES if value)
 RESTARTS = ("disable_retries", "restart_job_on_worker_restart")
 # The value of a field whose text cannot be read.
 NO_JOB: dict[str, Any] = {
@@ -74,7 +79,7 @@ class JobFields(forms.Form):
     priority = forms.ChoiceField(
         label=gettext_lazy("Priority"),
         required=False,
-        choices=[(word, word.capitalize()) for word in PRIORITIES],
+        choices=[(word, PRIORITY_WORDS.get(word, word.capitalize())) for word in PRIORITIES],
         initial=NORMAL,
         help_text=gettext_lazy(
             "Jobs of a higher priority are placed first. High needs an admin of a project that allows it."

@@ -13,6 +13,7 @@ from django.utils.translation import gettext_lazy
 class BindLocation(forms.Form):
     all_projects = forms.BooleanField(required=False, label=gettext_lazy("All projects"))
     projects = forms.MultipleChoiceField(
+        label=gettext_lazy("Projects"),
         required=False,
         widget=forms.CheckboxSelectMultiple,
         error_messages={

@@ -10,9 +10,12 @@ from jobs.scheduling.machine_types import MAX_CPUS, MAX_GPUS, MAX_MEMORY_MB, MIN
 
 class DefineType(forms.Form):
     name = forms.CharField(
-        max_length=63, help_text=gettext_lazy("Lower-case letters, digits and dashes: lab-gpu-4.")
+        label=gettext_lazy("Name"),
+        max_length=63,
+        help_text=gettext_lazy("Lower-case letters, digits and dashes: lab-gpu-4."),
     )
     location = forms.CharField(
+        label=gettext_lazy("Location"),
         max_length=63,
         required=False,
         help_text=gettext_lazy("Where jobs can request it. Empty: everywhere."),
@@ -34,4 +37,4 @@ class DefineType(forms.Form):
     accelerator_count = forms.IntegerField(
         required=False, label=gettext_lazy("GPUs"), min_value=0, max_value=MAX_GPUS
     )
-    note = forms.CharField(max_length=200, required=False)
+    note = forms.CharField(label=gettext_lazy("Note"), max_length=200, required=False)

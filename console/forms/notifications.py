@@ -15,7 +15,7 @@ from jobs.notifications import webhook
 from jobs.notifications.sender import NO_MAIL
 from jobs.rules.notifications import EVENTS, USUAL
 
-CHOICES = [(event, words[0].upper() + words[1:]) for event, words in EVENTS.items()]
+CHOICES = [(event, gettext_lazy(words[0].upper() + words[1:])) for event, words in EVENTS.items()]
 HELP = {
     Way.MAIL: "An e-mail address.",
     Way.SLACK: "The address of an incoming webhook of Slack, Mattermost or a compatible service.",
@@ -42,7 +42,11 @@ class Events(forms.Form):
 
 
 class NewTarget(Events):
-    way = forms.ChoiceField(choices=Way.choices, label=gettext_lazy("How"), initial=Way.MAIL)
+    way = forms.ChoiceField(
+        choices=[(way, gettext_lazy(words)) for way, words in Way.choices],
+        label=gettext_lazy("How"),
+        initial=Way.MAIL,
+    )
     address = forms.CharField(
         max_length=1000,
         label=gettext_lazy("Address"),

@@ -23,6 +23,7 @@ class Setup(forms.Form):
         ),
     )
     password = forms.CharField(
+        label=gettext_lazy("Password"),
         strip=False,
         help_text=gettext_lazy("At least 10 characters, and not a common password."),
         widget=forms.PasswordInput(attrs=NEW),
@@ -47,7 +48,9 @@ class Login(forms.Form):
         ),
     )
     password = forms.CharField(
-        strip=False, widget=forms.PasswordInput(attrs={"autocomplete": "current-password"})
+        label=gettext_lazy("Password"),
+        strip=False,
+        widget=forms.PasswordInput(attrs={"autocomplete": "current-password"}),
     )
     next = forms.CharField(required=False, widget=forms.HiddenInput)
 
@@ -78,7 +81,9 @@ class NewToken(forms.Form):
 
 class ChangePassword(forms.Form):
     old_password = forms.CharField(
-        strip=False, widget=forms.PasswordInput(attrs={"autocomplete": "current-password"})
+        label=gettext_lazy("Old password"),
+        strip=False,
+        widget=forms.PasswordInput(attrs={"autocomplete": "current-password"}),
     )
     new_password1 = forms.CharField(
         strip=False, label=gettext_lazy("New password"), widget=forms.PasswordInput(attrs=NEW)
@@ -112,6 +117,7 @@ class NewPerson(forms.Form):
         widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "none"}),
     )
     password = forms.CharField(
+        label=gettext_lazy("Password"),
         required=False,
         strip=False,
         help_text=gettext_lazy(
@@ -136,6 +142,7 @@ class NewPerson(forms.Form):
 
 class NewPassword(forms.Form):
     password = forms.CharField(
+        label=gettext_lazy("Password"),
         strip=False,
         help_text=gettext_lazy("At least 10 characters, and not a common password."),
         widget=forms.PasswordInput(attrs={**NEW, "autofocus": True}),

@@ -21,8 +21,17 @@ from console.forms.fields import (
 from jobs.rules.spec import parse
 from jobs.rules.spec.custom_job import HOST_IMAGE
 
-ROLES = ("Primary", "Workers", "Parameter servers", "Evaluators")
-KINDS = (("bash", "Bash script"), ("python3", "Python script"), ("argv", "Command, one argument per line"))
+ROLES = (
+    gettext_lazy("Primary"),
+    gettext_lazy("Workers"),
+    gettext_lazy("Parameter servers"),
+    gettext_lazy("Evaluators"),
+)
+KINDS = (
+    ("bash", gettext_lazy("Bash script")),
+    ("python3", gettext_lazy("Python script")),
+    ("argv", gettext_lazy("Command, one argument per line")),
+)
 # The part of `base` with the secret variables, as the document has them.
 SECRETS = "secretEnv"
 # The value of a field whose text cannot be read.
@@ -65,7 +74,7 @@ class PoolFields(forms.Form):
 
     @property
     def role(self) -> str:
-        return ROLES[self.number]
+        return str(ROLES[self.number])
 
     @property
     def used(self) -> bool:

@@ -20,17 +20,24 @@ WHOLE, EACH = ":project", "*"
 
 class NewProject(forms.Form):
     name = forms.CharField(
+        label=gettext_lazy("Name"),
         max_length=63,
         help_text=gettext_lazy(
             "Used in addresses and in the resource names of jobs. Lower-case letters, digits and dashes."
         ),
         widget=forms.TextInput(attrs={"autocapitalize": "none", "autocomplete": "off"}),
     )
-    title = forms.CharField(max_length=100, required=False, help_text=gettext_lazy("A title for people."))
+    title = forms.CharField(
+        label=gettext_lazy("Title"),
+        max_length=100,
+        required=False,
+        help_text=gettext_lazy("A title for people."),
+    )
 
 
 class Settings(NewProject):
     weight = forms.FloatField(
+        label=gettext_lazy("Weight"),
         help_text=gettext_lazy(
             "The share of the capacity: when jobs of both wait, weight 2 gets twice as much as weight 1."
         ),
@@ -59,13 +66,16 @@ class Member(forms.Form):
         label=gettext_lazy("Name"),
         widget=forms.TextInput(attrs={"list": "people", "autocapitalize": "none", "autocomplete": "off"}),
     )
-    role = forms.ChoiceField(choices=[(role, role) for role in ROLES], initial="submitter")
+    role = forms.ChoiceField(
+        label=gettext_lazy("Role"), choices=[(role, role) for role in ROLES], initial="submitter"
+    )
 
 
 class LimitForm(forms.Form):
     whose = forms.ChoiceField(label=gettext_lazy("Applies to"))
     metric = forms.ChoiceField(
-        label=gettext_lazy("Limit of"), choices=[(str(metric), METRIC_LABELS[metric]) for metric in Metric]
+        label=gettext_lazy("Limit of"),
+        choices=[(str(metric), gettext_lazy(METRIC_LABELS[metric])) for metric in Metric],
     )
     accelerator_type = forms.CharField(
         max_length=63,
@@ -85,8 +95,8 @@ class LimitForm(forms.Form):
         """Set for whom this person may change limits."""
         field = self.fields["whose"]
         assert isinstance(field, forms.ChoiceField)
-        first = [(WHOLE, "The whole project")] if whole else []
-        field.choices = [*first, (EACH, "Each member"), *((name, name) for name in people)]
+        first = [(WHOLE, gettext_lazy("The whole project"))] if whole else []
+        field.choices = [*first, (EACH, gettext_lazy("Each member")), *((name, name) for name in people)]
 
 
 def add_refusal(form: forms.Form, refused: Refused) -> None:

@@ -6,11 +6,16 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
 from django import template
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.templatetags.static import static
 from django.utils import timezone, translation
-from django.utils.html import format_html
+from django.utils.html import format_html, json_script
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext, gettext_noop
+from django.utils.translation import gettext as _
+from django.utils.translation.trans_real import DjangoTranslation
+from django.views.i18n import JavaScriptCatalog
 
 from agents import clock_keeper
 from console.presenters import sizes
@@ -22,7 +27,12 @@ from console.presenters.notes import Notes, notes
 register = template.Library()
 
 # The largest unit that fits at least once, and how it is written.
-UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+UNITS = (
+    (86400, gettext_noop("{number} d")),
+    (3600, gettext_noop("{number} h")),
+    (60, gettext_noop("{number} min")),
+    (1, gettext_noop("{number} s")),
+)
 
 
 @register.simple_tag
@@ -49,6 +59,20 @@ def page_language() -> str:
 
 
 @register.simple_tag
+def script_texts() -> SafeString:
+    """The texts of scripts in the language of the page, which static/texts.js reads. English stands in the scripts."""
+    code = translation.get_language() or settings.LANGUAGE_CODE
+    return SafeString("") if code == settings.LANGUAGE_CODE else _script_texts(code)
+
+
+@lru_cache(maxsize=16)
+def _script_texts(code: str) -> SafeString:
+    view = JavaScriptCatalog()
+    view.translation = DjangoTranslation(code, domain="djangojs")
+    return json_script(view.get_catalog(), "texts")
+
+
+@register.simple_tag
 def served_at() -> str:
     """Trainyard's time, from which the page's script counts on."""
     return iso(timezone.now())
@@ -60,7 +84,8 @@ def clock_ahead() -> str:
     ahead_s = clock_keeper.ahead_s()
     if abs(ahead_s) <= clock_keeper.JUMP_S:
         return ""
-    return f"{length(timedelta(seconds=abs(ahead_s)))} {'ahead of' if ahead_s > 0 else 'behind'}"
+    text = _("{length} ahead of") if ahead_s > 0 else _("{length} behind")
+    return text.format(length=length(timedelta(seconds=abs(ahead_s))))
 
 
 @register.simple_tag
@@ -139,7 +164,7 @@ def countdown(moment: datetime) -> SafeString:
 
 @register.filter
 def span(value: timedelta | None) -> str:
-    return length(value) if value is not None else "none"
+    return length(value) if value is not None else _("none")
 
 
 @register.filter
@@ -164,20 +189,24 @@ def absolute(moment: datetime) -> str:
 def relative(moment: datetime, now: datetime) -> str:
     gone = now - moment
     if gone < timedelta(0):
-        return f"in {length(-gone)}" if gone < timedelta(seconds=-5) else "just now"
-    return "just now" if gone < timedelta(seconds=5) else f"{length(gone)} ago"
+        return (
+            _("in {length}").format(length=length(-gone)) if gone < timedelta(seconds=-5) else _("just now")
+        )
+    return _("just now") if gone < timedelta(seconds=5) else _("{length} ago").format(length=length(gone))
 
 
 def length(value: timedelta) -> str:
     """Render a duration with at most two units: 2 d 3 h, 5 min 12 s, 8 s."""
     seconds = max(int(value.total_seconds()), 0)
-    for position, (size, name) in enumerate(UNITS):
+    for position, (size, words) in enumerate(UNITS):
         if seconds >= size:
             first, rest = divmod(seconds, size)
-            smaller = UNITS[position + 1 : position + 2]
-            more = f" {rest // smaller[0][0]} {smaller[0][1]}" if smaller and rest >= smaller[0][0] else ""
-            return f"{first} {name}{more}"
-    return "0 s"
+            said = [gettext(words).format(number=first)]
+            for smaller, its_words in UNITS[position + 1 : position + 2]:
+                if rest >= smaller:
+                    said.append(gettext(its_words).format(number=rest // smaller))
+            return " ".join(said)
+    return _("{number} s").format(number=0)
 
 
 @register.simple_tag

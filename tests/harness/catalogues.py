@@ -16,25 +16,45 @@ from babel.messages.catalog import Catalog
 from babel.messages.pofile import read_po, write_po
 from django.utils.translation.template import templatize
 
+from agents.hosts.checklist import ORDER_OF_LOGIN
+from jobs.models.notifications import Way
+from jobs.projects.quotas import METRIC_LABELS
+from jobs.rules.notifications import EVENTS
+
 ROOT = Path(__file__).resolve().parents[2]
 LOCALE = ROOT / "locale"
 # What Django's `templatize` writes for a marked text, and `_("…")` in an argument of a tag.
 STRING = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
 IN_TEMPLATE = re.compile(rf"\b(?:n?gettext|_)\(\s*u?({STRING})(?:\s*,\s*u?({STRING}))?")
 ONE = frozenset({"_", "gettext", "gettext_lazy", "gettext_noop"})
+LOOK_UP = frozenset({"gettext", "gettext_lazy"})
 MANY = frozenset({"ngettext", "ngettext_lazy"})
+IN_SCRIPT = re.compile(
+    rf"(?<![\w.#])say\(\s*({STRING})|(?<![\w.#])sayMany\([^,]+,\s*({STRING}),\s*({STRING})"
+)
 # A text, or its singular and plural.
 Text = str | tuple[str, str]
 
 
 def collect() -> set[Text]:
-    """Raises ValueError for a text that is marked both with a plural and without: a catalogue keeps one of the two."""
-    texts = set(in_templates()) | set(in_code())
+    """The texts of templates and code. Raises ValueError for a text that is marked both with a plural and without it: a
+    catalogue keeps only one of the two.
+    """
+    texts = set(in_templates()) | set(in_code()) | set(in_tables())
     if twice := {text[0] for text in texts if isinstance(text, tuple)} & {
         t for t in texts if isinstance(t, str)
     }:
         raise ValueError(f"marked with a plural, and without: {sorted(twice)}")
     return texts
+
+
+def in_scripts() -> set[Text]:
+    return {text for path in sorted((ROOT / "static").rglob("*.js")) for text in in_script(path.read_text())}
+
+
+def in_script(source: str) -> Iterator[Text]:
+    for text, one, many in IN_SCRIPT.findall(re.sub(r"(?m)^\s*//.*$", "", source)):
+        yield ast.literal_eval(text) if text else (ast.literal_eval(one), ast.literal_eval(many))
 
 
 def in_templates() -> Iterator[Text]:
@@ -45,6 +65,16 @@ def in_templates() -> Iterator[Text]:
 def in_template(source: str, origin: str = "") -> Iterator[Text]:
     for one, many in IN_TEMPLATE.findall(templatize(source, origin=origin)):
         yield (ast.literal_eval(one), ast.literal_eval(many)) if many else ast.literal_eval(one)
+
+
+def in_tables() -> Iterator[Text]:
+    """Words of the storeys below, which know nothing of languages. Pages look them up."""
+    for words in EVENTS.values():
+        yield words
+        yield words[0].upper() + words[1:]
+    yield from METRIC_LABELS.values()
+    yield from map(str, Way.labels)
+    yield from ORDER_OF_LOGIN
 
 
 def in_code() -> Iterator[Text]:
@@ -62,8 +92,8 @@ def in_module(source: str, origin: str = "") -> Iterator[Text]:
         count = 1 if name in ONE else 2 if name in MANY else 0
         if not count:
             continue
-        if name == "gettext" and not isinstance(node.args[0], ast.Constant):
-            # It looks up a text that `gettext_noop` has marked elsewhere.
+        if name in LOOK_UP and not isinstance(node.args[0], ast.Constant):
+            # It looks up a text that `gettext_noop` has marked elsewhere, or that stands in a table.
             continue
         texts = [each.value for each in node.args[:count] if isinstance(each, ast.Constant)]
         if len(texts) != count or not all(isinstance(text, str) for text in texts):
@@ -72,7 +102,12 @@ def in_module(source: str, origin: str = "") -> Iterator[Text]:
 
 
 def paths() -> list[Path]:
-    return sorted(LOCALE.glob("*/LC_MESSAGES/django.po"))
+    """Two for each language: Django's names for the catalogue of templates and code, and for that of scripts."""
+    return sorted(LOCALE.glob("*/LC_MESSAGES/*.po"))
+
+
+def texts_for(path: Path) -> set[Text]:
+    return in_scripts() if path.stem == "djangojs" else collect()
 
 
 def read(path: Path) -> Catalog:

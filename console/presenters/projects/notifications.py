@@ -60,9 +60,9 @@ def lines(owner: User | Project, changed: Mapping[int, Events]) -> tuple[TargetL
     return tuple(
         TargetLine(
             row.pk,
-            row.get_way_display(),
+            gettext(row.get_way_display()),
             row.shown,
-            tuple(EVENTS[event] for event in row.events if event in EVENTS),
+            tuple(gettext(EVENTS[event]) for event in row.events if event in EVENTS),
             row.confirmed_at is not None,
             row.confirmation_sent_at,
             changed.get(row.pk)

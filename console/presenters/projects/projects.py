@@ -171,8 +171,8 @@ def bars(
         *(bar(kind, use.gpus.get(kind, 0), limits.gpus.get(kind), Metric.GPUS, kind) for kind in kinds),
         bar(_("Running jobs"), use.running, limits.running, Metric.RUNNING),
         bar(_("Waiting jobs"), queued, limits.queued, Metric.QUEUED),
-        bar("GPU-hours this month", use.gpu_hours, limits.gpu_hours, Metric.GPU_HOURS),
-        bar("GB of stored logs", log_gb, limits.log_gb, Metric.LOG_GB),
+        bar(_("GPU-hours this month"), use.gpu_hours, limits.gpu_hours, Metric.GPU_HOURS),
+        bar(_("GB of stored logs"), log_gb, limits.log_gb, Metric.LOG_GB),
     )
 
 

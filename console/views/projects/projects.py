@@ -8,6 +8,7 @@ from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
+from django.utils.translation import gettext
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
@@ -175,7 +176,7 @@ def _set(request: HttpRequest, form: LimitForm, target: QuotaTarget) -> bool:
         if typed["limit"] is None
         else _("{whose}, {what}: at most {limit}.")
     )
-    what = kind or quotas.METRIC_LABELS[metric]
+    what = kind or gettext(quotas.METRIC_LABELS[metric])
     messages.success(request, text.format(whose=target.label, what=what, limit=f"{typed['limit'] or 0:g}"))
     return True
 
