@@ -112,7 +112,8 @@ def start_holder(address: bytes, program: Program, request: Message, record: str
             write_file(record, json.dumps(facts).encode())
         Holder(listener, program, request, record).serve()
 
-    base, title = os.path.dirname(os.path.dirname(record)), "trainyard-shell %s" % request["run"]
+    # Without the name of the run: the holder is no process of it, and stays a minute to tell how the shell ended.
+    base, title = os.path.dirname(os.path.dirname(record)), "trainyard-shell %s" % request["shell"]
     fork_detached(hold, base, {listener.fileno()}, title)
     listener.close()
 
