@@ -21,7 +21,11 @@ def test_threads_and_the_garbage_collector_hold_up_the_event_loop_for_moments_on
     monkeypatch.setattr(uvicorn.Server, "run", run)
     monkeypatch.setattr(memory, "keep_small", lambda: None)
     monkeypatch.setattr(gc, "collect", lambda: 0)  # what other tests have left is not this test's subject
-    for thread in ("agents.clock_keeper.ClockKeeper", "console.runtime.schema_watch.SchemaWatch"):
+    for thread in (
+        "agents.clock_keeper.ClockKeeper",
+        "console.runtime.schema_watch.SchemaWatch",
+        "console.auth.shell_guard.ShellGuard",
+    ):
         monkeypatch.setattr(f"{thread}.start", lambda self: None)
     before = sys.getswitchinterval()
     with socket.create_server(("127.0.0.1", 0)) as listener:
