@@ -86,7 +86,7 @@ def test_a_filter_replaces_the_list_and_the_back_button_restores_it(page, yard, 
     expect(page.get_by_role("link", name="Show all")).to_be_visible()
     assert marked(page)
     # The socket of the whole list is closed, the one of the filtered list is open.
-    wait_until(page, lambda: sockets == ["/jobs/?text=job-07&state=&owner="], sockets)
+    wait_until(page, lambda: sockets == ["/jobs/?text=job-07&label=&state=&owner=&sort=-created"], sockets)
     page.go_back()
     expect(page.locator("#jobs-live tbody tr")).to_have_count(50)
     assert page.get_by_label("Name or id").input_value() == ""

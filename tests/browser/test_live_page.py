@@ -11,7 +11,7 @@ from django.template.loader import render_to_string
 
 from tests.browser.static_site import page_of, served
 
-LIBRARIES = ("npm/htmx/htmx.min.js", "npm/htmx-ws/ws.min.js", "npm/idiomorph/idiomorph-ext.min.js", "page.js")
+LIBRARIES = ("npm/htmx/htmx.min.js", "npm/htmx-ws/ws.min.js", "npm/idiomorph/idiomorph-ext.min.js")
 
 
 def fragment(number, extra=""):
@@ -31,6 +31,7 @@ def site():
     )
     html = page_of("Live", [], "live.js", content)
     scripts = "".join(f'<script src="/static/{name}" defer></script>' for name in LIBRARIES)
+    scripts += '<script type="module" src="/static/page.js"></script>'
     settings = re.search(r"<meta name=.htmx-config.*?>", render_to_string("parts/htmx.html"), re.DOTALL)[0]
     with served(html.replace("<script", f"{settings}{scripts}<script", 1)) as address:
         yield address
