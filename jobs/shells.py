@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.contrib.auth.models import User
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Case, Exists, F, OuterRef, Q, Value, When
 from django.db.models.functions import Coalesce
 
 from agents.infra.sql import Parameter, SelectStatement
@@ -120,10 +120,10 @@ def kept_on(run: Run) -> list[ShellSession]:
 
 
 def record_closed(session: ShellSession, reason: str, now: datetime) -> None:
-    """Close the record. The first reason stays."""
+    """Close the record. The first reason stays: that of whoever wanted it closed."""
+    why = Case(When(close_wanted_at=None, then=Value(reason[:200])), default=F("close_reason"))
     rows = ShellSession.objects.filter(pk=session.pk, closed_at=None)
-    known = rows.exclude(close_wanted_at=None).update(closed_at=now)
-    if known or rows.update(closed_at=now, close_reason=reason[:200]):
+    if rows.update(closed_at=now, close_reason=why):
         announce.hint(f"shells:{session.run_id}")
 
 

@@ -422,8 +422,8 @@ RACES = (
     Safeguard(
         "first-reason-of-a-shell",
         "jobs/shells.py",
-        "rows = ShellSession.objects.filter(pk=session.pk, closed_at=None)\n    known",
-        "rows = ShellSession.objects.filter(pk=session.pk)\n    known",
+        "rows = ShellSession.objects.filter(pk=session.pk, closed_at=None)\n    if rows.update(closed_at=now",
+        "rows = ShellSession.objects.filter(pk=session.pk)\n    if rows.update(closed_at=now",
         (f"{OF_SHELLS}the_reason_of_a_shell_that_was_given_up_stays",),
         postgresql=True,
     ),

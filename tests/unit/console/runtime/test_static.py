@@ -52,7 +52,7 @@ def test_every_file_that_a_template_names_is_prepared(prepared):
         assert (prepared / static(name).removeprefix("/static/")).is_file()
 
 
-def test_every_address_of_a_file_in_a_page_has_a_digest_and_lives_a_year(prepared, client):
+def test_every_address_of_a_file_in_a_page_has_a_digest_and_lives_a_year(prepared, client, db):
     page = client.get("/nothing-is-here").content.decode()
     addresses = re.findall(r'(?:src|href)="(/static/[^"#]+)', page)
     assert len(addresses) > 5
