@@ -143,9 +143,9 @@ def test_a_filtered_list_stays_live(page, yard):
 def test_older_jobs_are_loaded_as_a_fragment(page, yard):
     page.goto(f"{yard.url}/jobs/?text=job-")
     mark(page)
-    page.get_by_role("link", name="Older").click()
+    page.get_by_role("link", name="Next").click()
     expect(page.locator("#jobs-live tbody tr")).to_have_count(2)
-    page.get_by_role("link", name="Newest").click()
+    page.get_by_role("link", name="Previous").click()
     expect(page.locator("#jobs-live tbody tr")).to_have_count(50)
     assert marked(page)
 
