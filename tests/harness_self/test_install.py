@@ -11,7 +11,21 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-NEEDED = ("sh", "cat", "cksum", "dirname", "mkdir", "mktemp", "rm", "tail", "touch", "chmod")
+NEEDED = (
+    "sh",
+    "cat",
+    "cksum",
+    "dirname",
+    "env",
+    "find",
+    "sort",
+    "mkdir",
+    "mktemp",
+    "rm",
+    "tail",
+    "touch",
+    "chmod",
+)
 # The Python of .venv: pip has no binary of a server, and can build one.
 PIP = """#!/bin/sh
 echo "$*" >>calls
@@ -33,7 +47,11 @@ def machine(tmp_path):
     shutil.copy(ROOT / "tools/install", tmp_path / "tools/install")
     for name in ("pyproject.toml", "package.json", "package-lock.json"):
         shutil.copy(ROOT / name, tmp_path / name)
-    (tmp_path / "node_modules").mkdir()
+    for name in ("console/settings.py", "console/runtime/catalogues.py"):
+        shutil.copy(ROOT / name, program(tmp_path, name))
+    shutil.copytree(ROOT / "console/runtime/static_files", tmp_path / "console/runtime/static_files")
+    for name in ("node_modules", "static", "staticfiles", "locale"):
+        (tmp_path / name).mkdir()
     for name in NEEDED:
         program(tmp_path, f"bin/{name}").symlink_to(shutil.which(name))
     add(tmp_path, "bin/npm")

@@ -40,7 +40,9 @@ def test_a_person_who_opens_a_shell_waits_less_for_a_name_than_a_link_does(silen
     """Web's own bound, not that of the dispatcher's links."""
     monkeypatch.setattr(pty, "LOOKUP_S", 0.2)
     with pytest.raises(Unreachable, match="has not answered for 0.2 s"):
-        pty.open_shell(Target("h", "gpu.example", 22, "train", ""), None, {"shell": "s", "cols": 80, "rows": 24})
+        pty.open_shell(
+            Target("h", "gpu.example", 22, "train", ""), None, {"shell": "s", "cols": 80, "rows": 24}
+        )
 
 
 @pytest.mark.parametrize(

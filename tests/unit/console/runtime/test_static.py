@@ -15,6 +15,7 @@ from django.templatetags.static import static
 
 from console.runtime.static_files import build
 from console.runtime.static_files.serving import StaticFilesMiddleware
+from console.templatetags import display
 
 ROOT = Path(__file__).resolve().parents[4]
 HASHED = re.compile(r"\.[0-9a-f]{12}\.\w+$")
@@ -39,7 +40,15 @@ def prepared(settings, builds):
     settings.STORAGES = settings.STORAGES | {
         "staticfiles": {"BACKEND": "console.runtime.static_files.build.HashedFiles"}
     }
-    return build.ready()
+    # Icons keep the addresses that they had in tests before this one.
+    forget_icons()
+    yield build.ready()
+    forget_icons()
+
+
+def forget_icons():
+    for kept in (display.icon, display._badge):
+        kept.cache_clear()
 
 
 def test_every_file_that_a_template_names_is_prepared(prepared):
@@ -52,7 +61,7 @@ def test_every_file_that_a_template_names_is_prepared(prepared):
         assert (prepared / static(name).removeprefix("/static/")).is_file()
 
 
-def test_every_address_of_a_file_in_a_page_has_a_digest_and_lives_a_year(prepared, client, db):
+def test_every_address_of_a_file_in_a_page_has_a_digest_and_lives_a_year(prepared, client):
     page = client.get("/nothing-is-here").content.decode()
     addresses = re.findall(r'(?:src|href)="(/static/[^"#]+)', page)
     assert len(addresses) > 5
