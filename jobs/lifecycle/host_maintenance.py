@@ -11,6 +11,7 @@ from typing import Any
 from agents.infra.sql import PartialModel
 from agents.models import Host
 from jobs.models import HostMaintenance
+from jobs.rules.texts import join, said
 
 _MAINTENANCE = PartialModel(HostMaintenance)
 # What a statement reads of a host besides its own columns; the first is NULL for a host without a row.
@@ -36,8 +37,14 @@ def maintenance_of(host: Host) -> HostMaintenance:
 def closed_text(host: Host) -> str:
     """`gpu-03 is closed to new jobs by alice: new disk`"""
     maintenance = maintenance_of(host)
-    what = "is being drained" if maintenance.drain_at else "is closed to new jobs"
-    return f"{host.name} {what}{_by(maintenance)}{_why(maintenance)}"
+    person = maintenance.cordoned_by
+    if maintenance.drain_at:
+        return _draining(host.name, person, "", maintenance.cordon_message)
+    if person:
+        text = said("{host} is closed to new jobs by {person}", host=host.name, person=person)
+    else:
+        text = said("{host} is closed to new jobs", host=host.name)
+    return _with_message(text, maintenance.cordon_message)
 
 
 def draining_text(host: Host) -> str:
@@ -45,13 +52,19 @@ def draining_text(host: Host) -> str:
     maintenance = maintenance_of(host)
     if maintenance.drain_at is None:
         return ""
-    until = f" until {maintenance.drain_until:%Y-%m-%d %H:%M:%S %Z}" if maintenance.drain_until else ""
-    return f"{host.name} is being drained{_by(maintenance)}{until}{_why(maintenance)}"
+    until = f"{maintenance.drain_until:%Y-%m-%d %H:%M:%S %Z}" if maintenance.drain_until else ""
+    return _draining(host.name, maintenance.cordoned_by, until, maintenance.cordon_message)
 
 
-def _by(maintenance: HostMaintenance) -> str:
-    return f" by {maintenance.cordoned_by}" if maintenance.cordoned_by else ""
+def _draining(host: str, person: str, until: str, message: str) -> str:
+    if person:
+        text = said("{host} is being drained by {person}", host=host, person=person)
+    else:
+        text = said("{host} is being drained", host=host)
+    if until:
+        text = said("{draining} until {time}", draining=text, time=until)
+    return _with_message(text, message)
 
 
-def _why(maintenance: HostMaintenance) -> str:
-    return f": {maintenance.cordon_message}" if maintenance.cordon_message else ""
+def _with_message(text: str, message: str) -> str:
+    return join(": ", [text, message]) if message else text

@@ -21,6 +21,7 @@ from jobs.rules.lifecycle.plan import TRAINYARD, HistoryEvent, Plan
 from jobs.rules.lifecycle.states import TERMINAL, JobState, ReplicaState
 from jobs.rules.list_text import list_text
 from jobs.rules.scheduling.wait_reasons import OF_QUOTA, Wait, is_other_reason
+from jobs.rules.texts import said
 
 WAITS_APART = timedelta(minutes=5)
 
@@ -84,7 +85,7 @@ def of_placement(job: Job, assignments: Sequence[Assignment], now: datetime) -> 
         )
 
     hosts = sorted({assignment.host.name for assignment in assignments})
-    placed = f"Every replica has a place: {list_text(hosts)}."
+    placed = said("Every replica has a place: {hosts}.", hosts=list_text(hosts))
     return [
         line(HistoryKind.PLACEMENT, history_kinds.JOB, JobState.QUEUED, JobState.PENDING, placed),
         *(
@@ -93,7 +94,7 @@ def of_placement(job: Job, assignments: Sequence[Assignment], now: datetime) -> 
                 assignment.replica.name,
                 assignment.replica.state,
                 ReplicaState.STARTING,
-                f"Starting on {assignment.host.name}.",
+                said("Starting on {host}.", host=assignment.host.name),
             )
             for assignment in assignments
         ),

@@ -7,6 +7,7 @@ from django.db import models
 
 from jobs.models.jobs import Job
 from jobs.models.runs import Run
+from jobs.models.sentences import SentenceField
 from jobs.rules.lifecycle.history_kinds import HistoryKind
 
 
@@ -43,7 +44,7 @@ class Transition(models.Model):
     from_state = models.CharField(max_length=16, blank=True)
     to_state = models.CharField(max_length=16)
     attempt = models.PositiveIntegerField()
-    cause = models.TextField()
+    cause = SentenceField()
     actor = models.CharField(max_length=150)
 
     class Meta:

@@ -7,6 +7,7 @@ from django.db import models
 from django.db.models import Q
 
 from jobs.models.projects import Project
+from jobs.models.sentences import FlagsField, SentenceField
 from jobs.rules.lifecycle.states import JobState, ReplicaState
 from jobs.rules.spec.custom_job import DEFAULT_TIMEOUT_S
 
@@ -59,21 +60,21 @@ class Job(models.Model):
     attempt = models.PositiveIntegerField(default=1)
     job_retries = models.PositiveIntegerField(default=0)
     internal_tries = models.PositiveIntegerField(default=0)
-    reason = models.TextField(blank=True, help_text="why it waits, as text")
+    reason = SentenceField(blank=True, help_text="why it waits, as text")
     earliest_start_at = models.DateTimeField(
         null=True, blank=True, help_text="when it starts at the latest, where that is known"
     )
-    preempted_by = models.TextField(
+    preempted_by = SentenceField(
         blank=True, help_text="why it must leave its hosts and wait again, as a sentence; empty: it need not"
     )
-    flags = models.JSONField(default=list, help_text="[{flag, since, text}]")
+    flags = FlagsField(default=list, help_text="[{flag, since, text}]")
     outcome = models.CharField(
         max_length=16,
         blank=True,
         help_text="the decided end, before all runs are closed; QUEUED: another attempt",
     )
     error_code = models.IntegerField(null=True, blank=True, help_text="gRPC code")
-    error_message = models.TextField(blank=True)
+    error_message = SentenceField(blank=True)
 
     created_at = models.DateTimeField()
     updated_at = models.DateTimeField()
@@ -81,7 +82,7 @@ class Job(models.Model):
     ended_at = models.DateTimeField(null=True, blank=True)
     cancel_requested_at = models.DateTimeField(null=True, blank=True)
     cancel_requested_by = models.CharField(max_length=150, blank=True)
-    cancel_reason = models.TextField(
+    cancel_reason = SentenceField(
         blank=True, default="", db_default="", help_text="its error, where no person asked for the cancel"
     )
     queued_at = models.DateTimeField(help_text="when the current attempt began to wait")

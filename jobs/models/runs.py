@@ -7,6 +7,7 @@ from django.db.models import Q
 
 from agents.models import Gpu, Host
 from jobs.models.jobs import Job, Replica
+from jobs.models.sentences import SentenceField
 from jobs.rules.lifecycle.states import RunPhase
 
 
@@ -32,12 +33,12 @@ class Run(models.Model):
         default=False,
         help_text="a place to move to: it is not started before the run that it follows is closed",
     )
-    held_why = models.TextField(blank=True, help_text="why its replica moves here")
+    held_why = SentenceField(blank=True, help_text="why its replica moves here")
 
     # What is wanted.
     stop_wanted_at = models.DateTimeField(null=True, blank=True)
     stop_grace_s = models.FloatField(default=0)
-    stop_reason = models.TextField(blank=True)
+    stop_reason = SentenceField(blank=True)
     restart_at = models.DateTimeField(
         null=True, blank=True, help_text="until then the restart of its replica waits"
     )

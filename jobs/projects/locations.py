@@ -17,6 +17,7 @@ from agents.models import Location
 from jobs.models import LocationBinding, Project
 from jobs.models.first_rows import DEFAULT
 from jobs.rules.list_text import list_text
+from jobs.rules.texts import join, said
 
 MAX_NAMED = 8
 
@@ -79,8 +80,11 @@ def check_serves(project: Project, named: str) -> None:
 
 def waits_text(location: str, project: str) -> str:
     """Why a job that was accepted before the binding changed waits now."""
-    return f"{_closed(location, project)} An admin can bind it to the project; or submit the job to another location."
+    cure = said("An admin can bind it to the project; or submit the job to another location.")
+    return join(" ", [_closed(location, project), cure])
 
 
 def _closed(location: str, project: str) -> str:
-    return f"Location {location} serves other projects, and not {project}."
+    return said(
+        "Location {location} serves other projects, and not {project}.", location=location, project=project
+    )

@@ -19,7 +19,7 @@ from jobs.models import GpuClaim, LoginTemplate
 from jobs.projects import claim_holders, locations
 from jobs.projects.claim_holders import ClaimHolder
 from jobs.projects.locations import Bindings
-from jobs.rules.list_text import list_text, more_text
+from jobs.rules.list_text import list_text
 from jobs.rules.scheduling import resource_requests, topology
 from jobs.rules.scheduling.order import priority_of
 from jobs.rules.scheduling.placement import GpuView, HostView, ReplicaRequest, needs_text, never_fits
@@ -27,6 +27,7 @@ from jobs.rules.scheduling.views import Topology, location_of, scope_of
 from jobs.rules.scheduling.wait_reasons import Wait, WaitReason
 from jobs.rules.spec.custom_job import CustomJobSpec
 from jobs.rules.spec.machine_types import NO_TYPES, Needs, Types, needs
+from jobs.rules.texts import join, said
 from jobs.scheduling import host_shapes
 
 MAX_CLOSED = 3
@@ -160,7 +161,7 @@ class ClusterCapacity:
         project has no login that is up."""
         location = self.location(location_of(named))
         parts = [text, self.closed.get(location, ""), self._without_login(location, project)]
-        return " ".join(part for part in parts if part)
+        return join(" ", [part for part in parts if part])
 
     def _without_login(self, location: str, project: int | None) -> str:
         hosts = [
@@ -170,13 +171,13 @@ class ClusterCapacity:
         ]
         if project is None or not hosts:
             return ""
-        return f"The project has no login that is up on {list_text(hosts, MAX_CLOSED)}."
+        return said("The project has no login that is up on {hosts}.", hosts=list_text(hosts, MAX_CLOSED))
 
     def why_none(self, text: str) -> Wait:
         """The same if no host takes jobs."""
         if not self.in_service:
             return Wait(WaitReason.NO_HOST, NO_HOST)
-        return Wait(WaitReason.NO_HOST_UP, " ".join([text, *self.closed.values()]))
+        return Wait(WaitReason.NO_HOST_UP, join(" ", [text, *self.closed.values()]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,12 +260,12 @@ def _closed(rows: Sequence[Host]) -> dict[str, str]:
     for host in rows:
         if maintenance_of(host).cordoned and host.status == HostStatus.UP:
             closed[host.location.name].append(host_maintenance.closed_text(host))
-    return {location: f"{'; '.join(_shortened(each))}." for location, each in closed.items()}
+    return {location: said("{words}.", words=_shortened(each)) for location, each in closed.items()}
 
 
-def _shortened(texts: Sequence[str]) -> list[str]:
-    more = more_text(texts, MAX_CLOSED).strip()
-    return [*texts[:MAX_CLOSED], *([more] if more else [])]
+def _shortened(texts: Sequence[str]) -> str:
+    shown, left_out = list(texts[:MAX_CLOSED]), len(texts) - MAX_CLOSED
+    return join("; ", [*shown, said("and {number} more", number=left_out)] if left_out > 0 else shown)
 
 
 def refusal(spec: CustomJobSpec, named: str, types: Types = NO_TYPES) -> NeverFits | None:
@@ -283,10 +284,17 @@ def refusal(spec: CustomJobSpec, named: str, types: Types = NO_TYPES) -> NeverFi
         if wanted is not None and pool is not None and not any(holds(view, wanted) for view in views):
             # The name of a machine type does not say what it asks for: name that too.
             named = pool.machine.machine_type if pool.machine.machine_type != "host" else ""
-            asked = f"{named} is {needs_text(wanted)}" if named else needs_text(wanted)
+            asked = needs_text(wanted)
+            if named:
+                asked = said("{machine_type} is {needs}", machine_type=named, needs=asked)
             where = f"job_spec.worker_pool_specs[{number}].machine_spec"
             about = "machine_type" if named else "accelerator_type"
-            text = f"No host of {location} can ever hold one replica: {asked}. {what_exists(views)}"
+            text = said(
+                "No host of {location} can ever hold one replica: {needs}. {what_exists}",
+                location=location,
+                needs=asked,
+                what_exists=what_exists(views),
+            )
             return NeverFits(f"{where}.{about}", text)
     never = never_fits(replica_requests(spec, types), views, location)
     return NeverFits("job_spec.worker_pool_specs", never) if never else None
@@ -313,8 +321,11 @@ def what_exists(views: Sequence[HostView]) -> str:
         for view in views
         for kind, count in (Counter(gpu.accelerator_type for gpu in view.gpus) or {"": 0}).items()
     )
-    shown = [f"{count} with {needs_text(kind)}" for kind, count in kinds.most_common(MAX_KINDS)]
-    return f"There are: {'; '.join(shown)}."
+    shown = [
+        said("{number} with {needs}", number=count, needs=needs_text(kind))
+        for kind, count in kinds.most_common(MAX_KINDS)
+    ]
+    return said("There are: {kinds}.", kinds=join("; ", shown))
 
 
 def empty_hosts(location: str) -> list[HostView]:

@@ -13,6 +13,7 @@ are locked in the order of their ids.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -31,6 +32,7 @@ from jobs.projects import locations
 from jobs.rules.lifecycle.plan import TRAINYARD
 from jobs.rules.lifecycle.states import JobState, ReplicaState, RunPhase
 from jobs.rules.scheduling.placement import NoCapacity, Placement, Placer, ReplicaRequest
+from jobs.rules.texts import join, said
 from jobs.scheduling import capacity, pass_lock
 from jobs.scheduling.capacity import ClusterCapacity
 from jobs.wake import announce
@@ -124,7 +126,7 @@ def _move_job(
         }
     )
     if unreachable:
-        _wait(job, f"Nothing of it can be moved: {', '.join(unreachable)} does not answer.", now)
+        _wait(job, _cannot_move(unreachable), now)
         return
     answer = _placements(rows, leaving, placer, cluster)
     if isinstance(answer, NoCapacity):
@@ -170,12 +172,14 @@ def _handle_no_capacity(
     late = [each for each in leaving if _is_forced(each.run.host, now)]
     if not gone and not late:
         hosts = ", ".join(sorted({each.run.host.name for each in leaving}))
-        _wait(job, f"Cannot leave {hosts} yet. {lacking}", now)
+        _wait(job, said("Cannot leave {hosts} yet. {why}", hosts=hosts, why=lacking), now)
         return
-    whys = "; ".join(dict.fromkeys(each.why for each in gone or late))
-    names = ", ".join(each.replica.name for each in (gone or late)[:8])
-    again = "the whole job waits for a place again, which counts against nothing"
-    why = f"{whys}. There was no room elsewhere for {names}: {again}."
+    why = said(
+        "{why}. There was no room elsewhere for {replicas}: the whole job waits for a place again, which counts "
+        "against nothing.",
+        why=join("; ", list(dict.fromkeys(each.why for each in gone or late))),
+        replicas=", ".join(each.replica.name for each in (gone or late)[:8]),
+    )
     Job.every.filter(pk=job.pk).update(
         preempted_by=why, reason="", version=F("version") + 1, updated_at=now, due_at=now
     )
@@ -186,6 +190,10 @@ def _is_forced(host: Host, now: datetime) -> bool:
     maintenance = maintenance_of(host)
     until = maintenance.drain_until
     return maintenance.drain_force and until is not None and until <= now
+
+
+def _cannot_move(hosts: Sequence[str]) -> str:
+    return said("Nothing of it can be moved: {hosts} does not answer.", hosts=", ".join(hosts))
 
 
 def _wait(job: Job, why: str, now: datetime) -> None:

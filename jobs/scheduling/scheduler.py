@@ -36,6 +36,7 @@ from jobs.rules.scheduling.policy import ClusterView, QueueDecision, decide_queu
 from jobs.rules.scheduling.views import Placement
 from jobs.rules.scheduling.wait_reasons import Wait, WaitReason
 from jobs.rules.spec.custom_job import CustomJobSpec
+from jobs.rules.texts import said
 from jobs.scheduling import capacity, moves, queue_snapshot
 from jobs.scheduling.capacity import ClusterCapacity
 from jobs.scheduling.pass_lock import TICK, count_pass, lock_pass, serial
@@ -48,9 +49,10 @@ MAX_AT_ONCE = 500
 SHORT_QUEUE = 100
 PAUSE_PER_JOB, MAX_PAUSE = timedelta(milliseconds=5), timedelta(seconds=30)
 OUR_FAULT = Wait(
-    WaitReason.FAULT, "Its place could not be prepared, by a fault of Trainyard. The server's log says more."
+    WaitReason.FAULT,
+    said("Its place could not be prepared, by a fault of Trainyard. The server's log says more."),
 )
-NONE_UP = "No host is up: those in service do not answer, are being checked, or are closed to new jobs."
+NONE_UP = said("No host is up: those in service do not answer, are being checked, or are closed to new jobs.")
 
 _questions = SelectStatement(
     lambda: (
@@ -324,9 +326,9 @@ def _preempt(decision: QueueDecision, result: PassResult, now: datetime) -> None
         state__in=(JobState.PENDING, JobState.RUNNING), outcome="", cancel_requested_at=None, preempted_by=""
     )
     for one in sorted(decision.preempted, key=lambda each: each.job):
-        why = (
-            f"Makes room for {_describe(jobs[one.by], jobs[one.job])}: "
-            "a SPOT job runs while nobody else needs its place. It counts against nothing."
+        why = said(
+            "Makes room for {job}: a SPOT job runs while nobody else needs its place. It counts against nothing.",
+            job=_describe(jobs[one.by], jobs[one.job]),
         )
         if may.filter(pk=one.job).update(
             preempted_by=why, version=F("version") + 1, updated_at=now, due_at=now
@@ -355,8 +357,8 @@ def _pause_capacity_waits(queue: queue_snapshot.WaitingQueue, decision: QueueDec
 def _describe(job: Job, to: Job) -> str:
     """The job as the owner of `to` may know it: people of another project do not learn which job it is, or whose."""
     if job.project_id != to.project_id:
-        return "a job of another project"
-    return f"job {job.pk}, {job.display_name}, of {job.owner_name}"
+        return said("a job of another project")
+    return said("job {id}, {name}, of {owner}", id=job.pk, name=job.display_name, owner=job.owner_name)
 
 
 def _write_reasons(

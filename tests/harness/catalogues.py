@@ -19,6 +19,7 @@ from django.utils.translation.template import templatize
 from agents.hosts.checklist import ORDER_OF_LOGIN
 from jobs.models.notifications import Way
 from jobs.projects.quotas import METRIC_LABELS
+from jobs.rules.lifecycle.states import FlagName
 from jobs.rules.notifications import EVENTS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,9 +27,10 @@ LOCALE = ROOT / "locale"
 # What Django's `templatize` writes for a marked text, and `_("…")` in an argument of a tag.
 STRING = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
 IN_TEMPLATE = re.compile(rf"\b(?:n?gettext|_)\(\s*u?({STRING})(?:\s*,\s*u?({STRING}))?")
-ONE = frozenset({"_", "gettext", "gettext_lazy", "gettext_noop"})
-LOOK_UP = frozenset({"gettext", "gettext_lazy"})
-MANY = frozenset({"ngettext", "ngettext_lazy"})
+ONE = frozenset({"_", "gettext", "gettext_lazy", "gettext_noop", "said"})
+LOOK_UP = frozenset({"gettext", "gettext_lazy", "ngettext"})
+# The texts are the first two arguments, or those behind the number.
+MANY = {"ngettext": 0, "ngettext_lazy": 0, "said_of": 1}
 IN_SCRIPT = re.compile(
     rf"(?<![\w.#])say\(\s*({STRING})|(?<![\w.#])sayMany\([^,]+,\s*({STRING}),\s*({STRING})"
 )
@@ -75,6 +77,7 @@ def in_tables() -> Iterator[Text]:
     yield from METRIC_LABELS.values()
     yield from map(str, Way.labels)
     yield from ORDER_OF_LOGIN
+    yield from (name.value.capitalize() for name in FlagName)
 
 
 def in_code() -> Iterator[Text]:
@@ -95,7 +98,8 @@ def in_module(source: str, origin: str = "") -> Iterator[Text]:
         if name in LOOK_UP and not isinstance(node.args[0], ast.Constant):
             # It looks up a text that `gettext_noop` has marked elsewhere, or that stands in a table.
             continue
-        texts = [each.value for each in node.args[:count] if isinstance(each, ast.Constant)]
+        first = MANY.get(name, 0)
+        texts = [each.value for each in node.args[first : first + count] if isinstance(each, ast.Constant)]
         if len(texts) != count or not all(isinstance(text, str) for text in texts):
             raise ValueError(f"{origin}:{node.lineno}: {name}() needs a plain text, not an expression")
         yield texts[0] if count == 1 else (texts[0], texts[1])

@@ -18,6 +18,7 @@ from console.presenters.jobs import job_filters, job_totals
 from console.presenters.jobs.job_filters import NEWEST, Filters, Page
 from console.presenters.jobs.job_page import error_text
 from console.presenters.jobs.job_totals import Totals
+from console.presenters.sentences import shown
 from jobs.models import Job, JobLabel, Project
 from jobs.rules.lifecycle.states import TERMINAL
 
@@ -174,13 +175,13 @@ def _sort_link(filters: Filters, name: str, first: str) -> SortLink:
 def _row(job: Job, labels: Sequence[tuple[str, str]], filters: Filters) -> JobRow:
     # The reason of a wait does not matter once the job is over.
     reason = "" if job.state in TERMINAL else job.reason
-    flags = [str(flag.get("text", "")) for flag in job.flags]
+    notes = [error_text(job), reason, *(flag.get("text", "") for flag in job.flags)]
     return JobRow(
         id=job.pk,
         url=reverse("job", args=[job.pk]),
         name=job.display_name,
         badge=badges.JOB[job.state],
-        note=" ".join(filter(None, [error_text(job), reason, *flags])),
+        note=" ".join(shown(note) for note in notes if note),
         owner=job.owner_name,
         project=job.project.name,
         replicas=job.replica_count,

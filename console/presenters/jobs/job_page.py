@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.urls import reverse
+from django.utils.translation import gettext
 
 from console.auth import access
 from console.presenters import badges
@@ -19,6 +20,7 @@ from console.presenters.jobs.last_lines import LastLines, last_lines
 from console.presenters.jobs.replicas import ReplicaLine, replica_lines, tally
 from console.presenters.jobs.timeline import LastRestart, Timeline, TimelineFilter, last_restart, timeline
 from console.presenters.jobs.utilization import UtilizationPanel, utilization
+from console.presenters.sentences import shown
 from jobs.models import Job
 from jobs.projects import log_storage
 from jobs.rules.lifecycle.retry import CANCELLED_TEXT
@@ -110,10 +112,10 @@ def live(job: Job, user: User, requested_filter: TimelineFilter = EVERYTHING) ->
         started_at=job.started_at,
         ended_at=job.ended_at,
         attempt=job.attempt,
-        reason=job.reason,
+        reason=shown(job.reason),
         starts_by=job.earliest_start_at,
         again=last_restart(job),
-        error=error_text(job),
+        error=shown(error_text(job)),
         flags=tuple(_flag(flag) for flag in job.flags),
         log_warning="" if terminal else log_storage.warning(job.project_id),
         cancelled=job.state == JobState.CANCELLED and job.cancel_requested_at is not None,
@@ -153,8 +155,8 @@ def page(job: Job, user: User, requested_filter: TimelineFilter = EVERYTHING) ->
 def _flag(flag: Mapping[str, str]) -> FlagLine:
     name = str(flag.get("flag") or flag.get("name") or "")
     since = flag.get("since")
-    word = FlagName(name).value.capitalize() if name in FlagName.__members__ else name
-    return FlagLine(word, str(flag.get("text", "")), datetime.fromisoformat(since) if since else None)
+    word = gettext(FlagName(name).value.capitalize()) if name in FlagName.__members__ else name
+    return FlagLine(word, shown(flag.get("text", "")), datetime.fromisoformat(since) if since else None)
 
 
 def _since(job: Job) -> datetime:

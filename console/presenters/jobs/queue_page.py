@@ -14,6 +14,7 @@ from django.utils import timezone
 from agents.infra.shared_answers import SharedAnswers
 from console.auth import access
 from console.presenters.jobs.job_filters import cursor_number
+from console.presenters.sentences import shown
 from jobs.models import Job, Project
 from jobs.rules.lifecycle.states import JobState
 from jobs.rules.list_text import list_text
@@ -146,7 +147,7 @@ def _row(job: Job, place: int | None) -> QueueRow:
         priority=_PRIORITY_WORDS.get(job.priority, str(job.priority)),
         spot=job.spot,
         attempt=job.attempt,
-        reason=job.reason,
+        reason=shown(job.reason),
         since=job.queued_at,
         rests_until=job.rests_until,
         starts_by=job.earliest_start_at,

@@ -15,6 +15,7 @@ from django.utils.translation import gettext as _
 
 from console.presenters import badges
 from console.presenters.jobs.job_filters import cursor_number
+from console.presenters.sentences import shown
 from jobs.models import Job, Transition
 from jobs.rules.lifecycle.history_kinds import ABOUT_THE_JOB, JOB, HistoryKind
 from jobs.rules.lifecycle.states import TERMINAL
@@ -174,7 +175,7 @@ def last_restart(job: Job) -> LastRestart | None:
     if job.state in TERMINAL:
         return None
     row = job.transitions.filter(kind__in=AGAIN).order_by("-id").only("at", "cause").first()
-    return LastRestart(row.at, row.cause) if row else None
+    return LastRestart(row.at, shown(row.cause)) if row else None
 
 
 def clock_note(offset_s: float | None) -> str:
@@ -199,6 +200,6 @@ def _line(row: Transition) -> Line:
         before=badges.word(row.from_state) if row.from_state else "",
         after=badges.word(row.to_state) if row.to_state else _("over"),
         attempt=row.attempt,
-        cause=row.cause,
+        cause=shown(row.cause),
         actor=row.actor,
     )

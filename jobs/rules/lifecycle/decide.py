@@ -31,6 +31,7 @@ from jobs.rules.lifecycle.states import TERMINAL, JobState, ReplicaState, RunPha
 from jobs.rules.lifecycle.verdict import NOT_YET, JobCase, Verdict, deadline, verdict, wait_deadline
 from jobs.rules.lifecycle.views import JobView, Outcome, ReplicaView, RunView
 from jobs.rules.spec.custom_job import CustomJobSpec
+from jobs.rules.texts import join, said, said_of
 
 # A job that starts or stops is decided about this often even if all hints about it were lost; a running one less often.
 LOOK_AGAIN_S = 60.0
@@ -85,7 +86,9 @@ def _go_on(builder: PlanBuilder) -> None:
     if view.state == JobState.PENDING and all(case.up(replica) for replica in view.replicas):
         builder.move(JobState.RUNNING, HistoryKind.STATE, _all_up(view))
     for held in case.unneeded_held_runs:
-        builder.stops[held.id] = Stop(held.id, 0.0, f"{held.replica} is done, and need not move any more.")
+        builder.stops[held.id] = Stop(
+            held.id, 0.0, said("{replica} is done, and need not move any more.", replica=held.replica)
+        )
     lost = list(case.lost())
     if case.held_runs:
         _move(builder)
@@ -100,11 +103,12 @@ def _go_on(builder: PlanBuilder) -> None:
             if run.phase != RunPhase.CLOSED:
                 continue
             if case.ends[replica.name] == EndClass.STOPPED:
-                why = f"{replica.name} was stopped for a move that is not needed any more; started again."
+                why: str = said(
+                    "{replica} was stopped for a move that is not needed any more; started again.",
+                    replica=replica.name,
+                )
                 builder.restarts[replica.name] = Restart(replica.name, run.id, why, counts=False)
-            elif not builder.waits_to_restart(
-                replica, run, why := f"{replica.name} {retry.how_it_ended(run)}"
-            ):
+            elif not builder.waits_to_restart(replica, run, why := retry.replica_ended(run)):
                 _restart(builder, replica, run, why)
 
 
@@ -117,7 +121,7 @@ def _move(builder: PlanBuilder) -> None:
     """
     case = builder.case
     why = moves(case)
-    builder.stop_open(f"{why}; the job goes on when all are stopped.")
+    builder.stop_open(said("{why}; the job goes on when all are stopped.", why=why))
     going = [
         replica.name for replica in builder.view.replicas if case.ends.get(replica.name) not in retry.WELL
     ]
@@ -126,19 +130,27 @@ def _move(builder: PlanBuilder) -> None:
     for name in going:
         run, held = case.latest[name], case.held_runs.get(name)
         if held is None:
-            cause = f"Restarted with the new addresses of its peers, which counts against nothing: {why}."
+            cause = said(
+                "Restarted with the new addresses of its peers, which counts against nothing: {why}.", why=why
+            )
             builder.restarts[name] = Restart(name, run.id, cause, counts=False)
         else:
-            cause = f"{name} moves from {run.host} to {held.host}: {held.held_why}."
+            cause = said(
+                "{replica} moves from {host} to {new_host}: {why}.",
+                replica=name,
+                host=run.host,
+                new_host=held.host,
+                why=held.held_why,
+            )
             builder.restarts[name] = StartHeldRun(name, held.id, run.id, cause, counts=run.gone)
 
 
 def _all_up(view: JobView) -> str:
-    return "The replica is up." if len(view.replicas) == 1 else f"All {len(view.replicas)} replicas are up."
+    return said_of(len(view.replicas), "The replica is up.", "All {number} replicas are up.")
 
 
 def _restart(builder: PlanBuilder, replica: ReplicaView, run: RunView, why: str) -> None:
-    cause = f"{why}; {which_restart(replica)}."
+    cause = said("{why}; {which_restart}.", why=why, which_restart=which_restart(replica))
     builder.restarts[replica.name] = Restart(replica.name, run.id, cause)
 
 
@@ -148,14 +160,15 @@ def _restart_together(builder: PlanBuilder, lost: list[tuple[ReplicaView, RunVie
     causes = [(replica, run) for replica, run in lost if case.ends[replica.name] == EndClass.NOT_PERMANENT]
     # The cause that waits already, if there is one: a peer may be found lost meanwhile.
     replica, run = max(causes or lost, key=lambda each: each[1].restart_at is not None)
-    why = f"{replica.name} {retry.how_it_ended(run)}"
+    why = retry.replica_ended(run)
     builder.together_with = replica.name
-    builder.stop_open(f"{why}; all replicas are restarted together.")
+    builder.stop_open(said("{why}; all replicas are restarted together.", why=why))
     if any(run.phase != RunPhase.CLOSED for run in case.latest.values()):
         return
     if not builder.waits_to_restart(replica, run, why):
+        together = said("All replicas are restarted together: {why}", why=why)
         for each in builder.view.replicas:
-            _restart(builder, each, case.latest[each.name], f"All replicas are restarted together: {why}")
+            _restart(builder, each, case.latest[each.name], together)
 
 
 # -- the job ends, or is run again -----------------------------------------------------------------------------------
@@ -177,7 +190,7 @@ def _end(builder: PlanBuilder, outcome: Outcome, new: Verdict | None) -> None:
         # closed runs are free again.
         if not builder.case.open:
             again = HistoryKind.PREEMPT if view.preempted else HistoryKind.RETRY
-            builder.move(JobState.QUEUED, again, f"{cause}{builder.rest()}")
+            builder.move(JobState.QUEUED, again, join(" ", [cause, *builder.rest()]))
             builder.next_attempt = True
         return
     left = tuple(
@@ -203,24 +216,29 @@ def _beside(builder: PlanBuilder, cause: str) -> str:
     if not builder.left:
         return cause
     silent = unreachable(builder.case)
-    return f"{cause.removesuffix('.')}. {silent} What may still live there is stopped as soon as its host answers."
+    after = said("What may still live there is stopped as soon as its host answers.")
+    whole = cause if cause.endswith(".") else said("{words}.", words=cause)
+    return join(" ", [whole, silent, after])
 
 
 def _cause(builder: PlanBuilder, outcome: Outcome) -> str:
     """Why the job ended, for the line that is written when the end is reached. Where the message of the error says
     little, what the hosts reported is added."""
     if outcome.state == JobState.SUCCEEDED:
-        rest = "all that could be reached" if builder.case.open else "every other replica"
-        return f"The primary exited with status 0, and {rest} is stopped."
+        if builder.case.open:
+            return said("The primary exited with status 0, and all that could be reached is stopped.")
+        return said("The primary exited with status 0, and every other replica is stopped.")
     if outcome == retry.cancelled(builder.view.cancel_reason):
-        return (
-            f"Cancelled, and {'all that could be reached' if builder.case.open else 'everything'} is stopped."
-        )
-    words = [f"{run.replica} {retry.how_it_ended(run)}" for run, _ in builder.case.ended(EndClass.INTERNAL)]
+        if builder.case.open:
+            return said("Cancelled, and all that could be reached is stopped.")
+        return said("Cancelled, and everything is stopped.")
+    words = [retry.replica_ended(run) for run, _ in builder.case.ended(EndClass.INTERNAL)]
     if outcome == retry.internal_error() and not words:
         waited = (run for run in builder.case.latest.values() if run.started_at is None)
-        words = [f"{run.host} did not start {run.replica}" for run in waited]
-    return f"{outcome.message} ({'; '.join(words[:8])})" if words else outcome.message
+        words = [said("{host} did not start {replica}", host=run.host, replica=run.replica) for run in waited]
+    if not words:
+        return outcome.message
+    return said("{error} ({words})", error=outcome.message, words=join("; ", words[:8]))
 
 
 def _actor(view: JobView, outcome: Outcome) -> str:
@@ -231,7 +249,7 @@ def _actor(view: JobView, outcome: Outcome) -> str:
 def _beside_a_terminal_job(case: JobCase, grace_s: float) -> Plan:
     """The row of a terminal job never changes again. Its runs on hosts that did not answer may still close."""
     builder = PlanBuilder(case, grace_s, case.view.outcome or Outcome(case.view.state))
-    builder.stop_open("The job is over.")
+    builder.stop_open(said("The job is over."))
     changes, events = _replicas(builder)
     return Plan(replica_states=changes, stop=tuple(builder.stops.values()), events=events)
 
@@ -319,24 +337,24 @@ def _replica_state(builder: PlanBuilder, replica: ReplicaView) -> ReplicaState:
 
 def _replica_event(builder: PlanBuilder, replica: ReplicaView, state: ReplicaState) -> HistoryEvent:
     run = builder.case.latest.get(replica.name)
-    host_at = None
+    host_at, cause = None, ""
     kind = HistoryKind.REPLICA
     if builder.next_attempt or run is None:
-        cause = "Waits for the next attempt."
+        cause = said("Waits for the next attempt.")
     elif replica.name in builder.restarts:
         kind = HistoryKind.DRAIN if builder.case.held_runs else HistoryKind.RESTART
         cause = builder.restarts[replica.name].cause
     elif replica.name in builder.new_waits:
         cause = builder.new_waits[replica.name].cause
     elif run.phase.over:
-        cause, host_at = f"{replica.name} {retry.how_it_ended(run)}.", run.ended_at
+        cause, host_at = said("{words}.", words=retry.replica_ended(run)), run.ended_at
     elif state == ReplicaState.STOPPING:
         stop = builder.stops.get(run.id)
-        cause = stop.reason if stop else "Being stopped."
+        cause = stop.reason if stop else said("Being stopped.")
     elif state == ReplicaState.RUNNING:
-        cause, host_at = f"Started on {run.host}.", run.started_at
+        cause, host_at = said("Started on {host}.", host=run.host), run.started_at
     else:
-        cause = f"Starting on {run.host}."
+        cause = said("Starting on {host}.", host=run.host)
     if host_at is not None:
         kind = HistoryKind.RUN
     return HistoryEvent(kind, replica.name, replica.state, state, cause, host_at)

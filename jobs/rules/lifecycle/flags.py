@@ -14,12 +14,13 @@ from jobs.rules.lifecycle.states import FlagName, JobState, ReplicaState, RunPha
 from jobs.rules.lifecycle.verdict import JobCase
 from jobs.rules.lifecycle.views import Flag, Outcome, ReplicaView, RunView
 from jobs.rules.list_text import list_text
+from jobs.rules.texts import join, said, said_of
 
 _DECIDED = {
-    JobState.SUCCEEDED: "Succeeded",
-    JobState.FAILED: "Failed",
-    JobState.CANCELLED: "Cancelled",
-    JobState.QUEUED: "To be run again",
+    JobState.SUCCEEDED: said("Succeeded"),
+    JobState.FAILED: said("Failed"),
+    JobState.CANCELLED: said("Cancelled"),
+    JobState.QUEUED: said("To be run again"),
 }
 # History has a line of its own about the same at the same moment: the restart, or the decision to stop.
 _IN_OTHER_LINES = frozenset({FlagName.STOPPING, FlagName.RESTARTING})
@@ -67,26 +68,38 @@ def flag_events(before: Sequence[Flag], after: Sequence[Flag]) -> Iterator[Histo
             yield HistoryEvent(HistoryKind.FLAG, FLAGGED, "", flag.name, flag.text)
     for flag in before:
         if flag.name not in has and flag.name not in _IN_OTHER_LINES:
-            yield HistoryEvent(HistoryKind.FLAG, FLAGGED, flag.name, "", "It is over.")
+            yield HistoryEvent(HistoryKind.FLAG, FLAGGED, flag.name, "", said("It is over."))
 
 
 def unreachable(case: JobCase) -> str:
     """Which hosts with open runs do not answer, and since when."""
     runs = [run for run in case.open if run.unreachable_since]
     hosts = {run.host: run.unreachable_since for run in runs}
-    silent = [f"{host} since {since:%Y-%m-%d %H:%M:%S %Z}" for host, since in sorted(hosts.items()) if since]
-    return f"No answer from {', '.join(silent)} ({_replicas(runs)})." if silent else ""
+    silent = [
+        said("{name} since {time}", name=host, time=f"{since:%Y-%m-%d %H:%M:%S %Z}")
+        for host, since in sorted(hosts.items())
+        if since
+    ]
+    if not silent:
+        return ""
+    return said("No answer from {hosts} ({replicas}).", hosts=join(", ", silent), replicas=_replicas(runs))
 
 
 def _stopping(case: JobCase, outcome: Outcome | None) -> str:
     if outcome is None:
         return ""
+    decided = _DECIDED[outcome.state]
     if not case.open:
-        return (
-            f"{_DECIDED[outcome.state]}; the rest of its log is being fetched." if case.logs_to_fetch else ""
-        )
-    why = f" {outcome.message}" if outcome.state == JobState.QUEUED else ""
-    return f"{_DECIDED[outcome.state]}; {_count(len(case.open))} still to be stopped and proved clean.{why}"
+        if not case.logs_to_fetch:
+            return ""
+        return said("{decided}; the rest of its log is being fetched.", decided=decided)
+    text = said_of(
+        len(case.open),
+        "{decided}; 1 run is still to be stopped and proved clean.",
+        "{decided}; {number} runs are still to be stopped and proved clean.",
+        decided=decided,
+    )
+    return join(" ", [text, outcome.message]) if outcome.state == JobState.QUEUED else text
 
 
 def _restarting(case: JobCase, states: Mapping[str, ReplicaState], waits: Mapping[str, datetime]) -> str:
@@ -95,8 +108,12 @@ def _restarting(case: JobCase, states: Mapping[str, ReplicaState], waits: Mappin
         for replica in case.view.replicas
         if states[replica.name] == ReplicaState.STARTING and _began_before(case, replica)
     ]
-    found = [f"{name} (waits {until_text(waits[name])})" if name in waits else name for name in coming[:8]]
-    return f"Being restarted: {', '.join(found)}." if found else ""
+    found = [_with_wait(name, waits.get(name)) for name in coming[:8]]
+    return said("Being restarted: {replicas}.", replicas=join(", ", found)) if found else ""
+
+
+def _with_wait(name: str, until: datetime | None) -> str:
+    return said("{replica} (waits {until})", replica=name, until=until_text(until)) if until else name
 
 
 def _began_before(case: JobCase, replica: ReplicaView) -> bool:
@@ -107,36 +124,42 @@ def _began_before(case: JobCase, replica: ReplicaView) -> bool:
 def _maintenance(case: JobCase) -> str:
     """Which replicas move where; or, without a placement for them, which hosts they are to leave."""
     if case.held_runs:
-        return f"{moves(case)}."
+        return said("{words}.", words=moves(case))
     leaving = {run.host: run for run in case.latest.values() if run.drain and run.phase != RunPhase.CLOSED}
-    return " ".join(f"{run.drain}." for _, run in sorted(leaving.items())[:8])
+    return join(" ", [said("{words}.", words=run.drain) for _, run in sorted(leaving.items())[:8]])
 
 
 def moves(case: JobCase) -> str:
     """`workerpool1-0 moves from gpu-01 to gpu-02: gpu-01 is being drained by alice`"""
     found = [
-        f"{name} moves from {case.latest[name].host} to {held.host}" for name, held in case.held_runs.items()
+        said(
+            "{replica} moves from {host} to {new_host}",
+            replica=name,
+            host=case.latest[name].host,
+            new_host=held.host,
+        )
+        for name, held in case.held_runs.items()
     ]
-    why = "; ".join(dict.fromkeys(held.held_why for held in case.held_runs.values() if held.held_why))
-    return f"{list_text(found)}{f': {why}' if why else ''}"
+    whys = list(dict.fromkeys(held.held_why for held in case.held_runs.values() if held.held_why))
+    moving = list_text(found)
+    return said("{moves}: {why}", moves=moving, why=join("; ", whys)) if whys else moving
 
 
 def _cleaning(case: JobCase) -> str:
     runs = [run for run in case.open if run.phase == RunPhase.ENDED and run.unreachable_since is None]
-    return f"Over, but not yet proved clean: {_replicas(runs)}." if runs else ""
+    return said("Over, but not yet proved clean: {replicas}.", replicas=_replicas(runs)) if runs else ""
 
 
 def _stuck(case: JobCase) -> str:
     runs = [run for run in case.open if run.survivors]
     if not runs:
         return ""
-    found = "; ".join(f"{run.survivors} of {run.replica} on {run.host}" for run in runs[:8])
-    return f"Processes that cannot be killed: {found}."
+    found = [
+        said("{number} of {replica} on {host}", number=run.survivors, replica=run.replica, host=run.host)
+        for run in runs[:8]
+    ]
+    return said("Processes that cannot be killed: {processes}.", processes=join("; ", found))
 
 
 def _replicas(runs: Iterable[RunView]) -> str:
     return list_text(sorted({run.replica for run in runs}))
-
-
-def _count(runs: int) -> str:
-    return "1 run is" if runs == 1 else f"{runs} runs are"

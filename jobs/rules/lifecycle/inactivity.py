@@ -14,6 +14,7 @@ from jobs.rules.lifecycle.utilization import inactive_for
 from jobs.rules.lifecycle.verdict import JobCase
 from jobs.rules.lifecycle.views import RunView
 from jobs.rules.list_text import list_text
+from jobs.rules.texts import said
 
 
 def stalled(case: JobCase) -> str:
@@ -24,8 +25,15 @@ def stalled(case: JobCase) -> str:
     found = [run for run in _looked_at(case) if _still(case, run, run.active_at, after)]
     if not found:
         return ""
-    since = [f"{run.replica} since {run.active_at:%Y-%m-%d %H:%M:%S %Z}" for run in found if run.active_at]
-    return f"No output, and no CPU or GPU in use: {list_text(since)}. It is not stopped for that."
+    since = [
+        said("{name} since {time}", name=run.replica, time=f"{run.active_at:%Y-%m-%d %H:%M:%S %Z}")
+        for run in found
+        if run.active_at
+    ]
+    return said(
+        "No output, and no CPU or GPU in use: {replicas}. It is not stopped for that.",
+        replicas=list_text(since),
+    )
 
 
 def idle(case: JobCase) -> str:
@@ -36,7 +44,7 @@ def idle(case: JobCase) -> str:
     if not all(_still(case, run, run.gpu_active_at, after) for run in runs):
         return ""
     since = max(run.gpu_active_at for run in runs if run.gpu_active_at)
-    return f"All its GPUs have been at 0 % since {since:%Y-%m-%d %H:%M:%S %Z}."
+    return said("All its GPUs have been at 0 % since {time}.", time=f"{since:%Y-%m-%d %H:%M:%S %Z}")
 
 
 def next_look(case: JobCase) -> datetime | None:

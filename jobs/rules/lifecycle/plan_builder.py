@@ -11,6 +11,7 @@ from jobs.rules.lifecycle.plan import TRAINYARD, Restart, RestartWait, StartHeld
 from jobs.rules.lifecycle.states import JobState, RunPhase, check
 from jobs.rules.lifecycle.verdict import JobCase
 from jobs.rules.lifecycle.views import JobView, Outcome, ReplicaView, RunView
+from jobs.rules.texts import said
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,20 +83,25 @@ class PlanBuilder:
             wait_s = retry_waits.restart_wait_s(replica, runs, view.retry_wait_s)
             until = now + timedelta(seconds=wait_s)
             if wait_s:
-                cause = f"{why}; {which_restart(replica)} waits {retry_waits.until_text(until)}."
+                cause = said(
+                    "{why}; {which_restart} waits {until}.",
+                    why=why,
+                    which_restart=which_restart(replica),
+                    until=retry_waits.until_text(until),
+                )
                 self.new_waits[replica.name] = RestartWait(run.id, until, cause)
         if retry_waits.still_waits(until, now, view.retry_wait_s):
             self.waits[replica.name] = until
             return True
         return False
 
-    def rest(self) -> str:
-        """The sentence about the wait of the next attempt; empty if it need not wait (any more)."""
+    def rest(self) -> list[str]:
+        """The sentence about the wait of the next attempt; none if it need not wait (any more)."""
         until, unit_s = self.rests_until or self.view.rests_until, self.view.retry_wait_s
         waits = retry_waits.still_waits(until, self.case.now, unit_s)
         self.rests_until = until if waits else None
-        return f" It waits {retry_waits.until_text(until)}." if waits and until else ""
+        return [said("It waits {until}.", until=retry_waits.until_text(until))] if waits and until else []
 
 
 def which_restart(replica: ReplicaView) -> str:
-    return f"restart {replica.restarts + 1} of {retry.MAX_RESTARTS}"
+    return said("restart {number} of {most}", number=replica.restarts + 1, most=retry.MAX_RESTARTS)

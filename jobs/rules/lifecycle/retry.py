@@ -44,6 +44,7 @@ from enum import StrEnum
 from jobs.rules.lifecycle.states import JobState
 from jobs.rules.lifecycle.views import Outcome, ReplicaView, RunView
 from jobs.rules.spec.custom_job import CustomJobSpec
+from jobs.rules.texts import join, said
 
 MAX_RESTARTS = 5
 MAX_RETRIES = 3
@@ -82,6 +83,8 @@ _REFUSALS = {"exec_failed": EndClass.USER_ERROR, "gpu_busy": EndClass.BUSY}
 # Ends that fail the job at once, and ends after which the whole job may be run again.
 PERMANENT = frozenset({EndClass.USER_ERROR, EndClass.OUT_OF_MEMORY})
 WELL = frozenset({EndClass.SUCCESS, EndClass.FINISHED})
+# Of these ends the host's own words say nothing more.
+_SAYS_ALL = frozenset({"reboot", "timeout", "stop", "tombstone"})
 
 
 def classify(run: RunView, primary: bool) -> EndClass | None:
@@ -152,23 +155,45 @@ def failed(ends: Iterable[tuple[RunView, EndClass]], lost: RunView | None = None
     return Outcome(
         JobState.FAILED,
         INVALID_ARGUMENT if known else UNAVAILABLE,
-        " ".join([*_lost_sentence(lost), *(_sentence(run, end) for run, end in ends)]),
+        join(" ", [*_lost_sentence(lost), *(_sentence(run, end) for run, end in ends)]),
     )
 
 
 def _lost_sentence(lost: RunView | None) -> list[str]:
-    return [f"The replica {lost.replica} was lost first: it {how_it_ended(lost)}."] if lost else []
+    if lost is None:
+        return []
+    how = how_it_ended(lost)
+    return [
+        said(
+            "The replica {replica} was lost first: it {how_it_ended}.", replica=lost.replica, how_it_ended=how
+        )
+    ]
 
 
 def _sentence(run: RunView, end: EndClass) -> str:
     status = exit_status(run)
-    if end == EndClass.OUT_OF_MEMORY:
-        return f"The replica {run.replica} ran out of memory and exited with a non-zero status of {status}."
     if status is None:
-        return f"The replica {run.replica} was lost too often; the last time it {how_it_ended(run)}."
+        return said(
+            "The replica {replica} was lost too often; the last time it {how_it_ended}.",
+            replica=run.replica,
+            how_it_ended=how_it_ended(run),
+        )
+    if end == EndClass.OUT_OF_MEMORY:
+        return said(
+            "The replica {replica} ran out of memory and exited with a non-zero status of {status}.",
+            replica=run.replica,
+            status=status,
+        )
     reason = "StartError" if run.refusal == "exec_failed" else "Error"
-    said = f"\n Termination log message: {run.message}" if reason == "StartError" and run.message else ""
-    return f"The replica {run.replica} exited with a non-zero status of {status}. Termination reason: {reason}.{said}"
+    sentence = said(
+        "The replica {replica} exited with a non-zero status of {status}. Termination reason: {reason}.",
+        replica=run.replica,
+        status=status,
+        reason=reason,
+    )
+    if reason == "Error" or not run.message:
+        return sentence
+    return join("", [sentence, said("\n Termination log message: {message}", message=run.message)])
 
 
 def internal_error() -> Outcome:
@@ -179,8 +204,11 @@ def no_capacity(location: str) -> Outcome:
     return Outcome(
         JobState.FAILED,
         RESOURCE_EXHAUSTED,
-        f"Resources are insufficient in region: {location}. "
-        "Try a different region or use a different accelerator.",
+        said(
+            "Resources are insufficient in region: {location}. "
+            "Try a different region or use a different accelerator.",
+            location=location,
+        ),
     )
 
 
@@ -193,7 +221,7 @@ def timed_out(timeout: str) -> Outcome:
     return Outcome(
         JobState.CANCELLED,
         CANCELLED_CODE,
-        f"The job was cancelled because it ran longer than its timeout of {timeout}.",
+        said("The job was cancelled because it ran longer than its timeout of {timeout}.", timeout=timeout),
     )
 
 
@@ -203,22 +231,36 @@ def whole_job_again(why: str) -> Outcome:
 
 def how_it_ended(run: RunView) -> str:
     """For history: `was killed by SIGKILL on gpu01`."""
-    said = f": {run.message}" if run.message else ""
+    how = _how(run)
+    if not run.message or (run.why in _SAYS_ALL and not run.gone):
+        return how
+    return said("{how_it_ended}: {message}", how_it_ended=how, message=run.message)
+
+
+def replica_ended(run: RunView) -> str:
+    """`workerpool1-0 was killed by SIGKILL on gpu01`"""
+    return said("{replica} {how_it_ended}", replica=run.replica, how_it_ended=how_it_ended(run))
+
+
+def _how(run: RunView) -> str:
     if run.why == "refused":
-        return f"could not be started on {run.host} ({run.refusal or 'no reason given'}){said}"
+        refusal = run.refusal or said("no reason given")
+        return said("could not be started on {host} ({refusal})", host=run.host, refusal=refusal)
     if run.gone:
-        return f"was lost with {run.host}{said}"
+        return said("was lost with {host}", host=run.host)
     if run.why == "reboot":
-        return f"was lost: {run.host} was rebooted"
+        return said("was lost: {host} was rebooted", host=run.host)
     if run.why == "timeout":
-        return f"was ended by {run.host} at its timeout"
+        return said("was ended by {host} at its timeout", host=run.host)
     if run.why in ("stop", "tombstone"):
-        return f"was stopped on {run.host}"
+        return said("was stopped on {host}", host=run.host)
     if run.exit_signal is not None:
-        return f"was killed by {signal_name(run.exit_signal)} on {run.host}{said}"
-    if run.why == "lost" or run.exit_code is None:
-        return f"was lost on {run.host}{said or ': nobody saw how it ended'}"
-    return f"exited with status {run.exit_code} on {run.host}{said}"
+        return said("was killed by {signal} on {host}", signal=signal_name(run.exit_signal), host=run.host)
+    if run.why != "lost" and run.exit_code is not None:
+        return said("exited with status {status} on {host}", status=run.exit_code, host=run.host)
+    if run.message:
+        return said("was lost on {host}", host=run.host)
+    return said("was lost on {host}: nobody saw how it ended", host=run.host)
 
 
 def signal_name(number: int) -> str:

@@ -21,6 +21,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from jobs.rules.lifecycle.views import ReplicaView, RunView
+from jobs.rules.texts import said
 
 WELL_S = 600.0
 _RESTART_UNITS = (0, 1, 2, 4, 8)
@@ -60,4 +61,4 @@ def still_waits(until: datetime | None, now: datetime, unit_s: float) -> bool:
 
 
 def until_text(until: datetime) -> str:
-    return f"until {until:%Y-%m-%d %H:%M:%S %Z}"
+    return said("until {time}", time=f"{until:%Y-%m-%d %H:%M:%S %Z}")

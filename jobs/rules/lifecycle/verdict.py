@@ -31,9 +31,10 @@ from jobs.rules.lifecycle import first_lost, retry, retry_waits
 from jobs.rules.lifecycle.retry import EndClass
 from jobs.rules.lifecycle.states import TERMINAL, JobState, RunPhase
 from jobs.rules.lifecycle.views import JobView, Outcome, ReplicaView, RunView
-from jobs.rules.list_text import list_text, more_text
+from jobs.rules.list_text import MAX_ITEMS, list_text
 from jobs.rules.spec.custom_job import CustomJobSpec
 from jobs.rules.spec.json_fields import duration
+from jobs.rules.texts import join, said
 
 # Phases in which, as far as its host has reported, the command was not executed yet.
 NOT_YET = frozenset({RunPhase.CREATED, RunPhase.CLAIMED})
@@ -168,7 +169,8 @@ def verdict(case: JobCase) -> Verdict | None:
     if view.cancel_requested_at is not None and (
         view.outcome is None or view.outcome.state == JobState.QUEUED
     ):
-        why = f"Cancelled by {view.cancel_requested_by or 'somebody'}. {view.cancel_reason}".strip()
+        by = said("Cancelled by {person}.", person=view.cancel_requested_by or said("somebody"))
+        why = join(" ", [by, view.cancel_reason]) if view.cancel_reason else by
         return Verdict(retry.cancelled(view.cancel_reason), why)
     if view.outcome is not None:
         return _no_time_left(case) if view.outcome.state == JobState.QUEUED else _failed_too(case)
@@ -188,7 +190,7 @@ def _failed_too(case: JobCase) -> Verdict | None:
     if lost is not None and retry.restarts_together(case.view.spec):
         return _again_or(case, [(lost, EndClass.NOT_PERMANENT)], _failed(case, ends))
     complete = _failed(case, ends)
-    return None if complete == outcome else Verdict(complete, f"{_words(ends, lost)}.")
+    return None if complete == outcome else Verdict(complete, _sentence(_words(ends, lost)))
 
 
 def _failed(case: JobCase, ends: list[tuple[RunView, EndClass]]) -> Outcome:
@@ -215,15 +217,16 @@ def _preempted(case: JobCase) -> Verdict | None:
 
 def _by_ends(case: JobCase) -> Verdict | None:
     for run, _ in case.ended(EndClass.SUCCESS):
-        return Verdict(
-            Outcome(JobState.SUCCEEDED), f"The primary, {run.replica}, exited with status 0 on {run.host}."
+        why = said(
+            "The primary, {replica}, exited with status 0 on {host}.", replica=run.replica, host=run.host
         )
+        return Verdict(Outcome(JobState.SUCCEEDED), why)
     timed_out = case.ended(EndClass.TIMEOUT)
     if timed_out:
-        return _timed_out(case.view.spec, f"{_words(timed_out)}.")
+        return _timed_out(case.view.spec, _sentence(_words(timed_out)))
     permanent = _in_order(case.ended(*retry.PERMANENT))
     if permanent:
-        return Verdict(_failed(case, permanent), f"{_words(permanent, case.lost_first())}.")
+        return Verdict(_failed(case, permanent), _sentence(_words(permanent, case.lost_first())))
     return _transient(case) or _internal(case) or _busy(case) or _lost_too_often(case)
 
 
@@ -251,9 +254,14 @@ def _lost_too_often(case: JobCase) -> Verdict | None:
 def _again_or(case: JobCase, ends: list[tuple[RunView, EndClass]], failed: Outcome) -> Verdict:
     view = case.view
     if not retry.may_retry_job(view.spec, view.job_retries):
-        return Verdict(failed, f"{_words(ends)}; {_no_try_left(view)}.")
+        return Verdict(failed, _without_a_try(view, _words(ends)))
     retries = view.job_retries + 1
-    why = f"{_words(ends)}; the whole job is run again, retry {retries} of {retry.MAX_RETRIES}."
+    why = said(
+        "{what}; the whole job is run again, retry {retry} of {most}.",
+        what=_words(ends),
+        retry=retries,
+        most=retry.MAX_RETRIES,
+    )
     wait_s = retry_waits.retry_wait_s(retries, view.retry_wait_s)
     return Verdict(retry.whole_job_again(why), why, job_retries=retries, wait_s=wait_s)
 
@@ -270,21 +278,35 @@ def _started_too_late(case: JobCase) -> Verdict | None:
     late, limit_s = case.late, case.view.start_limit_s
     if not late or limit_s is None:
         return None
-    who = list_text([f"{run.host} did not start {run.replica}{_no_answer(run)}" for run in late])
-    replicas = " replicas" if more_text(late) else ""
-    return _tried_again(case.view, f"{who}{replicas} within {duration(limit_s)}")
+    who, limit = list_text([_did_not_start(run) for run in late]), duration(limit_s)
+    if len(late) > MAX_ITEMS:
+        what = said("{who} replicas within {limit}", who=who, limit=limit)
+    else:
+        what = said("{who} within {limit}", who=who, limit=limit)
+    return _tried_again(case.view, what)
 
 
-def _no_answer(run: RunView) -> str:
-    since = run.unreachable_since
-    return f" (no answer since {since:%Y-%m-%d %H:%M:%S %Z})" if since else ""
+def _did_not_start(run: RunView) -> str:
+    if run.unreachable_since is None:
+        return said("{host} did not start {replica}", host=run.host, replica=run.replica)
+    return said(
+        "{host} did not start {replica} (no answer since {time})",
+        host=run.host,
+        replica=run.replica,
+        time=f"{run.unreachable_since:%Y-%m-%d %H:%M:%S %Z}",
+    )
 
 
 def _tried_again(view: JobView, what: str) -> Verdict:
     tries = view.internal_tries + 1
     if not retry.may_try_again(view.spec, view.job_retries, tries):
-        return Verdict(retry.internal_error(), f"{what}; {_no_try_left(view)}.", internal_tries=tries)
-    why = f"{what}; the whole job is tried again, try {tries + 1} of {retry.MAX_INTERNAL_TRIES}."
+        return Verdict(retry.internal_error(), _without_a_try(view, what), internal_tries=tries)
+    why = said(
+        "{what}; the whole job is tried again, try {number} of {most}.",
+        what=what,
+        number=tries + 1,
+        most=retry.MAX_INTERNAL_TRIES,
+    )
     retries = view.job_retries + 1
     wait_s = retry_waits.retry_wait_s(retries, view.retry_wait_s)
     return Verdict(retry.whole_job_again(why), why, retries, tries, wait_s)
@@ -296,17 +318,23 @@ def _busy(case: JobCase) -> Verdict | None:
     ends = case.ended(EndClass.BUSY)
     if not ends:
         return None
-    why = f"{_words(ends)}; another place is taken, which counts against nothing."
+    why = said("{what}; another place is taken, which counts against nothing.", what=_words(ends))
     return Verdict(retry.whole_job_again(why), why)
 
 
-def _no_try_left(view: JobView) -> str:
-    return "retries are disabled" if view.spec.disable_retries else "no try is left"
+def _without_a_try(view: JobView, what: str) -> str:
+    if view.spec.disable_retries:
+        return said("{what}; retries are disabled.", what=what)
+    return said("{what}; no try is left.", what=what)
 
 
 def _words(ends: list[tuple[RunView, EndClass]], lost: RunView | None = None) -> str:
     runs = [*([lost] if lost else []), *(run for run, _ in ends[:8])]
-    return "; ".join(f"{run.replica} {retry.how_it_ended(run)}" for run in runs)
+    return join("; ", [retry.replica_ended(run) for run in runs])
+
+
+def _sentence(words: str) -> str:
+    return said("{words}.", words=words)
 
 
 def _timed_out(spec: CustomJobSpec, cause: str) -> Verdict:
@@ -315,7 +343,9 @@ def _timed_out(spec: CustomJobSpec, cause: str) -> Verdict:
 
 def _over_time(case: JobCase) -> Verdict:
     spec = case.view.spec
-    return _timed_out(spec, f"The job has run for its timeout of {duration(spec.timeout_s)}.")
+    return _timed_out(
+        spec, said("The job has run for its timeout of {timeout}.", timeout=duration(spec.timeout_s))
+    )
 
 
 def _by_clock(case: JobCase) -> Verdict | None:
@@ -326,11 +356,17 @@ def _by_clock(case: JobCase) -> Verdict | None:
     waits_until = wait_deadline(view)
     if waits_until is None or case.now < waits_until:
         return None
-    waited = f"No capacity in {view.location or 'the location'} for {duration(view.spec.wait_limit_s or 0)}"
+    waited = said(
+        "No capacity in {location} for {time}",
+        location=view.location or said("the location"),
+        time=duration(view.spec.wait_limit_s or 0),
+    )
     if not retry.may_retry_job(view.spec, view.job_retries):
-        return Verdict(retry.no_capacity(view.location), f"{waited}; {_no_try_left(view)}.")
+        return Verdict(retry.no_capacity(view.location), _without_a_try(view, waited))
     retries = view.job_retries + 1
-    why = f"{waited}; tried again, retry {retries} of {retry.MAX_RETRIES}."
+    why = said(
+        "{what}; tried again, retry {retry} of {most}.", what=waited, retry=retries, most=retry.MAX_RETRIES
+    )
     return Verdict(retry.whole_job_again(why), why, job_retries=retries)
 
 

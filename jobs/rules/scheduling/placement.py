@@ -32,6 +32,7 @@ from jobs.rules.scheduling.views import (
     needs_text,
 )
 from jobs.rules.spec.machine_types import Needs
+from jobs.rules.texts import join, said, said_of
 
 __all__ = [
     "ANYWHERE",
@@ -204,36 +205,50 @@ class Placer:
     # -- the reason as text --
 
     def why(self, requests: Sequence[ReplicaRequest], location: str) -> str:
+        return said("{words}.", words=self.lacking(requests, location))
+
+    def lacking(self, requests: Sequence[ReplicaRequest], location: str) -> str:
+        """What these replicas need, and what is free: a sentence to which more may be added."""
         wanted = Counter(request.needs for request in requests)
-        where = "" if location in ANYWHERE else f" in {location_of(location)}"
-        needed = ", ".join(f"{count} x {needs_text(needs)}" for needs, count in wanted.items())
-        return f"Needs {needed}{where}; {self._free(requests, location)}."
+        needed = join(", ", [join(" x ", [str(count), needs_text(needs)]) for needs, count in wanted.items()])
+        free = self._free(requests, location)
+        if location in ANYWHERE:
+            return said("Needs {needs}; {free}", needs=needed, free=free)
+        where = location_of(location)
+        return said("Needs {needs} in {location}; {free}", needs=needed, location=where, free=free)
 
     def _free(self, requests: Sequence[ReplicaRequest], location: str) -> str:
         capacity = self.capacity
         groups = [*capacity.all_groups(CPUS, location), *capacity.all_groups(CPUS_BESIDE_GPUS, location)]
         if not groups:
-            return "no host is there"
+            return said("no host is there")
         parts = []
         for kind in sorted({request.needs.accelerator_type for request in requests if request.needs.gpus}):
             of_kind = capacity.all_groups(kind, location)
             total = sum(group.total for group in of_kind)
             most = max((group.most for group in of_kind), default=0)
             unfit = self._out_of_use(kind, location)
-            parts.append(f"{total} {kind} free, at most {most} on one host{unfit}")
+            of_kind_text = said(
+                "{number} {kind} free, at most {most} on one host", number=total, kind=kind, most=most
+            )
+            parts.append(join(" ", [of_kind_text, *unfit]))
         total, most = sum(group.total for group in groups), max(group.most for group in groups)
-        parts.append(f"{cpu_text(total)} free, at most {max(most, 0):g} on one host")
+        parts.append(
+            said("{cpus} free, at most {most} on one host", cpus=cpu_text(total), most=f"{max(most, 0):g}")
+        )
         if any(request.needs.memory_mb for request in requests):
             most_mb = max(host.memory_mb for host in capacity.of_location(location))
-            parts.append(f"at most {max(most_mb, 0)} MB of memory are free on one host")
-        return "; ".join(parts)
+            parts.append(said("at most {number} MB of memory are free on one host", number=max(most_mb, 0)))
+        return join("; ", parts)
 
-    def _out_of_use(self, kind: str, location: str) -> str:
+    def _out_of_use(self, kind: str, location: str) -> list[str]:
         if not self.capacity.unfit:
-            return ""
+            return []
         hosts = [host.view for host in self.capacity.of_location(location) if host.view.unfit]
         unfit = sum(gpu.accelerator_type == kind and gpu.uuid in h.unfit for h in hosts for gpu in h.gpus)
-        return f" ({unfit} {'is' if unfit == 1 else 'are'} quarantined)" if unfit else ""
+        if not unfit:
+            return []
+        return [said_of(unfit, "({number} is quarantined)", "({number} are quarantined)")]
 
 
 def _times(needs: Needs, count: int) -> Needs:
@@ -251,4 +266,5 @@ def never_fits(requests: Sequence[ReplicaRequest], hosts: Sequence[HostView], lo
     placements, sure = placer._placements(Gang(requests), location, _STEPS_AT_SUBMIT)
     if placements is not None or not sure:
         return None
-    return f"Can never be placed, even with every host free. {placer.why(requests, location)}"
+    never = said("Can never be placed, even with every host free.")
+    return join(" ", [never, placer.why(requests, location)])

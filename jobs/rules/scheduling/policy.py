@@ -32,13 +32,13 @@ from jobs.rules.scheduling.running_jobs import HostClaim, RunningJob, RunningJob
 from jobs.rules.scheduling.time_text import moment_text, whole_minute
 from jobs.rules.scheduling.views import HostView, Placement, location_of
 from jobs.rules.scheduling.wait_reasons import Wait, WaitReason
+from jobs.rules.texts import join, said, said_of
 
-BEHIND = Wait(WaitReason.TURN, "Waits for its turn: earlier jobs wait for the same hosts.")
+BEHIND = Wait(WaitReason.TURN, said("Waits for its turn: earlier jobs wait for the same hosts."))
 KEPT = Wait(
     WaitReason.QUOTA_RESERVED,
-    "Waits for its turn: what it needs of the quota is kept for an earlier job.",
+    said("Waits for its turn: what it needs of the quota is kept for an earlier job."),
 )
-MAKING_ROOM = "Its place is being made free"
 # The ports of the next attempt are tried this far from those of the last: a foreign program may have taken a row.
 PORTS_APART = 101
 # After its timeout a job may take this long to end: the stop, its grace, and the evidence that all of it is over.
@@ -245,7 +245,7 @@ class _QueueDecider:
             memory.within.add(request)
             return None
         self.quota_reservations.wait(memory.project, memory.owner, gpus)
-        memory.over[request] = Wait(WaitReason.QUOTA, f"Waits for quota: {why}.")
+        memory.over[request] = Wait(WaitReason.QUOTA, said("Waits for quota: {why}.", why=why))
         return memory.over[request]
 
     def _place(self, job: WaitingJob, request: _RequestMemory, ends: float, backfill: bool) -> Wait | None:
@@ -300,7 +300,7 @@ class _QueueDecider:
             return self._lacking(job, request) if first else BEHIND
         self.families.add(family)
         self._keep(job, request, kept)
-        return self._explained(self._lacking(job, request), kept, soon)
+        return self._explained(job, request, kept, soon)
 
     def _has_budget_behind(self) -> bool:
         return self.work < MAX_WORK_BEHIND and self.looks_behind < MAX_LOOKS_BEHIND
@@ -379,19 +379,25 @@ class _QueueDecider:
             for one in running_there
         )
 
-    def _lacking(self, job: WaitingJob, request: _RequestMemory) -> Wait:
-        return Wait(WaitReason.CAPACITY, self.placer.why(request.demand.replica_requests(), job.location))
+    def _lacking(self, job: WaitingJob, request: _RequestMemory, *more: str) -> Wait:
+        """Waits for capacity: what it needs, what is free, and `more`."""
+        lacking = self.placer.lacking(request.demand.replica_requests(), job.location)
+        return Wait(WaitReason.CAPACITY, said("{words}.", words=join("; ", [lacking, *more])))
 
-    def _explained(self, lacking: Wait, kept: Reservation, soon: bool) -> Wait:
-        text = lacking.text.removesuffix(".")
-        hosts = f"{kept.open_now} {'host has' if kept.open_now == 1 else 'hosts have'} room now"
+    def _explained(self, job: WaitingJob, request: _RequestMemory, kept: Reservation, soon: bool) -> Wait:
+        open_now = said_of(kept.open_now, "{number} host has room now", "{number} hosts have room now")
         if soon:
-            stopping = f"{text}; {hosts}. {MAKING_ROOM}: others are being stopped."
-            return Wait(WaitReason.MAKING_ROOM, stopping)
+            stopping = said("Its place is being made free: others are being stopped.")
+            text = join(" ", [self._lacking(job, request, open_now).text, stopping])
+            return Wait(WaitReason.MAKING_ROOM, text)
         names = [self.names[host] for host in kept.last]
-        if not names:
-            return lacking._replace(text=f"{text}; {hosts}.")
-        shown = list_text(names, NAMED_HOSTS)
-        frees = "frees" if len(names) == 1 else "free"
-        at = moment_text(kept.at, self.now)
-        return lacking._replace(text=f"{text}; {hosts}; {shown} {frees} by {at}.")
+        return self._lacking(job, request, open_now, *([self._frees(names, kept.at)] if names else []))
+
+    def _frees(self, names: Sequence[str], at: float) -> str:
+        return said_of(
+            len(names),
+            "{hosts} frees by {time}",
+            "{hosts} free by {time}",
+            hosts=list_text(names, NAMED_HOSTS),
+            time=moment_text(at, self.now),
+        )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from jobs.rules.spec.machine_types import Needs
+from jobs.rules.texts import said, said_of
 
 
 class Metric(StrEnum):
@@ -85,22 +86,42 @@ class QuotaAccount:
             if limit is None or used + gpus[kind] <= limit:
                 continue
             if gpus[kind] > limit:
-                return f"{self.who} may use {limit} {kind} at once, and this job needs {gpus[kind]}"
-            needs = f", and this job needs {gpus[kind]}" if used < limit else ""
-            return f"{self.who} uses {used} of {limit} {kind}{needs}"
+                return said(
+                    "{who} may use {limit} {kind} at once, and this job needs {number}",
+                    who=self.who,
+                    limit=limit,
+                    kind=kind,
+                    number=gpus[kind],
+                )
+            return self._uses(kind, used, limit, gpus[kind])
         return None
+
+    def _uses(self, kind: str, used: int, limit: int, wanted: int) -> str:
+        uses = said("{who} uses {used} of {limit} {kind}", who=self.who, used=used, limit=limit, kind=kind)
+        return said("{uses}, and this job needs {number}", uses=uses, number=wanted) if used < limit else uses
 
     def _too_many_jobs(self) -> str | None:
         limit, runs = self.limits.running, self.use.running
         if limit is None or runs < limit:
             return None
-        return f"{self.who} runs {runs} of {limit} {'job' if limit == 1 else 'jobs'}"
+        return said_of(
+            limit,
+            "{who} runs {running} of {number} job",
+            "{who} runs {running} of {number} jobs",
+            who=self.who,
+            running=runs,
+        )
 
     def _too_many_hours(self, gpus: Mapping[str, int]) -> str | None:
         limit, used = self.limits.gpu_hours, self.use.gpu_hours
         if limit is None or used < limit or not gpus:
             return None
-        return f"{self.who} has used {used:.1f} of the {limit:g} GPU-hours of this month"
+        return said(
+            "{who} has used {used} of the {limit} GPU-hours of this month",
+            who=self.who,
+            used=f"{used:.1f}",
+            limit=f"{limit:g}",
+        )
 
     def change(self, gpus: Mapping[str, int], sign: int) -> None:
         for kind, count in gpus.items():
@@ -157,15 +178,23 @@ def queue_refusal(who: str, limit: int | None, queued: int) -> str | None:
     """Why one more job may not be queued; None if it may."""
     if limit is None or queued < limit:
         return None
-    jobs = "job waits" if queued == 1 else "jobs wait"
-    return f"{queued} {jobs} already for {who}, which may have {limit}. Cancel one, or try again when one has started."
+    return said_of(
+        queued,
+        "{number} job waits already for {who}, which may have {limit}. Cancel one, or try again when one has started.",
+        "{number} jobs wait already for {who}, which may have {limit}. Cancel one, or try again when one has started.",
+        who=who,
+        limit=limit,
+    )
 
 
 def log_refusal(who: str, limit_gb: float | None, stored: int) -> str | None:
     """Why a project with so many bytes of stored logs takes no more jobs; None if it does."""
     if limit_gb is None or stored < limit_gb * GB:
         return None
-    return (
-        f"The logs of {who} take {stored / GB:.2f} GB, and it may store {limit_gb:g} GB. Delete jobs that are over, "
-        "with their logs; or an admin of the deployment may allow more."
+    return said(
+        "The logs of {who} take {stored} GB, and it may store {limit} GB. Delete jobs that are over, "
+        "with their logs; or an admin of the deployment may allow more.",
+        who=who,
+        stored=f"{stored / GB:.2f}",
+        limit=f"{limit_gb:g}",
     )

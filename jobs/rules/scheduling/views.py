@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from jobs.rules.spec.machine_types import Needs
+from jobs.rules.texts import said
 
 ANYWHERE = ("", "any")
 # In a scope or place, between the location and the projects. Names of locations do not have it.
@@ -134,11 +135,14 @@ class NoCapacity:
 
 def cpu_text(cpus: float) -> str:
     """`1 CPU`, `0.25 CPUs`."""
-    return f"{cpus:g} CPU{'' if cpus == 1 else 's'}"
+    return said("1 CPU") if cpus == 1 else said("{number} CPUs", number=f"{cpus:g}")
 
 
 def needs_text(needs: Needs) -> str:
     """`8 NVIDIA_H100_80GB with 208 CPUs and 1916928 MB`."""
-    cpus = cpu_text(needs.cpus)
-    memory = f" and {needs.memory_mb} MB" if needs.memory_mb else ""
-    return f"{needs.gpus} {needs.accelerator_type} with {cpus}{memory}" if needs.gpus else f"{cpus}{memory}"
+    shown = cpu_text(needs.cpus)
+    if needs.memory_mb:
+        shown = said("{cpus} and {memory} MB", cpus=shown, memory=needs.memory_mb)
+    if not needs.gpus:
+        return shown
+    return said("{number} {kind} with {rest}", number=needs.gpus, kind=needs.accelerator_type, rest=shown)

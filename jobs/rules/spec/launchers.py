@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from jobs.rules.spec.cluster_variables import TRAINER_POOLS
 from jobs.rules.spec.custom_job import CustomJobSpec
+from jobs.rules.texts import said
 
 _LAUNCHER = re.compile(
     r"\b(torchrun|torch\.distributed\.(run|launch)|accelerate[\s-]+launch|accelerate\.commands\.launch|deepspeed"
@@ -54,10 +55,12 @@ def may_train_together(spec: CustomJobSpec, on_gpus: bool) -> bool:
 def never_connected(spec: CustomJobSpec) -> str:
     """What people read when the replicas have not connected to each other."""
     count, _ = _trainers(spec)
-    return (
-        f"The {count} replicas of workerpool0 and workerpool1 have never connected to each other. If they were to "
+    return said(
+        "The {count} replicas of workerpool0 and workerpool1 have never connected to each other. If they were to "
         "train one model together, each trains its own now, and the job succeeds all the same. Start them so; no "
-        f"option is needed: {_line(spec)} . If each of them works alone, nothing is wrong."
+        "option is needed: {command} . If each of them works alone, nothing is wrong.",
+        count=count,
+        command=_line(spec),
     )
 
 

@@ -57,5 +57,14 @@ def plain(name, value):
     if isinstance(value, str) and value and (name == "at" or name.endswith(("_at", "_until", "_since"))):
         return datetime.datetime.fromisoformat(value).replace(tzinfo=datetime.UTC).timestamp()
     if isinstance(value, str) and name in JSON_COLUMNS:
-        return json.loads(value)
-    return value
+        value = json.loads(value)
+    return english(value)
+
+
+def english(value):
+    """Columns of sentences keep behind the English how it was made (jobs/rules/texts.py)."""
+    if isinstance(value, str):
+        return value.partition("\x1f")[0]
+    if isinstance(value, list):
+        return [english(each) for each in value]
+    return {key: english(each) for key, each in value.items()} if isinstance(value, dict) else value

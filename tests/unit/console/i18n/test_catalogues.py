@@ -90,6 +90,8 @@ def test_marks_of_templates_and_code_are_found():
     }
     code = 'x = _("One " "more"), gettext_lazy("Two"), ngettext("a run", "runs", 2), other("No")\n'
     assert set(catalogues.in_module(code)) == {"One more", "Two", ("a run", "runs")}
+    stored = 'said("On {host}.", host=h), said_of(n, "a run", "{number} runs", host=h)\n'
+    assert set(catalogues.in_module(stored)) == {"On {host}.", ("a run", "{number} runs")}
     script = (
         'say("In {length}", { length }); sayMany(count(), "{number} line", "{number} lines"); // say("no")\n'
     )
@@ -97,6 +99,8 @@ def test_marks_of_templates_and_code_are_found():
     assert list(catalogues.in_script('  // say("nothing")\n')) == []
     with pytest.raises(ValueError, match=r"1: _\(\) needs a plain text"):
         list(catalogues.in_module("_(f'{x} runs')\n"))
+    with pytest.raises(ValueError, match=r"1: said_of\(\) needs a plain text"):
+        list(catalogues.in_module("said_of(n, one, '{number} runs')\n"))
 
 
 def test_a_catalogue_is_brought_in_step(tmp_path):

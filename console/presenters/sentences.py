@@ -1,0 +1,12 @@
+"""Shows sentences that workers wrote (jobs/rules/texts.py) in the language of the page."""
+
+from __future__ import annotations
+
+from django.utils import translation
+
+from jobs.rules import texts
+
+
+def shown(text: str) -> str:
+    """The sentence in the language of this page. Words of people and of hosts stay as they are."""
+    return texts.in_language(text, translation)

@@ -1,0 +1,115 @@
+"""Sentences that workers write, and that pages show in the language of their reader.
+
+    said("Starting on {host}.", host="gpu-01")
+
+is the English sentence, and remembers the template and the values that it was made of. Whoever wants English uses it as
+the `str` that it is: REST, logs, the command line. A page translates the template and puts the same values into it. A
+value may be such a sentence itself. The words of people and of hosts are values, and are never translated.
+
+`stored` and `read` are how a sentence is kept in one column: the English first, so that a person who looks into the
+database can read it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+# The separator of units in ASCII. What a person or a host wrote cannot hold it: `stored` takes it out.
+_MARK = "\x1f"
+# How a sentence was made, as JSON. A `str`: words that are the same in every language.
+Parts = str | Mapping[str, Any]
+
+
+class Language(Protocol):
+    """What translates: `gettext` and `ngettext` of a language."""
+
+    def gettext(self, message: str) -> str: ...
+
+    def ngettext(self, singular: str, plural: str, number: int) -> str: ...
+
+
+class Text(str):
+    """A sentence in English that knows how it was made."""
+
+    __slots__ = ("_made",)
+    _made: str | Parts
+
+    def __new__(cls, english: str, made: str | Parts = "") -> Text:
+        text = super().__new__(cls, english)
+        # What comes from the database stays JSON until somebody asks: most readers want the English.
+        text._made = made
+        return text
+
+    @property
+    def parts(self) -> Parts:
+        if isinstance(self._made, str):
+            self._made = _parsed(self._made) or {"join": "", "of": [str(self)]}
+        return self._made
+
+
+def said(template: str, **values: str | int) -> Text:
+    """A sentence. `template` is written out where this is called: there the catalogues of the languages find it."""
+    return Text(template.format_map(values), {"say": template, "with": _parts_of(values)})
+
+
+def said_of(number: int, one: str, many: str, **values: str | int) -> Text:
+    """A sentence about a number of things: `one` for a single thing. Both may name the `{number}`."""
+    values["number"] = number
+    english = (one if number == 1 else many).format_map(values)
+    return Text(english, {"say": one, "many": many, "number": number, "with": _parts_of(values)})
+
+
+def join(separator: str, texts: Iterable[str]) -> Text:
+    """Texts in a row. The separator is the same in every language."""
+    found = list(texts)
+    return Text(separator.join(found), {"join": separator, "of": [_part_of(each) for each in found]})
+
+
+def in_language(text: str, language: Language) -> str:
+    """The sentence in this language. Words that nobody made with `said` stay as they are."""
+    return _translated(text.parts, language) if isinstance(text, Text) else text
+
+
+def stored(text: str) -> str:
+    """The form in which a column keeps it."""
+    english = text.replace(_MARK, "")
+    if not isinstance(text, Text):
+        return english
+    return f"{english}{_MARK}{json.dumps(text.parts, ensure_ascii=False, separators=(',', ':'))}"
+
+
+def read(column: str) -> str:
+    """What `stored` has written; also what was written before there were languages."""
+    english, mark, made = column.partition(_MARK)
+    return Text(english, made) if mark else column
+
+
+def _parts_of(values: Mapping[str, str | int]) -> dict[str, Parts]:
+    return {name: _part_of(value) for name, value in values.items()}
+
+
+def _part_of(value: str | int) -> Parts:
+    return value.parts if isinstance(value, Text) else str(value)
+
+
+def _parsed(made: str) -> Parts | None:
+    try:
+        found = json.loads(made)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _translated(parts: Parts, language: Language) -> str:
+    if isinstance(parts, str):
+        return parts
+    if "join" in parts:
+        return str(parts["join"]).join(_translated(each, language) for each in parts["of"])
+    values = {name: _translated(value, language) for name, value in parts["with"].items()}
+    if "many" in parts:
+        template = language.ngettext(parts["say"], parts["many"], parts["number"])
+    else:
+        template = language.gettext(parts["say"])
+    return template.format_map(values)
