@@ -1,10 +1,10 @@
-"""Shows sentences that workers wrote (jobs/rules/texts.py) in the language of the page."""
+"""Shows sentences that workers wrote (agents/infra/texts.py) in the language of the page."""
 
 from __future__ import annotations
 
 from django.utils import translation
 
-from jobs.rules import texts
+from agents.infra import texts
 
 
 def shown(text: str) -> str:

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from agents.infra.sql import PartialModel
+from agents.infra.texts import join, said
 from agents.models import Host
 from jobs.models import HostMaintenance
-from jobs.rules.texts import join, said
 
 _MAINTENANCE = PartialModel(HostMaintenance)
 # What a statement reads of a host besides its own columns; the first is NULL for a host without a row.

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from agents.infra.sql import InsertStatement
+from agents.infra.texts import said
 from jobs.lifecycle.claims import Assignment
 from jobs.lifecycle.snapshot import Rows, flags_of
 from jobs.models import Job, Run, Transition
@@ -21,7 +22,6 @@ from jobs.rules.lifecycle.plan import TRAINYARD, HistoryEvent, Plan
 from jobs.rules.lifecycle.states import TERMINAL, JobState, ReplicaState
 from jobs.rules.list_text import list_text
 from jobs.rules.scheduling.wait_reasons import OF_QUOTA, Wait, is_other_reason
-from jobs.rules.texts import said
 
 WAITS_APART = timedelta(minutes=5)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from django.conf import settings
 from django.db import models
 
+from agents.infra.sentences import SentenceField
 from jobs.models.jobs import Job
 from jobs.models.runs import Run
-from jobs.models.sentences import SentenceField
 from jobs.rules.lifecycle.history_kinds import HistoryKind
 
 

@@ -6,8 +6,8 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
+from agents.infra.sentences import FlagsField, SentenceField
 from jobs.models.projects import Project
-from jobs.models.sentences import FlagsField, SentenceField
 from jobs.rules.lifecycle.states import JobState, ReplicaState
 from jobs.rules.spec.custom_job import DEFAULT_TIMEOUT_S
 

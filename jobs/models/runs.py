@@ -5,9 +5,9 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import Q
 
+from agents.infra.sentences import SentenceField
 from agents.models import Gpu, Host
 from jobs.models.jobs import Job, Replica
-from jobs.models.sentences import SentenceField
 from jobs.rules.lifecycle.states import RunPhase
 
 

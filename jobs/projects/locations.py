@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 
 from agents.infra.refusals import Refused
 from agents.infra.sql import SelectStatement
+from agents.infra.texts import join, said
 from agents.models import Location
 from jobs.models import LocationBinding, Project
 from jobs.models.first_rows import DEFAULT
 from jobs.rules.list_text import list_text
-from jobs.rules.texts import join, said
 
 MAX_NAMED = 8
 

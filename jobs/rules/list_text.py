@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jobs.rules.texts import join, said
+from agents.infra.texts import join, said
 
 MAX_ITEMS = 8
 

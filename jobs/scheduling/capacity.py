@@ -12,6 +12,7 @@ from django.db.models.fields.json import KT
 from django.db.models.functions import Coalesce
 
 from agents.infra.sql import Parameter, PartialModel, Row, SelectStatement
+from agents.infra.texts import join, said
 from agents.models import Gpu, GpuState, Host, HostStatus, Location
 from jobs.lifecycle import host_maintenance
 from jobs.lifecycle.host_maintenance import maintenance_of
@@ -27,7 +28,6 @@ from jobs.rules.scheduling.views import Topology, location_of, scope_of
 from jobs.rules.scheduling.wait_reasons import Wait, WaitReason
 from jobs.rules.spec.custom_job import CustomJobSpec
 from jobs.rules.spec.machine_types import NO_TYPES, Needs, Types, needs
-from jobs.rules.texts import join, said
 from jobs.scheduling import host_shapes
 
 MAX_CLOSED = 3

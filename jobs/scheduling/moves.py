@@ -22,6 +22,7 @@ from django.db.models import F, Q, QuerySet
 
 from agents.hosts import host_history
 from agents.infra.clock import Clock
+from agents.infra.texts import join, said
 from agents.models import Host, HostStatus
 from jobs.lifecycle import claims, host_maintenance, snapshot
 from jobs.lifecycle.advance import advance_quietly
@@ -32,7 +33,6 @@ from jobs.projects import locations
 from jobs.rules.lifecycle.plan import TRAINYARD
 from jobs.rules.lifecycle.states import JobState, ReplicaState, RunPhase
 from jobs.rules.scheduling.placement import NoCapacity, Placement, Placer, ReplicaRequest
-from jobs.rules.texts import join, said
 from jobs.scheduling import capacity, pass_lock
 from jobs.scheduling.capacity import ClusterCapacity
 from jobs.wake import announce

@@ -23,6 +23,7 @@ from agents.infra.clock import Clock
 from agents.infra.database_errors import DATABASE_UNAVAILABLE
 from agents.infra.failpoints import failpoint
 from agents.infra.sql import Parameter, SelectStatement, UpdateStatement, read_ahead, write_together
+from agents.infra.texts import said
 from agents.models import Recovery
 from jobs.lifecycle import claims, faulty_jobs, job_history, snapshot
 from jobs.lifecycle.advance import advance_quietly
@@ -36,7 +37,6 @@ from jobs.rules.scheduling.policy import ClusterView, QueueDecision, decide_queu
 from jobs.rules.scheduling.views import Placement
 from jobs.rules.scheduling.wait_reasons import Wait, WaitReason
 from jobs.rules.spec.custom_job import CustomJobSpec
-from jobs.rules.texts import said
 from jobs.scheduling import capacity, moves, queue_snapshot
 from jobs.scheduling.capacity import ClusterCapacity
 from jobs.scheduling.pass_lock import TICK, count_pass, lock_pass, serial

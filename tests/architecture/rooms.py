@@ -53,7 +53,7 @@ console/forms: console/{auth} jobs/rules/{notifications scheduling spec} jobs/{h
 console/live: console/{runtime} jobs/{logs models projects} agents/{runner}
 console/models:
 console/parts: console/{auth presenters} jobs/{models} agents/{models}
-console/presenters: console/{auth forms models} jobs/rules/{lifecycle list_text notifications scheduling spec texts}
+console/presenters: console/{auth forms models} jobs/rules/{lifecycle list_text notifications scheduling spec}
     jobs/{host_sync lifecycle logs maintenance models projects scheduling} agents/{clock_keeper hosts infra models
     ssh}
 console/runtime: console/{auth environment views} jobs/{host_sync logs models wake} agents/{clock_keeper infra
@@ -69,22 +69,21 @@ jobs/host_sync: jobs/rules/{lifecycle} jobs/{lifecycle logs models projects sche
     agents/{hosts infra links models}
 jobs/idle_rule: jobs/rules/{lifecycle} jobs/{lifecycle models projects services} agents/{infra}
 jobs/labels: jobs/rules/{lifecycle list_text scheduling spec} jobs/{models wake} agents/{infra}
-jobs/lifecycle: jobs/rules/{lifecycle list_text scheduling spec texts} jobs/{models projects wake} agents/{hosts infra
+jobs/lifecycle: jobs/rules/{lifecycle list_text scheduling spec} jobs/{models projects wake} agents/{hosts infra
     models}
 jobs/logs: jobs/rules/{lifecycle} jobs/{models secrets wake} agents/{infra links}
 jobs/maintenance: jobs/rules/{lifecycle list_text} jobs/{host_sync lifecycle models projects scheduling wake}
     agents/{clock_keeper hosts infra models ssh}
 jobs/management: jobs/{models}
-jobs/models: jobs/rules/{lifecycle scheduling spec texts} agents/{models}
+jobs/models: jobs/rules/{lifecycle scheduling spec} agents/{infra models}
 jobs/notifications: jobs/rules/{lifecycle notifications} jobs/{models projects wake} agents/{infra}
-jobs/projects: jobs/rules/{lifecycle list_text scheduling spec texts} jobs/{models wake} agents/{infra models}
-jobs/rules/lifecycle: jobs/rules/{list_text spec texts}
-jobs/rules/list_text: jobs/rules/{texts}
+jobs/projects: jobs/rules/{lifecycle list_text scheduling spec} jobs/{models wake} agents/{infra models}
+jobs/rules/lifecycle: jobs/rules/{list_text spec} agents/{infra}
+jobs/rules/list_text: agents/{infra}
 jobs/rules/notifications: jobs/rules/{lifecycle}
-jobs/rules/scheduling: jobs/rules/{list_text spec texts}
-jobs/rules/spec: jobs/rules/{list_text texts}
-jobs/rules/texts:
-jobs/scheduling: jobs/rules/{lifecycle list_text scheduling spec texts} jobs/{lifecycle models projects wake}
+jobs/rules/scheduling: jobs/rules/{list_text spec} agents/{infra}
+jobs/rules/spec: jobs/rules/{list_text} agents/{infra}
+jobs/scheduling: jobs/rules/{lifecycle list_text scheduling spec} jobs/{lifecycle models projects wake}
     agents/{hosts infra models}
 jobs/secrets: jobs/rules/{list_text spec} jobs/{models projects} agents/{infra}
 jobs/services: jobs/rules/{lifecycle scheduling spec} jobs/{host_sync lifecycle logs models projects scheduling

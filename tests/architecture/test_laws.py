@@ -46,6 +46,7 @@ BREACHES = [
     (laws.rules_are_pure, "jobs/rules/lifecycle/decide.py", "from django.utils import timezone\n"),
     (laws.rules_are_pure, "jobs/rules/lifecycle/decide.py", "import random\n"),
     (laws.rules_are_pure, "jobs/rules/lifecycle/decide.py", "from agents.models import Host\n"),
+    (laws.rules_are_pure, "jobs/rules/lifecycle/decide.py", "from agents.infra import sql\n"),
     (laws.rules_are_pure, "jobs/rules/lifecycle/decide.py", "import datetime\nx = datetime.datetime.now()\n"),
     (laws.the_runner_stands_alone, "agents/runner/wire.py", "from agents import keys\n"),
     (laws.the_runner_stands_alone, "agents/runner/wire.py", "from agents.links.backoff import Wait\n"),
@@ -102,6 +103,7 @@ def test_what_is_right_breaks_no_law():
         File(
             "jobs/rules/lifecycle/decide.py", "from datetime import datetime\nfrom jobs.rules import states\n"
         ),
+        File("jobs/rules/lifecycle/retry.py", "from agents.infra.texts import said\n"),
         File("agents/runner/serve.py", "import os\nfrom agents.runner.wire import encode\nx = time.time()\n"),
         File("agents/ssh/dial.py", "import paramiko\n"),
         File("console/runtime/health.py", "from agents.models import Host\nfrom jobs.models import Job\n"),

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
+from agents.infra.texts import join, said, said_of
 from jobs.rules.lifecycle import retry, unconnected
 from jobs.rules.lifecycle.flags import flags, last_flags, moves, unreachable
 from jobs.rules.lifecycle.history_kinds import JOB, HistoryKind
@@ -31,7 +32,6 @@ from jobs.rules.lifecycle.states import TERMINAL, JobState, ReplicaState, RunPha
 from jobs.rules.lifecycle.verdict import NOT_YET, JobCase, Verdict, deadline, verdict, wait_deadline
 from jobs.rules.lifecycle.views import JobView, Outcome, ReplicaView, RunView
 from jobs.rules.spec.custom_job import CustomJobSpec
-from jobs.rules.texts import join, said, said_of
 
 # A job that starts or stops is decided about this often even if all hints about it were lost; a running one less often.
 LOOK_AGAIN_S = 60.0

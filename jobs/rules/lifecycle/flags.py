@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
+from agents.infra.texts import join, said, said_of
 from jobs.rules.lifecycle import inactivity, unconnected
 from jobs.rules.lifecycle.history_kinds import FLAGGED, HistoryKind
 from jobs.rules.lifecycle.plan import HistoryEvent
@@ -14,7 +15,6 @@ from jobs.rules.lifecycle.states import FlagName, JobState, ReplicaState, RunPha
 from jobs.rules.lifecycle.verdict import JobCase
 from jobs.rules.lifecycle.views import Flag, Outcome, ReplicaView, RunView
 from jobs.rules.list_text import list_text
-from jobs.rules.texts import join, said, said_of
 
 _DECIDED = {
     JobState.SUCCEEDED: said("Succeeded"),

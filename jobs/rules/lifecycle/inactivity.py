@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
+from agents.infra.texts import said
 from jobs.rules.lifecycle.states import JobState, RunPhase
 from jobs.rules.lifecycle.utilization import inactive_for
 from jobs.rules.lifecycle.verdict import JobCase
 from jobs.rules.lifecycle.views import RunView
 from jobs.rules.list_text import list_text
-from jobs.rules.texts import said
 
 
 def stalled(case: JobCase) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from agents.infra.texts import said
 from jobs.rules.lifecycle import retry, retry_waits
 from jobs.rules.lifecycle.history_kinds import HistoryKind
 from jobs.rules.lifecycle.plan import TRAINYARD, Restart, RestartWait, StartHeldRun, Stop, UnprovedRun
 from jobs.rules.lifecycle.states import JobState, RunPhase, check
 from jobs.rules.lifecycle.verdict import JobCase
 from jobs.rules.lifecycle.views import JobView, Outcome, ReplicaView, RunView
-from jobs.rules.texts import said
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,10 +41,10 @@ import signal
 from collections.abc import Iterable
 from enum import StrEnum
 
+from agents.infra.texts import join, said
 from jobs.rules.lifecycle.states import JobState
 from jobs.rules.lifecycle.views import Outcome, ReplicaView, RunView
 from jobs.rules.spec.custom_job import CustomJobSpec
-from jobs.rules.texts import join, said
 
 MAX_RESTARTS = 5
 MAX_RETRIES = 3

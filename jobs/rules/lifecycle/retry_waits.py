@@ -20,8 +20,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
+from agents.infra.texts import said
 from jobs.rules.lifecycle.views import ReplicaView, RunView
-from jobs.rules.texts import said
 
 WELL_S = 600.0
 _RESTART_UNITS = (0, 1, 2, 4, 8)

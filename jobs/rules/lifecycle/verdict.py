@@ -27,6 +27,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from agents.infra.texts import join, said
 from jobs.rules.lifecycle import first_lost, retry, retry_waits
 from jobs.rules.lifecycle.retry import EndClass
 from jobs.rules.lifecycle.states import TERMINAL, JobState, RunPhase
@@ -34,7 +35,6 @@ from jobs.rules.lifecycle.views import JobView, Outcome, ReplicaView, RunView
 from jobs.rules.list_text import MAX_ITEMS, list_text
 from jobs.rules.spec.custom_job import CustomJobSpec
 from jobs.rules.spec.json_fields import duration
-from jobs.rules.texts import join, said
 
 # Phases in which, as far as its host has reported, the command was not executed yet.
 NOT_YET = frozenset({RunPhase.CREATED, RunPhase.CLAIMED})

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+from agents.infra.texts import join, said, said_of
 from jobs.rules.scheduling.free_capacity import CPUS, CPUS_BESIDE_GPUS, NEVER, CapacityIndex, HostCapacity
 from jobs.rules.scheduling.views import (
     ANYWHERE,
@@ -32,7 +33,6 @@ from jobs.rules.scheduling.views import (
     needs_text,
 )
 from jobs.rules.spec.machine_types import Needs
-from jobs.rules.texts import join, said, said_of
 
 __all__ = [
     "ANYWHERE",

@@ -19,6 +19,7 @@ from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from agents.infra.texts import join, said, said_of
 from jobs.rules.list_text import list_text
 from jobs.rules.scheduling import resource_requests
 from jobs.rules.scheduling.backfill import Reservation, find_reservation
@@ -32,7 +33,6 @@ from jobs.rules.scheduling.running_jobs import HostClaim, RunningJob, RunningJob
 from jobs.rules.scheduling.time_text import moment_text, whole_minute
 from jobs.rules.scheduling.views import HostView, Placement, location_of
 from jobs.rules.scheduling.wait_reasons import Wait, WaitReason
-from jobs.rules.texts import join, said, said_of
 
 BEHIND = Wait(WaitReason.TURN, said("Waits for its turn: earlier jobs wait for the same hosts."))
 KEPT = Wait(

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from agents.infra.texts import said, said_of
 from jobs.rules.spec.machine_types import Needs
-from jobs.rules.texts import said, said_of
 
 
 class Metric(StrEnum):

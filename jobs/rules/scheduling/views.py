@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from agents.infra.texts import said
 from jobs.rules.spec.machine_types import Needs
-from jobs.rules.texts import said
 
 ANYWHERE = ("", "any")
 # In a scope or place, between the location and the projects. Names of locations do not have it.

@@ -10,9 +10,9 @@ import re
 import shlex
 from collections.abc import Iterator
 
+from agents.infra.texts import said
 from jobs.rules.spec.cluster_variables import TRAINER_POOLS
 from jobs.rules.spec.custom_job import CustomJobSpec
-from jobs.rules.texts import said
 
 _LAUNCHER = re.compile(
     r"\b(torchrun|torch\.distributed\.(run|launch)|accelerate[\s-]+launch|accelerate\.commands\.launch|deepspeed"

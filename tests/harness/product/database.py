@@ -62,7 +62,7 @@ def plain(name, value):
 
 
 def english(value):
-    """Columns of sentences keep behind the English how it was made (jobs/rules/texts.py)."""
+    """Columns of sentences keep behind the English how it was made (agents/infra/texts.py)."""
     if isinstance(value, str):
         return value.partition("\x1f")[0]
     if isinstance(value, list):

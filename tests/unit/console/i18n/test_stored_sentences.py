@@ -6,9 +6,9 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
+from agents.infra.texts import said
 from console.presenters import sentences
 from jobs.models import Job, Transition
-from jobs.rules.texts import said
 from tests.unit.console.views.conftest import browser, cast, project
 from tests.unit.console.views.example_rows import a_job
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.rules.texts import Text, in_language, join, read, said, said_of, stored
+from agents.infra.texts import Text, in_language, join, read, said, said_of, stored
 
 WORDS = st.text(max_size=20)
 

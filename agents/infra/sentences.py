@@ -10,7 +10,7 @@ from typing import Any
 
 from django.db import models
 
-from jobs.rules import texts
+from agents.infra import texts
 
 
 class SentenceField(models.TextField):  # type: ignore[type-arg]
