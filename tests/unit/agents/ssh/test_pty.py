@@ -177,8 +177,9 @@ def test_writing_without_waiting_never_waits(through, key, running, look, way):
     screen.paused = True
     shell.write(b"head -c 200000 /dev/zero | tr '\\0' z; echo over'-'now\n")
     wait_for(lambda: len(channel.in_buffer) > channel.in_window_threshold, "more output than needs no answer")
-    before, screen.paused = screen.busy, False
     with held(connection.clear_to_send_lock):
+        # Not before the lock is held: more output wakes the screen, which would read all of it meanwhile.
+        before, screen.paused = screen.busy, False
         screen.do(screen.read)
         wait_for(lambda: screen.busy > before, "the connection to be busy")
         assert screen.seen.count(b"z") < 200_000
