@@ -171,7 +171,7 @@ class _OldAddress(PartsSocket):
     def __init__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         super().__init__(scope, receive, send)
         self.place = Place.of(self.page, self.arguments, self.query)
-        self.parts = registry.PAGES[self.page]
+        self.parts = registry.OLD_PAGES[self.page]
 
 
 class JobSocket(_OldAddress):

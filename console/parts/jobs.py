@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 
 from django.contrib.auth.models import User
 
@@ -12,9 +12,9 @@ from console.parts.part import Part, Place, Seen
 from jobs.models import Job, Project
 
 
-def _see_job(user: User, place: Place) -> Seen:
+def _see_job(user: User, place: Place, verb: access.Verb = "see") -> Seen:
     job_id = place.number("job_id")
-    job = access.get_or_404(user, "see", Job.objects.select_related("project"), pk=job_id)
+    job = access.get_or_404(user, verb, Job.objects.select_related("project"), pk=job_id)
     return Seen(user, access.verbs(user, job), (f"job:{job_id}",))
 
 
@@ -48,15 +48,34 @@ def _queue(user: User, place: Place, rights: Hashable) -> str:
     return presenters.queue_live(user, dict(place.query))
 
 
-def _stamp_of_history(user: User, place: Place) -> str:
-    return presenters.history_stamp(place.number("job_id"))
+def _same_head(place: Place) -> Hashable:
+    """The head does not depend on what else the address of a page asks for."""
+    return place.number("job_id")
 
 
-def _history(user: User, place: Place, rights: Hashable) -> str:
-    return presenters.history_live(user, place.number("job_id"), dict(place.query))
+def _part(name: str, verb: access.Verb = "see", same_at: Callable[[Place], Hashable] | None = None) -> Part:
+    """A part of a job's page (presenters/jobs/job_parts.py) for people who may do this to the job."""
+
+    def see(user: User, place: Place) -> Seen:
+        return _see_job(user, place, verb)
+
+    def stamp(user: User, place: Place) -> str:
+        return presenters.job_part_stamp(name, place.number("job_id"))
+
+    def render(user: User, place: Place, rights: Hashable) -> str:
+        return presenters.job_part_live(name, user, place.number("job_id"), dict(place.query))
+
+    return Part(name, see, stamp, render, same_at) if same_at else Part(name, see, stamp, render)
 
 
-HISTORY = Part("job-history", _see_job, _stamp_of_history, _history)
-JOB = Part("job", _see_job, _stamp_of_job, _job)
+# The socket of before version 0.4 sends all parts of the overview at once.
+WHOLE_JOB = Part("job", _see_job, _stamp_of_job, _job)
+JOB_HEAD = _part("job-head", same_at=_same_head)
+JOB_OVERVIEW = (_part("job-overview-head", same_at=_same_head), _part("job-replicas"), _part("job-story"))
+JOB_LOG = (_part("job-head", "see_log", _same_head),)
+JOB_METRICS = (JOB_HEAD, _part("job-metrics"))
+JOB_SHELLS = (JOB_HEAD, _part("job-shells", "watch_shell"))
+JOB_SPEC = (JOB_HEAD,)
+JOB_EVENTS = (JOB_HEAD, _part("job-events"))
 JOB_LIST = Part("jobs", _see_list, _stamp_of_list, _list)
 QUEUE = Part("queue", _see_list, _stamp_of_queue, _queue)

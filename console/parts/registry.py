@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from console.parts.hosts import GPU_MAP, HOST, HOST_LIST
-from console.parts.jobs import HISTORY, JOB, JOB_LIST, QUEUE
+from console.parts.jobs import (
+    JOB_EVENTS,
+    JOB_LIST,
+    JOB_LOG,
+    JOB_METRICS,
+    JOB_OVERVIEW,
+    JOB_SHELLS,
+    JOB_SPEC,
+    QUEUE,
+    WHOLE_JOB,
+)
 from console.parts.notes import NOTES
 from console.parts.part import Part, Place
 from console.parts.projects import PROJECT, PROJECT_LIST
@@ -11,14 +21,26 @@ from console.parts.projects import PROJECT, PROJECT_LIST
 # The name of the page in urls.py → its own parts. Every page has the notes.
 PAGES: dict[str, tuple[Part, ...]] = {
     "jobs": (JOB_LIST,),
-    "job": (JOB,),
     "queue": (QUEUE,),
-    "job-history": (HISTORY,),
+    "job": JOB_OVERVIEW,
+    "log": JOB_LOG,
+    "merged-log": JOB_LOG,
+    "job-metrics": JOB_METRICS,
+    "job-shells": JOB_SHELLS,
+    "job-spec": JOB_SPEC,
+    "job-events": JOB_EVENTS,
     "hosts": (HOST_LIST,),
     "host": (HOST,),
     "gpus": (GPU_MAP,),
     "projects": (PROJECT_LIST,),
     "project": (PROJECT,),
+}
+# What the sockets of before version 0.4 send, which scripts of people may follow: one part for each page.
+OLD_PAGES: dict[str, tuple[Part, ...]] = {
+    "jobs": (JOB_LIST,),
+    "job": (WHOLE_JOB,),
+    "hosts": (HOST_LIST,),
+    "host": (HOST,),
 }
 
 

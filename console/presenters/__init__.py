@@ -6,18 +6,17 @@ Views use the modules.
 from __future__ import annotations
 
 from console.presenters.hosts.host_list import rights as hosts_rights
+from console.presenters.jobs.job_parts import job_live, job_stamp
+from console.presenters.jobs.job_parts import part_live as job_part_live
+from console.presenters.jobs.job_parts import part_stamp as job_part_stamp
 from console.presenters.live import (
     NotForAll,
     gpus_live,
     gpus_stamp,
-    history_live,
-    history_stamp,
     host_live,
     host_stamp,
     hosts_live,
     hosts_stamp,
-    job_live,
-    job_stamp,
     list_live,
     list_stamp,
     notes_live,
@@ -34,14 +33,14 @@ __all__ = [
     "NotForAll",
     "gpus_live",
     "gpus_stamp",
-    "history_live",
-    "history_stamp",
     "host_live",
     "host_stamp",
     "hosts_live",
     "hosts_rights",
     "hosts_stamp",
     "job_live",
+    "job_part_live",
+    "job_part_stamp",
     "job_stamp",
     "list_live",
     "list_stamp",

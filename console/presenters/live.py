@@ -2,64 +2,29 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Hashable, Mapping
 
 from django.contrib.auth.models import User
-from django.db.models import Count, Max, Q
+from django.db.models import Max, Q
 from django.template.loader import render_to_string
 
 from agents.models import Gpu, GpuState, Host, HostEvent
 from console.auth import access
 from console.presenters import notes
 from console.presenters.hosts import gpu_map, host_list, host_page
-from console.presenters.jobs import job_list, job_page, queue_page, timeline
-from console.presenters.jobs.timeline import TimelineFilter
+from console.presenters.jobs import job_list, queue_page
 from console.presenters.projects import projects
-from jobs.models import HostMaintenance, Job, Project, Run, Stray, Transition
-
-CHARTS_EVERY_S = 10
+from console.presenters.stamps import digest
+from jobs.models import HostMaintenance, Project, Run, Stray
 
 
 class NotForAll(Exception):
     """Raised for a fragment that people with the given rights see differently."""
 
 
-def job_stamp(job_id: int) -> str:
-    runs = Count("runs"), Max("runs__started_at"), Max("runs__ended_at"), Max("runs__closed_at")
-    quiet = Max("runs__host__status_since")
-    newest = Transition.objects.filter(job_id=job_id).order_by("-id").values("pk")[:1]
-    rows = Job.objects.filter(pk=job_id).order_by().annotate(newest=newest)
-    busy = Run.objects.filter(job_id=job_id).aggregate(at=Max("sampled_at"))["at"]
-    # The samples of many replicas arrive all the time. Redraw the charts of all replicas together.
-    drawn = int(busy.timestamp()) // CHARTS_EVERY_S if busy else None
-    return _digest([rows.values_list("version", "updated_at", "newest", *runs, quiet).first(), drawn])
-
-
-def job_live(user: User, job_id: int, query: Mapping[str, str]) -> str:
-    """Render the two live parts of a job's page: its state above the logs, and its use and history below them."""
-    job = access.visible(user, Job.objects.filter(pk=job_id)).first()
-    requested_filter = TimelineFilter.from_query(query)
-    return (
-        render_to_string("jobs/_live.html", {"job": job_page.live(job, user, requested_filter)})
-        if job
-        else ""
-    )
-
-
-def history_stamp(job_id: int) -> str:
-    """Return the stamp of the page of a job's history: lines are only ever added."""
-    return str(Transition.objects.filter(job_id=job_id).aggregate(Max("pk"))["pk__max"])
-
-
-def history_live(user: User, job_id: int, query: Mapping[str, str]) -> str:
-    job = access.visible(user, Job.objects.filter(pk=job_id)).first()
-    return render_to_string("jobs/_history.html", timeline.history_page(job, query)) if job else ""
-
-
 def list_stamp(user: User, query: Mapping[str, str]) -> str:
     """Return the stamp of one page of the job list: what happens to jobs of other pages does not change it."""
-    return _digest([*job_list.stamp(user, query), access.jobs_key(user)])
+    return digest([*job_list.stamp(user, query), access.jobs_key(user)])
 
 
 def list_live(user: User, query: Mapping[str, str]) -> str:
@@ -67,7 +32,7 @@ def list_live(user: User, query: Mapping[str, str]) -> str:
 
 
 def queue_stamp(user: User, query: Mapping[str, str]) -> str:
-    return _digest([queue_page.queue(user, query), access.jobs_key(user)])
+    return digest([queue_page.queue(user, query), access.jobs_key(user)])
 
 
 def queue_live(user: User, query: Mapping[str, str]) -> str:
@@ -79,7 +44,7 @@ def hosts_stamp(user: User, query: Mapping[str, str]) -> str:
 
     The person's rights are in it: with other rights, the page that this person sees is not that of the others.
     """
-    return _digest([*host_list.stamp(user, query), host_list.rights(user)])
+    return digest([*host_list.stamp(user, query), host_list.rights(user)])
 
 
 def hosts_live(user: User, query: Mapping[str, str], rights: Hashable = None) -> str:
@@ -91,7 +56,7 @@ def hosts_live(user: User, query: Mapping[str, str], rights: Hashable = None) ->
 
 
 def gpus_stamp(user: User) -> str:
-    return _digest([gpu_map.stamp(user), access.rights_key(user)])
+    return digest([gpu_map.stamp(user), access.rights_key(user)])
 
 
 def gpus_live(user: User, query: Mapping[str, str]) -> str:
@@ -99,7 +64,7 @@ def gpus_live(user: User, query: Mapping[str, str]) -> str:
 
 
 def projects_stamp(user: User) -> str:
-    return _digest(projects.project_list(user))
+    return digest(projects.project_list(user))
 
 
 def projects_live(user: User) -> str:
@@ -110,7 +75,7 @@ def project_stamp(user: User, project: Project) -> str:
     """Return the stamp of what a project uses. Hours grow all the time: a tenth of one is a change."""
     page = projects.page(project, user)
     bars = [(bar.label, round(bar.used, 1), bar.limit, bar.change) for bar in (*page.bars, *page.each)]
-    return _digest([bars, round(page.lately_hours, 1), round(page.part, 3), project.weight])
+    return digest([bars, round(page.lately_hours, 1), round(page.part, 3), project.weight])
 
 
 def project_live(user: User, project: Project) -> str:
@@ -135,7 +100,7 @@ def host_stamp(host_id: int) -> str:
     )
     strays = Stray.objects.filter(host_id=host_id, dismissed_at=None)
     doubted = list(strays.values_list("pk", "phase", "stop_by"))
-    return _digest([shown, maintenance, event, kept_out, sorted(held), doubted, logins])
+    return digest([shown, maintenance, event, kept_out, sorted(held), doubted, logins])
 
 
 def host_live(user: User, host_id: int) -> str:
@@ -146,12 +111,8 @@ def host_live(user: User, host_id: int) -> str:
 
 
 def notes_stamp(user: User) -> str:
-    return _digest(notes.notes(user))
+    return digest(notes.notes(user))
 
 
 def notes_live(user: User) -> str:
     return render_to_string("frame/_notes.html", {"notes": notes.notes(user)})
-
-
-def _digest(what: object) -> str:
-    return hashlib.sha1(repr(what).encode(), usedforsecurity=False).hexdigest()

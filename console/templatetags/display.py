@@ -21,7 +21,7 @@ from agents import clock_keeper
 from console.presenters import sizes
 from console.presenters.badges import Badge
 from console.presenters.hosts.gpu_map import Cell
-from console.presenters.jobs.timeline import TimelineFilter
+from console.presenters.jobs.job_query import JobQuery
 from console.presenters.notes import Notes, notes
 
 register = template.Library()
@@ -210,6 +210,6 @@ def length(value: timedelta) -> str:
 
 
 @register.simple_tag
-def query_with(filter: TimelineFilter, **changes: str) -> str:
-    """Return the query of an address with some of the filters changed."""
-    return filter.query_with(**changes)
+def query_with(query: JobQuery, **changes: str) -> str:
+    """Return the query of an address of a job's page that asks for the same, with some changes."""
+    return query.query_with(**changes)

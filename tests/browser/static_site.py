@@ -24,7 +24,7 @@ def page_of(title, styles, script, content):
 
 
 def viewer_page():
-    job = {"replicas": [1, 2], "restarted": True}
+    job = {"replica_count": 2, "restarted": True}
     box = render_to_string("jobs/_log.html", {"job_id": 1, "job": job, "replica": "workerpool0-0", "run": ""})
     return page_of("Log", ["log.css"], "log.js", box)
 

@@ -18,7 +18,7 @@ ROWS = ".log-body .row"
 
 @pytest.fixture(scope="module")
 def site():
-    job = {"replicas": [1, 2], "restarted": False}
+    job = {"replica_count": 2, "restarted": False}
     box = render_to_string("jobs/_merged_log.html", {"job_id": 1, "job": job, "log_url": "/jobs/1/log/NAME"})
     with served(page_of("Log", ["log.css"], "log/merged.js", box)) as address:
         yield address

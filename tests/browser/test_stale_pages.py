@@ -67,7 +67,8 @@ WATCH = """() => {
 
 def pages(job):
     return [
-        *("/jobs/", f"/jobs/{job}/", f"/jobs/{job}/history", "/hosts/", "/hosts/1/", "/hosts/gpus"),
+        *("/jobs/", f"/jobs/{job}/", f"/jobs/{job}/events", f"/jobs/{job}/metrics"),
+        *("/hosts/", "/hosts/1/", "/hosts/gpus"),
         *("/projects/", "/projects/default/", "/usage/", "/account/notifications", "/audit/"),
     ]
 

@@ -37,7 +37,7 @@ def test_a_stalled_replica_shows_no_use_and_its_end_is_sent(yard, client):
         wait_for(lambda: len(cores(client, job)) == 2, "samples of both replicas", dump=yard.tail)
         wait_for(lambda: cores(client, job)["workerpool0-0"] > 0.1, "the busy one to be seen", dump=yard.tail)
         assert cores(client, job)["workerpool1-0"] < 0.02
-        page = browser.get(f"/jobs/{job}/")
+        page = browser.get(f"/jobs/{job}/metrics")
         assert 'id="use-workerpool1-0"' in page and "0.0 of" in page[page.index('id="use-workerpool1-0"') :]
         client.cancel(job)
         client.wait(job, "CANCELLED")

@@ -18,7 +18,6 @@ from console.api.times import format_time
 from console.api.views import TrainyardView
 from console.auth import access
 from console.presenters.jobs import timeline
-from console.presenters.jobs.timeline import TimelineFilter
 from jobs.models import Job, Transition
 from jobs.rules.lifecycle.history_kinds import ABOUT_THE_JOB, JOB, HistoryKind
 
@@ -37,7 +36,7 @@ class EventsView(TrainyardView):
         of = query.get("replica", "")
         if of != JOB:
             of = resources.requested_replica(job, of)
-        rows = timeline.select(job, TimelineFilter(of, kind))
+        rows = timeline.select(job, of, kind)
         found = list(rows.filter(id__gt=after).order_by("id")[:size])
         answer: dict[str, Any] = {"events": [document(row) for row in found]}
         if found:

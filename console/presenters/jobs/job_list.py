@@ -16,7 +16,7 @@ from console.presenters import badges
 from console.presenters.badges import Badge
 from console.presenters.jobs import job_filters, job_totals
 from console.presenters.jobs.job_filters import NEWEST, Filters, Page
-from console.presenters.jobs.job_page import error_text
+from console.presenters.jobs.job_head import error_text
 from console.presenters.jobs.job_totals import Totals
 from console.presenters.sentences import shown
 from jobs.models import Job, JobLabel, Project

@@ -101,7 +101,8 @@ def ending(run: Run) -> str:
     return gettext(LOST.get(run.why, gettext_noop("ended; exit code unknown")))
 
 
-def replica_lines(job: Job, shells: bool) -> Iterable[ReplicaLine]:
+def replica_lines(job: Job, shells: bool, name: str = "") -> Iterable[ReplicaLine]:
+    """The replicas of a job, or the one with this name. `shells`: whether the person can open a shell in them."""
     # A held run is a placement to which a replica is about to move. It is not shown as a run yet.
     runs = (
         Run.objects.filter(held=False)
@@ -109,6 +110,7 @@ def replica_lines(job: Job, shells: bool) -> Iterable[ReplicaLine]:
         .defer("order", "gpu_uuids", "survivors", "host__checklist", "host__facts")
     )
     rows = job.replicas.prefetch_related(Prefetch("runs", runs.order_by("-attempt", "-number")))
+    rows = rows.filter(name=name) if name else rows
     for replica in rows.order_by("pool", "index"):
         yield _replica_line(job, replica, list(replica.runs.all()), shells)
 

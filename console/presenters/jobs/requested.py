@@ -14,6 +14,7 @@ from console.forms.fields import duration_text
 from jobs.models import Job
 from jobs.rules.lifecycle.retry import MAX_RETRIES
 from jobs.rules.scheduling.order import PRIORITIES
+from jobs.rules.spec.advice import Advice
 from jobs.rules.spec.custom_job import DAY_S
 from jobs.scheduling import output_directories
 
@@ -24,12 +25,36 @@ STRATEGIES = {
 
 
 @dataclass(frozen=True, slots=True)
+class Specification:
+    """`document`: the CustomJob as it was submitted, as JSON."""
+
+    resource: str
+    facts: tuple[tuple[str, str], ...]
+    pools: tuple[PoolLine, ...]
+    advice: tuple[Advice, ...]
+    document: str
+
+
+@dataclass(frozen=True, slots=True)
 class PoolLine:
     name: str
     count: int
     machine: str
     command: str
     env: tuple[tuple[str, str], ...]
+
+
+def spec(job: Job) -> Specification:
+    document = {"displayName": job.display_name, "jobSpec": job.spec}
+    if job.labels:
+        document["labels"] = job.labels
+    return Specification(
+        resource=f"projects/{job.project.name}/locations/{job.location_name}/customJobs/{job.pk}",
+        facts=tuple(facts(job)),
+        pools=tuple(pools(job)),
+        advice=output_directories.advice_of(job),
+        document=json.dumps(document, indent=2, ensure_ascii=False),
+    )
 
 
 def facts(job: Job) -> Iterable[tuple[str, str]]:

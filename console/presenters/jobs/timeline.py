@@ -1,28 +1,26 @@
-"""The history of a job, newest first, filtered by subject and kind, and grouped by attempt."""
+"""The events of a job, newest first, filtered by subject, kind and attempt, and grouped by attempt."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
 
 from django.db.models import QuerySet
 from django.urls import reverse
-from django.utils.http import urlencode
 from django.utils.translation import gettext, gettext_noop
 from django.utils.translation import gettext as _
 
 from console.presenters import badges
-from console.presenters.jobs.job_filters import cursor_number
+from console.presenters.jobs.job_query import JobQuery
 from console.presenters.sentences import shown
 from jobs.models import Job, Transition
 from jobs.rules.lifecycle.history_kinds import ABOUT_THE_JOB, JOB, HistoryKind
 from jobs.rules.lifecycle.states import TERMINAL
 
-SHOWN = 60
-# Lines of a page of the whole history.
-HISTORY_SIZE = 200
+# Events on the overview, and on a page of all events.
+SHOWN, PAGE_SIZE = 60, 200
 # Smaller differences come from the time that a message takes, and from clocks that are a second off everywhere.
 CLOCK_IS_OFF_S = 2.0
 AGAIN = (HistoryKind.RESTART, HistoryKind.RETRY, HistoryKind.PREEMPT, HistoryKind.DRAIN)
@@ -42,38 +40,6 @@ WORDS: Mapping[str, tuple[str, str]] = {
     HistoryKind.NOTIFICATION: (gettext_noop("Notification"), "note"),
     HistoryKind.LABEL: (gettext_noop("Label"), "note"),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class TimelineFilter:
-    """The filters in the address of the page. A value that does not exist counts as no filter."""
-
-    of: str = ""
-    kind: str = ""
-    use: str = ""
-    span: str = ""
-    sort: str = ""
-
-    @classmethod
-    def from_query(cls, query: Mapping[str, str]) -> TimelineFilter:
-        kind = query.get("kind", "")
-        of, use, span, sort = (query.get(name, "")[:80] for name in ("of", "use", "span", "sort"))
-        return cls(of, kind if kind in WORDS else "", use, span, sort)
-
-    @property
-    def query(self) -> str:
-        """The query of an address with these filters."""
-        return self.query_with()
-
-    @property
-    def filtered(self) -> bool:
-        return bool(self.of or self.kind)
-
-    def query_with(self, **changes: str) -> str:
-        """Return the query of an address with these filters, some of them changed."""
-        names = ("of", "kind", "use", "span", "sort")
-        pairs = {**{name: getattr(self, name) for name in names}, **changes}
-        return urlencode({name: value for name, value in pairs.items() if value})
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,60 +72,73 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    filter: TimelineFilter
+    """`older_url`: of the lines before these. `filtered`: whether only some lines are asked for."""
+
     attempts: tuple[Attempt, ...]
-    kinds: tuple[tuple[str, str], ...]
+    filtered: bool
+    older_url: str
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What the events can be filtered by: subjects, kinds and attempts."""
+
     subjects: tuple[str, ...]
-    rest_url: str
+    kinds: tuple[tuple[str, str], ...]
+    attempts: tuple[int, ...]
 
 
-def timeline(job: Job, replicas: Iterable[str], filter: TimelineFilter) -> Timeline:
-    """Return the newest lines. Makes one query."""
-    lines, following = page(job, filter, None, SHOWN)
-    return Timeline(
-        filter=filter,
-        attempts=by_attempt(lines),
-        kinds=tuple((kind.value, gettext(WORDS[kind][0])) for kind in HistoryKind),
-        subjects=(JOB, *replicas),
-        rest_url=older(job, filter, following) if following else "",
-    )
+def newest(job: Job, query: JobQuery) -> Timeline:
+    """Return the newest events, of the chosen replica if one is chosen. Makes one query."""
+    return _timeline(job, replace(query, of=query.of or query.replica), None, SHOWN)
 
 
-def page(
-    job: Job, filter: TimelineFilter, before: int | None, size: int
-) -> tuple[tuple[Line, ...], int | None]:
-    """Return at most `size` lines, newest first, and the cursor of the next page."""
-    rows = select(job, filter).order_by("-id")
+def events(job: Job, query: JobQuery, before: int | None) -> Timeline:
+    """Return a page of all events: the newest, or those before a cursor. Makes one query."""
+    return _timeline(job, query, before, PAGE_SIZE)
+
+
+def _timeline(job: Job, query: JobQuery, before: int | None, size: int) -> Timeline:
+    rows = select(job, query.of, query.kind, query.attempt).order_by("-id")
     if before is not None:
         rows = rows.filter(id__lt=before)
     found = list(rows[: size + 1])
     following = found[size - 1].pk if len(found) > size else None
-    return tuple(_line(row) for row in found[:size]), following
+    lines = [_line(row) for row in found[:size]]
+    return Timeline(
+        attempts=by_attempt(lines),
+        filtered=bool(query.of or query.kind or query.attempt),
+        older_url=_older(job, query, following) if following else "",
+    )
 
 
-def history_page(job: Job, query: Mapping[str, str]) -> dict[str, object]:
-    """Return what the page of the whole history shows at this query: the newest lines, or those before its cursor."""
-    filter = TimelineFilter.from_query(query)
-    before = cursor_number(query.get("before", ""))
-    lines, following = page(job, filter, before, HISTORY_SIZE)
-    rest = older(job, filter, following) if following else ""
-    return {"lines": lines, "attempts": by_attempt(lines), "rest_url": rest}
+def choices(job: Job) -> Choices:
+    """Return what the events of this job can be filtered by. Makes one query."""
+    names = job.replicas.order_by("pool", "index").values_list("name", flat=True)
+    return Choices(
+        subjects=(JOB, *names),
+        kinds=tuple((kind.value, gettext(WORDS[kind][0])) for kind in HistoryKind),
+        attempts=tuple(range(1, job.attempt + 1)),
+    )
 
 
-def select(job: Job, filter: TimelineFilter) -> QuerySet[Transition]:
+def select(job: Job, of: str = "", kind: str = "", attempt: str = "") -> QuerySet[Transition]:
+    """The events of a job: of itself or of one replica, of one kind, of one attempt."""
     rows = job.transitions.all()
-    if filter.of:
-        rows = rows.filter(subject__in=ABOUT_THE_JOB if filter.of == JOB else [filter.of])
-    return rows.filter(kind=filter.kind) if filter.kind else rows
+    if of:
+        rows = rows.filter(subject__in=ABOUT_THE_JOB if of == JOB else [of])
+    if attempt:
+        rows = rows.filter(attempt=int(attempt))
+    return rows.filter(kind=kind) if kind else rows
 
 
 def by_attempt(lines: Iterable[Line]) -> tuple[Attempt, ...]:
     return tuple(Attempt(number, tuple(of)) for number, of in groupby(lines, key=lambda line: line.attempt))
 
 
-def older(job: Job, filter: TimelineFilter, before: int) -> str:
-    query = "&".join(part for part in (filter.query, f"before={before}") if part)
-    return f"{reverse('job-history', args=[job.pk])}?{query}"
+def _older(job: Job, query: JobQuery, before: int) -> str:
+    asked = "&".join(part for part in (query.query, f"before={before}") if part)
+    return f"{reverse('job-events', args=[job.pk])}?{asked}"
 
 
 @dataclass(frozen=True, slots=True)

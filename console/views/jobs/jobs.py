@@ -1,4 +1,4 @@
-"""Pages of jobs: the list, one job and its history; cancel and delete."""
+"""The list of jobs; cancel and delete one. The tabs of a job's page are in job_tabs.py."""
 
 from __future__ import annotations
 
@@ -14,10 +14,8 @@ from django.views.decorators.http import require_POST, require_safe
 from console.auth import access
 from console.auth.person import person
 from console.presenters.badges import JOB
-from console.presenters.jobs import job_list, timeline
-from console.presenters.jobs import job_page as presenter
-from console.presenters.jobs.timeline import TimelineFilter
-from console.views.fragments import asks_for_fragment, page_or_fragment
+from console.presenters.jobs import job_list
+from console.views.fragments import page_or_fragment
 from jobs import services
 from jobs.models import Job
 
@@ -29,30 +27,6 @@ def jobs(request: HttpRequest) -> HttpResponse:
     may_submit = access.can(request.user, "submit", Job)
     context = {"noun": "jobs", "list": found, "states": JOB.values(), "may_submit": may_submit}
     return page_or_fragment(request, "jobs/list.html", "parts/filtered_list.html", context)
-
-
-@require_safe
-@login_required
-def job(request: HttpRequest, job_id: int) -> HttpResponse:
-    row = access.get_or_404(request.user, "see", Job.objects.select_related("project"), pk=job_id)
-    requested_filter = TimelineFilter.from_query(request.GET.dict())
-    if asks_for_fragment(request):
-        # The same parts as the page's socket sends, and the socket's new address.
-        context: dict[str, object] = {"job": presenter.live(row, person(request), requested_filter)}
-    else:
-        page = presenter.page(row, person(request), requested_filter)
-        replica = request.GET.get("log", "")
-        shown = next((line for line in page.live.replicas if line.name == replica), page.live.replicas[0])
-        context = {"page": page, "job": page.live, "shown": shown}
-    return page_or_fragment(request, "jobs/job.html", "jobs/_exchange.html", context)
-
-
-@require_safe
-@login_required
-def history(request: HttpRequest, job_id: int) -> HttpResponse:
-    row = access.get_or_404(request.user, "see", Job.objects.all(), pk=job_id)
-    context = {"row": row, **timeline.history_page(row, request.GET.dict())}
-    return page_or_fragment(request, "jobs/history.html", "jobs/_history_exchange.html", context)
 
 
 @require_POST

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from console.views.jobs import bulk, jobs, logs, new_job, queue, shells
+from console.views.jobs import bulk, job_tabs, jobs, logs, new_job, queue, shells
 
 urlpatterns = [
     path("jobs/", jobs.jobs, name="jobs"),
@@ -12,8 +12,12 @@ urlpatterns = [
     path("jobs/queue", queue.queue, name="queue"),
     path("jobs/new", new_job.new, name="new-job"),
     path("jobs/sample", new_job.sample, name="sample-job"),
-    path("jobs/<int:job_id>/", jobs.job, name="job"),
-    path("jobs/<int:job_id>/history", jobs.history, name="job-history"),
+    path("jobs/<int:job_id>/", job_tabs.overview, name="job"),
+    path("jobs/<int:job_id>/metrics", job_tabs.metrics, name="job-metrics"),
+    path("jobs/<int:job_id>/shells/", job_tabs.shells, name="job-shells"),
+    path("jobs/<int:job_id>/spec", job_tabs.spec, name="job-spec"),
+    path("jobs/<int:job_id>/events", job_tabs.events, name="job-events"),
+    path("jobs/<int:job_id>/history", job_tabs.history, name="job-history"),
     path("jobs/<int:job_id>/cancel", jobs.cancel, name="cancel-job"),
     path("jobs/<int:job_id>/clone", new_job.clone, name="clone-job"),
     path("jobs/<int:job_id>/delete", jobs.delete, name="delete-job"),

@@ -13,14 +13,17 @@ from agents.hosts import recovery
 from agents.models import Gpu, Host
 from agents.ssh.host_keys import fingerprint
 from console import presenters
+from console.parts.part import place_of
+from console.parts.registry import parts_of
 from console.runtime.database_threads import in_database_thread
 from jobs.models import GpuClaim, Membership
 from tests.unit.console.consumers.test_live_pages import to_state
 from tests.unit.console.views.example_rows import KEY, OTHER_KEY, a_host
 
 PAGES = (
-    *("/jobs/", "/jobs/?state=RUNNING", "/jobs/{job}/", "/jobs/{job}/?kind=state"),
-    *("/jobs/{job}/history", "/jobs/{job}/history?kind=state"),
+    *("/jobs/", "/jobs/?state=RUNNING", "/jobs/{job}/", "/jobs/{job}/?replica=workerpool0-0"),
+    *("/jobs/{job}/log", "/jobs/{job}/log/workerpool0-0", "/jobs/{job}/metrics", "/jobs/{job}/spec"),
+    *("/jobs/{job}/events", "/jobs/{job}/events?kind=state"),
     *("/hosts/", "/hosts/{host}/", "/hosts/gpus", "/projects/", "/projects/default/"),
 )
 
@@ -44,11 +47,8 @@ def ids(html):
     return found
 
 
-def parts_in(messages):
-    """Each element of a page that the messages bring. A job's page has the log between two of them."""
-    for html in messages:
-        head, story, tail = html.partition('<div id="job-story"')
-        yield from (part for part in (head, story + tail) if part)
+def number_of_parts(page):
+    return len(parts_of(place_of(page)))
 
 
 def without_times(html):
@@ -69,10 +69,10 @@ async def test_page_and_push_have_the_same_bytes(visit, cast, job, run, page, wh
     page = page.format(job=job.pk, host=run.host_id)
     whole = await in_database_thread(page_of, getattr(cast, who), page)
     socket = await visit(at(page), who)
-    await socket.until(lambda v: len(v.html) == 2)
+    await socket.until(lambda v: len(v.html) == number_of_parts(page))
     pushed = [name for html in socket.html for name in ids(html)]
-    assert "notes" in pushed and len(pushed) in (2, 3)
-    for part in parts_in(socket.html):
+    assert "notes" in pushed and len(set(pushed)) == len(pushed) == len(socket.html)
+    for part in socket.html:
         assert without_times(part).strip() in without_times(whole), page
     await socket.leave()
 
@@ -83,12 +83,14 @@ async def test_the_answer_to_htmx_has_the_same_parts(visit, cast, job, run):
         client.force_login(cast.bob)
         return client.get(page, headers={"HX-Request": "true"}).content.decode()
 
-    for page in ("/jobs/", f"/jobs/{job.pk}/", f"/jobs/{job.pk}/history", "/hosts/"):
+    for page in ("/jobs/", f"/jobs/{job.pk}/metrics", f"/jobs/{job.pk}/events", "/hosts/"):
         answer = await in_database_thread(asked, page)
         socket = await visit(at(page), "bob")
-        await socket.until(lambda v: len(v.html) == 2)
-        for part in parts_in(html for html in socket.html if 'id="notes"' not in html):
-            assert without_times(part).strip() in without_times(answer), page
+        await socket.until(lambda v, page=page: len(v.html) == number_of_parts(page))
+        around = ('id="notes"', 'id="job-head"')
+        for part in socket.html:
+            if not any(name in part for name in around):
+                assert without_times(part).strip() in without_times(answer), page
         await socket.leave()
 
 
@@ -167,12 +169,12 @@ async def test_one_rendering_of_the_notes_serves_all_pages_of_people_with_the_sa
 
 async def test_a_page_shows_what_is_left_of_lost_rights_and_is_closed_without_any(visit, cast, project, job):
     page = await visit(at(f"/jobs/{job.pk}/"), "bob")
-    await page.until(lambda v: len(v.html) == 2)
+    await page.until(lambda v: len(v.html) == number_of_parts(f"/jobs/{job.pk}/"))
     assert "Cancel the job" in "".join(page.html)
     await in_database_thread(Membership.objects.filter(user=cast.bob, project=project).update, role="viewer")
     seen = len(page.html)
     await page.until(
-        lambda v: any('"job-live"' in html and "Cancel the job" not in html for html in v.html[seen:])
+        lambda v: any('"job-head"' in html and "Cancel the job" not in html for html in v.html[seen:])
     )
     await in_database_thread(Membership.objects.filter(user=cast.bob, project=project).delete)
     assert (await page.until_closed())[0] == 4404

@@ -48,7 +48,7 @@ def job(project, cast, monkeypatch):
 
 def test_pages_show_sentences_in_their_language(job, browser):
     page = browser("bob").get(f"/jobs/{job.pk}/").content.decode()
-    history = browser("bob").get(f"/jobs/{job.pk}/history").content.decode()
+    history = browser("bob").get(f"/jobs/{job.pk}/events").content.decode()
     listed = browser("bob").get("/jobs/").content.decode()
     assert "복제본 workerpool0-0 손실." in page and "noon부터 모든 GPU 0 %." in page
     assert "gpu-01에서 시작됨." in history

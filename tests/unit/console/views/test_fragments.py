@@ -23,8 +23,8 @@ def job(project, cast):
     [
         ("/jobs/", "filtered-jobs"),
         ("/hosts/", "filtered-hosts"),
-        ("/jobs/{job}/", "job-story"),
-        ("/jobs/{job}/history", "job-history"),
+        ("/jobs/{job}/metrics", "job-metrics"),
+        ("/jobs/{job}/events", "job-events"),
         ("/jobs/new", "draft"),
         ("/jobs/new?as=json", "draft"),
         ("/audit/", "audit-entries"),
@@ -42,9 +42,9 @@ def test_htmx_gets_the_fragment_and_a_browser_the_whole_page(browser, job, addre
 
 
 def test_the_fragment_of_a_job_has_the_address_of_its_socket(browser, job):
-    fragment = browser("bob").get(f"/jobs/{job.pk}/?kind=state&span=hour", headers=HTMX).text
-    assert f'ws-connect="/ws/live?at=%2Fjobs%2F{job.pk}%2F%3Fkind%3Dstate%26span%3Dhour"' in fragment
-    assert 'id="job-live"' in fragment and fragment.count("ws-connect") == 1
+    fragment = browser("bob").get(f"/jobs/{job.pk}/events?kind=state&of=job", headers=HTMX).text
+    assert f'ws-connect="/ws/live?at=%2Fjobs%2F{job.pk}%2Fevents%3Fkind%3Dstate%26of%3Djob"' in fragment
+    assert 'id="job-events"' in fragment and fragment.count("ws-connect") == 1
 
 
 def test_a_form_check_by_htmx_gets_only_the_form(browser, project):

@@ -11,7 +11,6 @@ from django.utils import timezone
 
 from agents.models import HostStatus
 from console import presenters
-from console.presenters.jobs import job_page as presenter
 from console.presenters.jobs import replicas
 from jobs import services
 from jobs.models import Job, JobLabel, Replica, Run, Transition
@@ -122,14 +121,14 @@ def test_the_page_of_a_running_job(browser, project, cast):
         str(job.pk),
     ):
         assert words in page, words
-    assert page.count("/shell/") == 3
+    assert page.count("/shell/") == 3 and page.count('aria-current="page"') == 1
     assert "Delete the job" not in page
 
 
 def test_a_viewer_sees_no_actions(browser, project, cast):
     job = a_job(project, cast.bob, host=a_host())
     page = browser("vera").get(f"/jobs/{job.pk}/").content.decode()
-    assert "/shell/" not in page and "/cancel" not in page and "/clone" not in page
+    assert "/shell" not in page and "/cancel" not in page and "/clone" not in page
 
 
 @pytest.mark.parametrize("phase", ["created", "claimed", "ended", "closed"])
@@ -171,9 +170,9 @@ def test_a_replica_that_waits_for_the_next_attempt_shows_no_old_host(browser, pr
     job = a_job(project, cast.bob, state="QUEUED", host=a_host("gpu-old"), phase="closed")
     job.runs.update(exit_code=6)
     Job.objects.filter(pk=job.pk).update(attempt=2)
-    live = presenter.live(Job.objects.get(pk=job.pk), cast.bob)
-    assert live.replicas[0].host == "" and live.replicas[0].end == ""
-    assert [run.end for run in live.replicas[0].runs] == ["exit code 6"]
+    [line] = replicas.replica_lines(Job.objects.get(pk=job.pk), shells=True)
+    assert line.host == "" and line.end == ""
+    assert [run.end for run in line.runs] == ["exit code 6"]
 
 
 ENDS = [
@@ -216,19 +215,19 @@ def test_a_job_in_each_state_has_a_page(browser, project, cast, state):
     )
     answer = browser("bob").get(f"/jobs/{job.pk}/")
     assert f'data-state="{state}"' in answer.content.decode()
-    assert answer.context["job"].terminal is (state in ("SUCCEEDED", "FAILED", "CANCELLED"))
+    assert answer.context["head"].terminal is (state in ("SUCCEEDED", "FAILED", "CANCELLED"))
 
 
 def test_the_history_pages_show_every_line_once(browser, project, cast):
     job = a_job(project, cast.bob)
     for n in range(450):
         moved(job, "WAITING", "STARTING", subject="workerpool0-0", cause=f"cause {n};")
-    assert "/history" in browser("vera").get(f"/jobs/{job.pk}/").content.decode()
-    seen, address, vera = [], f"/jobs/{job.pk}/history", browser("vera")
+    assert "/events" in browser("vera").get(f"/jobs/{job.pk}/").content.decode()
+    seen, address, vera = [], f"/jobs/{job.pk}/events", browser("vera")
     while address:
-        answer = vera.get(address)
-        seen += [line.cause for line in answer.context["lines"]]
-        address = answer.context["rest_url"]
+        page = vera.get(address).context["events"]
+        seen += [line.cause for attempt in page.attempts for line in attempt.lines]
+        address = page.older_url
     assert seen == [f"cause {n};" for n in range(449, -1, -1)] + ["submitted"]
 
 
@@ -259,7 +258,11 @@ def test_text_of_users_and_hosts_is_escaped_on_every_page(browser, project, cast
     for address in (
         "/jobs/",
         f"/jobs/{job.pk}/",
-        f"/jobs/{job.pk}/history",
+        f"/jobs/{job.pk}/metrics",
+        f"/jobs/{job.pk}/shells/",
+        f"/jobs/{job.pk}/spec",
+        f"/jobs/{job.pk}/events",
+        f"/jobs/{job.pk}/log",
         f"/jobs/{job.pk}/clone",
         f"/hosts/{host.pk}/",
         "/hosts/",
@@ -313,15 +316,22 @@ def test_a_page_and_its_live_update_have_the_same_html(browser, project, cast, p
     job = a_job(project, cast.bob, host=a_host(), ended_at=timezone.now() - timedelta(hours=1))
     user, host_id = getattr(cast, person), job.runs.get().host_id
     pages = {
-        f"/jobs/{job.pk}/": presenters.job_live(user, job.pk, {}),
-        "/jobs/?owner=bob": presenters.list_live(user, {"owner": "bob"}),
-        "/hosts/": presenters.hosts_live(user, {}),
-        f"/hosts/{host_id}/": presenters.host_live(user, host_id),
+        f"/jobs/{job.pk}/": tab(user, job, "job-overview-head", "job-replicas", "job-story"),
+        f"/jobs/{job.pk}/metrics": tab(user, job, "job-head", "job-metrics"),
+        f"/jobs/{job.pk}/spec": tab(user, job, "job-head"),
+        f"/jobs/{job.pk}/events": tab(user, job, "job-head", "job-events"),
+        "/jobs/?owner=bob": [presenters.list_live(user, {"owner": "bob"})],
+        "/hosts/": [presenters.hosts_live(user, {})],
+        f"/hosts/{host_id}/": [presenters.host_live(user, host_id)],
     }
-    for address, fragment in pages.items():
+    for address, parts in pages.items():
         page = browser(person).get(address).content.decode()
-        for part in still(fragment).split("\n\n<div id="):  # a job's two parts stand apart on its page
-            assert part.strip() and part.strip() in still(page), address
+        for part in parts:
+            assert still(part).strip() and still(part).strip() in still(page), address
+
+
+def tab(user, job, *parts):
+    return [presenters.job_part_live(part, user, job.pk, {}) for part in parts]
 
 
 def still(html):

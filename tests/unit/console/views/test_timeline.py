@@ -53,16 +53,31 @@ def story(project, cast):
         ("?of=job&kind=quota", ["Waits for quota."]),
         ("?kind=nonsense", ["Fine.", "submitted", "Again.", "Started there.", "Waits for quota."]),
         ("?of=workerpool0-0", []),
+        ("?attempt=2", ["Fine.", "submitted"]),
+        ("?attempt=x", ["Fine.", "submitted", "Again.", "Started there.", "Waits for quota."]),
     ],
 )
 def test_the_history_is_filtered_and_its_socket_uses_the_same_filter(browser, story, query, shown):
-    answer = browser("vera").get(f"/jobs/{story.pk}/{query}")
-    attempts = answer.context["job"].timeline.attempts
+    answer = browser("vera").get(f"/jobs/{story.pk}/events{query}")
+    attempts = answer.context["events"].attempts
     assert sorted(line.cause for attempt in attempts for line in attempt.lines) == sorted(shown)
     page = answer.content.decode()
-    assert f'ws-connect="/ws/live?at={quote(f"/jobs/{story.pk}/{query}", safe="")}"' in page
+    assert f'ws-connect="/ws/live?at={quote(f"/jobs/{story.pk}/events{query}", safe="")}"' in page
     assert ("its clock is 95 s ahead" in page) is ("Started there." in shown)
-    assert page.index('id="job-logs"') < page.index('id="job-events"') < page.index('id="job-spec"')
+
+
+def test_the_overview_shows_the_newest_events_of_the_chosen_replica(browser, story):
+    def shown(query):
+        answer = browser("vera").get(f"/jobs/{story.pk}/{query}")
+        return [line.cause for attempt in answer.context["story"].attempts for line in attempt.lines]
+
+    assert shown("") == ["Fine.", "Again.", "Started there.", "Waits for quota.", "submitted"]
+    assert shown("?replica=workerpool1-0") == ["Started there."] and shown("?log=workerpool0-0") == []
+
+
+def test_the_address_of_the_history_leads_to_the_events(browser, story):
+    answer = browser("vera").get(f"/jobs/{story.pk}/history?kind=state&before=7")
+    assert (answer.status_code, answer["Location"]) == (302, f"/jobs/{story.pk}/events?kind=state&before=7")
 
 
 def test_the_api_returns_history_from_a_page_token_on(browser, story):

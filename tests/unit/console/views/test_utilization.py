@@ -8,10 +8,8 @@ from xml.etree import ElementTree
 import pytest
 from django.utils import timezone
 
-from console.presenters.jobs import job_page
 from console.presenters.jobs.charts import HEIGHT, POINTS, WIDTH, path, thin
-from console.presenters.jobs.timeline import TimelineFilter
-from console.presenters.live import job_stamp
+from console.presenters.jobs.job_parts import context, part_stamp
 from jobs.models import LogPiece, LogSegment, Run, RunSample
 from tests.unit.console.views.example_rows import a_host, a_job, one_line
 
@@ -36,8 +34,8 @@ def busy(project, cast):
 
 
 def test_a_stalled_replica_shows_0_percent_beside_a_busy_one(browser, busy):
-    page = browser("vera").get(f"/jobs/{busy.pk}/?use=workerpool1-0&span=day").text
-    part = page[page.index('<section id="job-use"') : page.index('<section id="job-events"')]
+    page = browser("vera").get(f"/jobs/{busy.pk}/metrics?use=workerpool1-0&span=day").text
+    part = page[page.index('<section id="job-use"') :]
     first, second = one_line(part).split('id="use-workerpool')[1:]
     assert "50 %" in first and "2.0 of 4 CPUs" in first and "3.0 GiB" in first
     assert " 0 %" in second and "0.0 of 4 CPUs" in second and "stalled" not in second
@@ -46,7 +44,7 @@ def test_a_stalled_replica_shows_0_percent_beside_a_busy_one(browser, busy):
     assert svg.get("aria-label").startswith("CPU: 0.0 CPUs") and len(svg) == 1
     heights = {float(point.split(" ")[1]) for point in svg[0].get("d")[1:].replace("M", "L").split("L")}
     assert min(heights) > HEIGHT - 2 and "style" not in part
-    both = browser("vera").get(f"/jobs/{busy.pk}/").content.decode()
+    both = browser("vera").get(f"/jobs/{busy.pk}/metrics").content.decode()
     assert both.count("<path") > both.count("<figure") == 4  # CPU, memory, and both GPUs twice
 
 
@@ -66,18 +64,19 @@ def test_a_replica_that_hangs_is_marked_and_sorted_first(browser, project, cast)
             LogPiece.objects.create(run=run, start=10, end=20, z=False, data=b"x" * 10, at=marks)
         run.log_stored = 20
         run.save()
-    live = job_page.live(job, cast.vera, TimelineFilter(sort="silent"))
-    assert [line.replica for line in live.use.now][0] == "workerpool1-1"
-    for line in live.use.now:
+    use = context(("job-metrics",), job, cast.vera, {"sort": "silent"})["use"]
+    assert [line.replica for line in use.now][0] == "workerpool1-1"
+    for line in use.now:
         assert abs(now - ages[line.replica] - line.printed_at.timestamp()) < 1
-    assert [line.replica for line in live.use.odd] == ["workerpool1-1"]
+    assert [line.replica for line in use.odd] == ["workerpool1-1"]
     told = browser("vera").get(f"/api/v1/jobs/{job.pk}").json()["replicas"]
     assert min(told, key=lambda replica: replica["lastPrintTime"])["name"] == "workerpool1-1"
-    page = browser("vera").get(f"/jobs/{job.pk}/?sort=silent").content.decode()
+    page = browser("vera").get(f"/jobs/{job.pk}/metrics?sort=silent").content.decode()
     assert "Much quieter than the others" in page and page.count('class="odd"') == 1
     assert page.index('id="use-workerpool1-1"') < page.index('id="use-workerpool0-0"')
-    assert "?sort=silent&amp;log=workerpool1-1#job-logs" in page
-    assert [line.replica for line in job_page.live(job, cast.vera).use.now] == list(ages)
+    assert f"/jobs/{job.pk}/log/workerpool1-1" in page
+    use = context(("job-metrics",), job, cast.vera, {})["use"]
+    assert [line.replica for line in use.now] == list(ages)
 
 
 def test_the_api_returns_samples(browser, busy):
@@ -97,10 +96,10 @@ def test_the_api_returns_samples(browser, busy):
 
 
 def test_a_new_sample_changes_the_stamp_of_the_page(busy):
-    before = job_stamp(busy.pk)
-    assert job_stamp(busy.pk) == before
+    before = part_stamp("job-metrics", busy.pk)
+    assert part_stamp("job-metrics", busy.pk) == before
     Run.objects.filter(job=busy).update(sampled_at=timezone.now())
-    assert job_stamp(busy.pk) != before
+    assert part_stamp("job-metrics", busy.pk) != before
 
 
 @pytest.mark.parametrize(

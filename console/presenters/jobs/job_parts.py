@@ -1,0 +1,153 @@
+"""The live parts of a job's page: what each shows, and its stamp, which changes whenever the part would change.
+
+The page, the answer to htmx and the page's socket render a part by the same template with the same values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db.models import Count, Max
+from django.template.loader import render_to_string
+
+from console.auth import access
+from console.presenters.jobs import job_head, timeline
+from console.presenters.jobs.job_filters import cursor_number
+from console.presenters.jobs.job_query import JobQuery
+from console.presenters.jobs.job_shells import may_open, shells
+from console.presenters.jobs.replicas import replica_lines, tally
+from console.presenters.jobs.utilization import utilization
+from console.presenters.stamps import digest
+from jobs.models import Job, Run, ShellSession, Transition
+from jobs.rules.lifecycle.states import TERMINAL
+
+Query = Mapping[str, str]
+Context = dict[str, Any]
+SAMPLES_EVERY_S = 10
+
+
+@dataclass(frozen=True, slots=True)
+class JobPart:
+    """One part: its template, a function that returns the values of the template, and its stamp."""
+
+    template: str
+    context: Callable[[Job, User, Query], Context]
+    stamp: Callable[[int], str]
+
+
+def _head(job: Job, user: User, query: Query) -> Context:
+    return {"head": job_head.head(job, user, lines=False)}
+
+
+def _overview_head(job: Job, user: User, query: Query) -> Context:
+    """The overview also shows the last lines of a failed job. On other tabs they would push away what is there."""
+    return {"head": job_head.head(job, user, lines=True)}
+
+
+def _replicas(job: Job, user: User, query: Query) -> Context:
+    found = tuple(replica_lines(job, may_open(job, user)))
+    return {"replicas": found, "tally": tally(found), "terminal": job.state in TERMINAL}
+
+
+def _story(job: Job, user: User, query: Query) -> Context:
+    asked = JobQuery.from_query(query)
+    return {"job_id": job.pk, "query": asked, "story": timeline.newest(job, asked)}
+
+
+def _events(job: Job, user: User, query: Query) -> Context:
+    asked, before = JobQuery.from_query(query), cursor_number(query.get("before", ""))
+    found = timeline.events(job, asked, before)
+    return {"job_id": job.pk, "query": asked, "choices": timeline.choices(job), "events": found}
+
+
+def _metrics(job: Job, user: User, query: Query) -> Context:
+    asked = JobQuery.from_query(query)
+    lines = tuple(replica_lines(job, shells=False))
+    use = utilization(job, lines, asked.replica, asked.span, asked.sort)
+    return {"job_id": job.pk, "query": asked, "use": use}
+
+
+def _shells(job: Job, user: User, query: Query) -> Context:
+    return {"shells": shells(job, user, JobQuery.from_query(query).replica)}
+
+
+def _state_stamp(job_id: int) -> str:
+    """What the job itself is, and the last line that a host reported of a run: a banner shows lines of a log."""
+    rows = Job.objects.filter(pk=job_id).order_by().annotate(newest=_newest(job_id))
+    closed = Max("runs__closed_at")
+    return digest(rows.values_list("version", "updated_at", "newest", closed).first())
+
+
+def _runs_stamp(job_id: int) -> str:
+    runs = Count("runs"), Max("runs__started_at"), Max("runs__ended_at"), Max("runs__closed_at")
+    quiet = Max("runs__host__status_since")
+    rows = Job.objects.filter(pk=job_id).order_by().annotate(newest=_newest(job_id))
+    return digest(rows.values_list("version", "updated_at", "newest", *runs, quiet).first())
+
+
+def _samples_stamp(job_id: int) -> str:
+    """The samples of many replicas arrive all the time. Show those of all replicas together."""
+    at = Run.objects.filter(job_id=job_id).aggregate(at=Max("sampled_at"))["at"]
+    return digest([_runs_stamp(job_id), int(at.timestamp()) // SAMPLES_EVERY_S if at else None])
+
+
+def _events_stamp(job_id: int) -> str:
+    """Events are only ever added."""
+    return str(Transition.objects.filter(job_id=job_id).aggregate(Max("pk"))["pk__max"])
+
+
+def _shells_stamp(job_id: int) -> str:
+    shells = ShellSession.objects.filter(run__job=job_id).order_by()
+    newest = Max("opened_at"), Max("closed_at"), Max("close_wanted_at"), Count("pk")
+    return digest([_runs_stamp(job_id), shells.aggregate(*newest)])
+
+
+def _newest(job_id: int) -> Any:
+    return Transition.objects.filter(job_id=job_id).order_by("-id").values("pk")[:1]
+
+
+PARTS: Mapping[str, JobPart] = {
+    "job-head": JobPart("jobs/_head.html", _head, _state_stamp),
+    "job-overview-head": JobPart("jobs/_head.html", _overview_head, _state_stamp),
+    "job-replicas": JobPart("jobs/_replicas.html", _replicas, _runs_stamp),
+    "job-story": JobPart("jobs/_story.html", _story, _events_stamp),
+    "job-events": JobPart("jobs/_events.html", _events, _events_stamp),
+    "job-metrics": JobPart("jobs/_metrics.html", _metrics, _samples_stamp),
+    "job-shells": JobPart("jobs/_shells.html", _shells, _shells_stamp),
+}
+OVERVIEW = ("job-overview-head", "job-replicas", "job-story")
+
+
+def context(names: tuple[str, ...], job: Job, user: User, query: Query) -> Context:
+    """The values of several parts of one page."""
+    found: Context = {}
+    for name in names:
+        found |= PARTS[name].context(job, user, query)
+    return found
+
+
+def part_stamp(name: str, job_id: int) -> str:
+    return PARTS[name].stamp(job_id)
+
+
+def part_live(name: str, user: User, job_id: int, query: Query) -> str:
+    """Render one part. Returns an empty text where the job does not exist, or not for this person."""
+    job = _visible(user, job_id)
+    return render_to_string(PARTS[name].template, PARTS[name].context(job, user, query)) if job else ""
+
+
+def job_stamp(job_id: int) -> str:
+    return digest([PARTS[name].stamp(job_id) for name in OVERVIEW])
+
+
+def job_live(user: User, job_id: int, query: Query) -> str:
+    """Render all parts of the overview at once, as the socket of before version 0.4 sends them."""
+    job = _visible(user, job_id)
+    return render_to_string("jobs/_live.html", context(OVERVIEW, job, user, query)) if job else ""
+
+
+def _visible(user: User, job_id: int) -> Job | None:
+    return access.visible(user, Job.objects.select_related("project").filter(pk=job_id)).first()

@@ -1,0 +1,50 @@
+"""What the address of a job's page asks for. All state of its tabs stands in it, so that each view has a link."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+from django.utils.http import urlencode
+
+from console.presenters.jobs.job_filters import cursor_number
+from jobs.rules.lifecycle.history_kinds import HistoryKind
+
+LONGEST = 80
+
+
+@dataclass(frozen=True, slots=True)
+class JobQuery:
+    """A value that does not exist counts as none.
+
+    `replica`: whose log, charts, shells and events are shown. `sort`: the order of the replicas. `of`, `kind` and
+    `attempt`: of which events. `span`: of which time the charts are.
+    """
+
+    replica: str = ""
+    sort: str = ""
+    of: str = ""
+    kind: str = ""
+    attempt: str = ""
+    span: str = ""
+
+    @classmethod
+    def from_query(cls, query: Mapping[str, str]) -> JobQuery:
+        given = {field.name: query.get(field.name, "")[:LONGEST] for field in fields(cls)}
+        # The names that addresses had before the page had tabs.
+        given["replica"] = given["replica"] or (query.get("log") or query.get("use") or "")[:LONGEST]
+        if given["kind"] not in HistoryKind.__members__.values():
+            given["kind"] = ""
+        if cursor_number(given["attempt"]) is None:
+            given["attempt"] = ""
+        return cls(**given)
+
+    @property
+    def query(self) -> str:
+        """The query of an address that asks for the same."""
+        return self.query_with()
+
+    def query_with(self, **changes: str) -> str:
+        """Return the query of an address that asks for the same, with some changes."""
+        pairs = {**{field.name: getattr(self, field.name) for field in fields(self)}, **changes}
+        return urlencode({name: value for name, value in pairs.items() if value})

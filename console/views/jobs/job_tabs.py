@@ -1,0 +1,90 @@
+"""The tabs of a job's page: overview, metrics, shells, specification and events. Those with logs are in logs.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_safe
+
+from console.auth import access
+from console.auth.access import Verb
+from console.auth.person import person
+from console.presenters.jobs import job_page, job_parts, requested
+from console.presenters.jobs.job_query import JobQuery
+from console.views.fragments import asks_for_fragment, page_or_fragment
+from jobs.models import Job
+from jobs.scheduling import output_directories
+
+
+@require_safe
+@login_required
+def overview(request: HttpRequest, job_id: int) -> HttpResponse:
+    job = _job(request, job_id)
+    context = _context(request, job, job_page.OVERVIEW, *job_parts.OVERVIEW)
+    page = context["page"]
+    # The log of the replica that was chosen; else of the one that failed first; else of the first one.
+    failed = context["head"].last_lines
+    context["advice"] = output_directories.advice_of(job)
+    context["shown"] = page.replica or (failed.replica if failed else "") or page.names[0]
+    return render(request, "jobs/job.html", context)
+
+
+@require_safe
+@login_required
+def metrics(request: HttpRequest, job_id: int) -> HttpResponse:
+    job = _job(request, job_id)
+    context = _context(request, job, job_page.METRICS, "job-head", "job-metrics")
+    return page_or_fragment(request, "jobs/metrics.html", "jobs/_metrics_exchange.html", context)
+
+
+@require_safe
+@login_required
+def shells(request: HttpRequest, job_id: int) -> HttpResponse:
+    job = _job(request, job_id, "watch_shell")
+    return render(
+        request, "jobs/shells.html", _context(request, job, job_page.SHELLS, "job-head", "job-shells")
+    )
+
+
+@require_safe
+@login_required
+def spec(request: HttpRequest, job_id: int) -> HttpResponse:
+    job = _job(request, job_id)
+    context = _context(request, job, job_page.SPEC, "job-head")
+    return render(request, "jobs/spec.html", {**context, "spec": requested.spec(job)})
+
+
+@require_safe
+@login_required
+def events(request: HttpRequest, job_id: int) -> HttpResponse:
+    job = _job(request, job_id)
+    context = _context(request, job, job_page.EVENTS, "job-head", "job-events")
+    return page_or_fragment(request, "jobs/events.html", "jobs/_events_exchange.html", context)
+
+
+@require_safe
+@login_required
+def history(request: HttpRequest, job_id: int) -> HttpResponse:
+    """The address that the events had before the page had tabs."""
+    _job(request, job_id)
+    answer = redirect("job-events", job_id=job_id)
+    query = request.META.get("QUERY_STRING", "")
+    answer["Location"] += f"?{query}" if query else ""
+    return answer
+
+
+def _job(request: HttpRequest, job_id: int, verb: Verb = "see") -> Job:
+    return access.get_or_404(request.user, verb, Job.objects.select_related("project"), pk=job_id)
+
+
+def _context(request: HttpRequest, job: Job, tab: str, *parts: str) -> dict[str, Any]:
+    """The values of the parts of a tab. A request of htmx exchanges a part, and needs nothing around it."""
+    query = request.GET.dict()
+    context = job_parts.context(parts, job, person(request), query)
+    if not asks_for_fragment(request):
+        replica = JobQuery.from_query(query).replica
+        context["page"] = job_page.page(job, person(request), tab, replica)
+    return context
