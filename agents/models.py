@@ -5,6 +5,8 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import Q
 
+from agents.infra.sentences import SentenceField, SentenceRowsField
+
 
 class Location(models.Model):
     """A named group of hosts (Vertex's region)."""
@@ -91,7 +93,7 @@ class Host(models.Model):
 
     status = models.CharField(max_length=16, choices=HostStatus.choices, default=HostStatus.NEW)
     status_since = models.DateTimeField()
-    last_error = models.TextField(blank=True, help_text="the last SSH error, unchanged")
+    last_error = SentenceField(blank=True, help_text="the last SSH error, unchanged")
     seen_at = models.DateTimeField(null=True, blank=True)
 
     pid_namespaces = models.BooleanField(
@@ -99,7 +101,7 @@ class Host(models.Model):
     )
 
     # What the probe and the runner's `hello` reported.
-    checklist = models.JSONField(default=list, help_text="[{name, ok: true|false|null, text, fix}]")
+    checklist = SentenceRowsField(default=list, help_text="[{name, ok: true|false|null, text, fix}]")
     facts = models.JSONField(default=dict)
     cpus = models.PositiveIntegerField(default=0)
     memory_mb = models.PositiveIntegerField(default=0)
@@ -170,7 +172,7 @@ class Gpu(models.Model):
     # {pid, ticks, user, since, name, how}.
     state = models.CharField(max_length=16, choices=GpuState.choices, default=GpuState.OK)
     state_since = models.DateTimeField(null=True, blank=True)
-    state_text = models.TextField(blank=True)
+    state_text = SentenceField(blank=True)
     holders = models.JSONField(default=list, blank=True)
     # The processes that the host is to kill, [[pid, ticks]], and the admin who asked for it. Empty after the answer.
     evict = models.JSONField(default=list, blank=True)
@@ -191,7 +193,7 @@ class HostEvent(models.Model):
     host = models.ForeignKey(Host, on_delete=models.CASCADE, related_name="events")
     at = models.DateTimeField()
     kind = models.CharField(max_length=32)
-    text = models.TextField()
+    text = SentenceField()
     actor = models.CharField(max_length=150)
     limited = models.BooleanField(default=True, help_text="counts towards the limit of lines in a minute")
 

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 
 from agents.infra.refusals import Refused
+from agents.infra.texts import said
 from jobs.models import Job, JobLabel, Transition
 from jobs.rules.lifecycle.history_kinds import LABELLED, HistoryKind
 from jobs.rules.list_text import list_text
@@ -30,7 +31,15 @@ def give(job: Job, labels: Mapping[str, str], actor: str, now: datetime) -> None
     for key in changed:
         _check_given(key, known.get(key))
     if len(known.keys() | labels.keys()) > MAX_LABELS:
-        raise Refused("labels", f"A job has {MAX_LABELS} labels at most; job {job.pk} has {len(known)}.")
+        raise Refused(
+            "labels",
+            said(
+                "A job has {most} labels at most; job {id} has {number}.",
+                most=MAX_LABELS,
+                id=job.pk,
+                number=len(known),
+            ),
+        )
     for key, value in changed.items():
         given = {"value": value, "added_by": actor[:150], "project_id": job.project_id}
         JobLabel.objects.update_or_create(job=job, key=key, defaults=given)
@@ -53,18 +62,24 @@ def take(job: Job, keys: Collection[str], actor: str, now: datetime) -> None:
 
 def _check(key: str, value: str) -> None:
     if not key or not is_label(key):
-        raise Refused("labels", "A key must be 1 to 64 lowercase letters, digits, _ or -.")
+        raise Refused("labels", said("A key must be 1 to 64 lowercase letters, digits, _ or -."))
     if not is_label(value):
-        raise Refused(f"labels.{key}", "A value must be at most 64 lowercase letters, digits, _ or -.")
+        raise Refused(f"labels.{key}", said("A value must be at most 64 lowercase letters, digits, _ or -."))
     if key == PRIORITY:
-        raise Refused(f"labels.{key}", f"{PRIORITY} is read when a job is submitted. Submit a copy with it.")
+        raise Refused(
+            f"labels.{key}",
+            said("{key} is read when a job is submitted. Submit a copy with it.", key=PRIORITY),
+        )
 
 
 def _check_given(key: str, row: JobLabel | None) -> None:
     if row is not None and not row.added_by:
         raise Refused(
             f"labels.{key}",
-            f"The label {key} came with the job when it was submitted, and does not change. Use another key.",
+            said(
+                "The label {key} came with the job when it was submitted, and does not change. Use another key.",
+                key=key,
+            ),
         )
 
 

@@ -11,6 +11,7 @@ from django.utils.text import slugify
 
 from agents.hosts import host_history
 from agents.infra.refusals import Refused
+from agents.infra.texts import said
 from agents.models import Host, Location
 from agents.ssh.targets import ADDRESS, USER, parse_address, parse_jumps
 
@@ -70,7 +71,9 @@ def add_host(
             )
             host_history.record(host.pk, "added", f"{user}@{address}:{port}", actor, now)
     except IntegrityError:
-        raise Refused("name", f"A host named {name!r} exists already. Choose another name.") from None
+        raise Refused(
+            "name", said("A host named {name} exists already. Choose another name.", name=repr(name))
+        ) from None
     return host
 
 
@@ -87,35 +90,50 @@ def parse_pasted(text: str, user: str = "") -> list[PastedHost]:
     if problems:
         raise InvalidLines(problems[:MAX_MESSAGES])
     if not rows:
-        raise Refused("hosts", "The text holds no host. Write one a line: name user@address:port")
+        raise Refused("hosts", said("The text holds no host. Write one a line: name user@address:port"))
     if len(rows) > MAX_PASTED:
-        raise Refused("hosts", f"{len(rows)} hosts are too many at once. Paste at most {MAX_PASTED}.")
+        raise Refused(
+            "hosts",
+            said(
+                "{number} hosts are too many at once. Paste at most {most}.",
+                number=len(rows),
+                most=MAX_PASTED,
+            ),
+        )
     names = [row.name for row in rows]
     duplicates = sorted({name for name in names if names.count(name) > 1})
     if duplicates:
-        raise Refused("hosts", f"These names occur more than once: {', '.join(duplicates)}.")
+        raise Refused(
+            "hosts", said("These names occur more than once: {names}.", names=", ".join(duplicates))
+        )
     return rows
 
 
 def _check_fields(name: str, address: str, port: int, user: str, jump: str) -> None:
     if not name or slugify(name) != name.lower() or len(name) > 63:
-        raise Refused("name", "A host's name has 1 to 63 letters, digits, '-' and '_'. For example: gpu-01")
+        raise Refused(
+            "name", said("A host's name has 1 to 63 letters, digits, '-' and '_'. For example: gpu-01")
+        )
     if not ADDRESS.match(address):
-        raise Refused("address", f"{address!r} is not a host name or an IP address.")
+        raise Refused(
+            "address", said("{address} is not a host name or an IP address.", address=repr(address))
+        )
     if not 0 < port < 65536:
-        raise Refused("port", f"{port} is not between 1 and 65535. sshd's usual port is 22.")
+        raise Refused("port", said("{port} is not between 1 and 65535. sshd's usual port is 22.", port=port))
     if not USER.match(user):
-        raise Refused("user", f"{user!r} is not a login name.")
+        raise Refused("user", said("{login} is not a login name.", login=repr(user)))
     try:
         parse_jumps(jump, user)
     except ValueError as error:
-        raise Refused("jump", f"{error}. Write it as in ssh -J: user@gate:22,user@inner") from None
+        raise Refused(
+            "jump", said("{error}. Write it as in ssh -J: user@gate:22,user@inner", error=error)
+        ) from None
 
 
 def _new_location(name: str) -> Location:
     if slugify(name) != name or not name or len(name) > 63:
         raise Refused(
-            "location", "A location's name has lower-case letters, digits and '-'. For example: lab-a"
+            "location", said("A location's name has lower-case letters, digits and '-'. For example: lab-a")
         )
     return Location.objects.get_or_create(name=name)[0]
 
@@ -127,17 +145,23 @@ def _pasted_host(number: int, parts: Sequence[str], user: str) -> PastedHost:
     if len(rest) > 1:
         raise Refused(
             "hosts",
-            f"Line {number}: unexpected after the name, the address and the jump: {' '.join(rest[1:])}",
+            said(
+                "Line {number}: unexpected after the name, the address and the jump: {words}",
+                number=number,
+                words=" ".join(rest[1:]),
+            ),
         )
     try:
         login, address, port = parse_address(endpoint, user)
     except ValueError as error:
-        raise Refused("hosts", f"Line {number}: {error}.") from None
+        raise Refused("hosts", said("Line {number}: {error}.", number=number, error=error)) from None
     row = PastedHost(
         name or slugify(address.replace(".", "-")), address, port, login, rest[0] if rest else ""
     )
     try:
         _check_fields(row.name, row.address, row.port, row.user, row.jump)
     except Refused as refused:
-        raise Refused("hosts", f"Line {number}: {refused.message}") from None
+        raise Refused(
+            "hosts", said("Line {number}: {message}", number=number, message=refused.message)
+        ) from None
     return row

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from agents.hosts import topology
 from agents.hosts.data_address import is_loopback
-from agents.hosts.probe import HostFacts, UnusableCard
+from agents.hosts.probe import Disk, HostFacts, UnusableCard
+from agents.infra.texts import join, said
 
 # Of a further login on a machine only: whether it is separated from the other logins there (login_checks.py).
 SEPARATION = "Separation"
@@ -40,8 +42,10 @@ OLDEST_PYTHON = (3, 7)
 MIN_FREE_MB = 100
 CLOCK_TOLERANCE_S = 5.0
 MIN_SESSIONS = 4
-LOST_CURE = "Reboot the machine; dmesg (NVRM, Xid) says why. A card that is lost again is loose or broken."
-MISSING_CURE = f"{LOST_CURE} One that was taken out needs nothing."
+LOST_CURE = said(
+    "Reboot the machine; dmesg (NVRM, Xid) says why. A card that is lost again is loose or broken."
+)
+MISSING_CURE = join(" ", [LOST_CURE, said("One that was taken out needs nothing.")])
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +66,9 @@ class CheckItem:
         return asdict(self)
 
 
-def text_now(row: Mapping[str, object], free_disk: str) -> str:
-    """Return the text of a stored line, with this, if it is known, in place of the free disk when it was checked."""
-    now = str(row.get("now") or "") if free_disk else ""
-    return now.replace(FREE_DISK, free_disk) if now else str(row["text"])
+def text_now(row: Mapping[str, Any], free_disk: str) -> str:
+    """The text of a stored line; with FREE_DISK in it, if the free disk of now is known and the line tells it."""
+    return (row.get("now") if free_disk else "") or row["text"]
 
 
 def is_usable(rows: Iterable[Mapping[str, object]]) -> bool:
@@ -76,8 +79,8 @@ def is_usable(rows: Iterable[Mapping[str, object]]) -> bool:
     return all(found.get(name, False) is not False for name in NEEDED)
 
 
-def failures(rows: Iterable[Mapping[str, object]]) -> list[str]:
-    return [f"{r['name']}: {r['text']}" for r in rows if r["ok"] is False]
+def failures(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    return [join(": ", [str(row["name"]), row["text"]]) for row in rows if row["ok"] is False]
 
 
 def check_facts(
@@ -97,7 +100,10 @@ def check_facts(
         _network(facts, address),
         _clock(clock_offset_s),
         CheckItem(
-            "CPUs", facts.cpus > 0, f"{facts.cpus} CPUs", "" if facts.cpus else "nproc must work on the host"
+            "CPUs",
+            facts.cpus > 0,
+            said("{number} CPUs", number=facts.cpus),
+            "" if facts.cpus else said("nproc must work on the host"),
         ),
         _memory(facts),
         _gpus(facts, missing),
@@ -118,145 +124,192 @@ def _python(facts: HostFacts) -> CheckItem:
     return CheckItem(
         "Python",
         fine,
-        f"python3 is {facts.python}",
-        "" if fine else "Install Python 3.7 or newer as python3.",
+        said("python3 is {version}", version=facts.python),
+        "" if fine else said("Install Python 3.7 or newer as python3."),
     )
 
 
 def _disk(facts: HostFacts) -> CheckItem:
     disk = facts.disk
-    place = f"{disk.fstype or 'unknown file system'} at {disk.path}{'' if disk.local else ' (not local)'}"
-    text = f"{disk.free_mb / 1024:.1f} of {disk.total_mb / 1024:.1f} GiB free, {place}"
-    now = f"{FREE_DISK} of {disk.total_mb / 1024:.1f} GiB free, {place}"
+    text, now = _free(disk, f"{disk.free_mb / 1024:.1f}"), _free(disk, FREE_DISK)
     if not disk.writable:
-        return CheckItem("Disk", False, text, f"{disk.path} must be writable for {facts.user}.", now)
+        cure = said("{path} must be writable for {login}.", path=disk.path, login=facts.user)
+        return CheckItem("Disk", False, text, cure, now)
     if disk.free_mb < MIN_FREE_MB:
-        return CheckItem("Disk", False, text, f"Free at least {MIN_FREE_MB} MB at {disk.path}.", now)
+        cure = said("Free at least {size} MB at {path}.", size=MIN_FREE_MB, path=disk.path)
+        return CheckItem("Disk", False, text, cure, now)
     if not disk.local:
-        cure = (
+        cure = said(
             "Starts wait for a network file system and locks may not hold on it. Use a local home directory."
         )
         return CheckItem("Disk", None, text, cure, now)
     return CheckItem("Disk", True, text, now=now)
 
 
+def _free(disk: Disk, free: str) -> str:
+    place = said(
+        "{file_system} at {path}", file_system=disk.fstype or said("unknown file system"), path=disk.path
+    )
+    if not disk.local:
+        place = said("{place} (not local)", place=place)
+    total = f"{disk.total_mb / 1024:.1f}"
+    return said("{free} of {total} GiB free, {place}", free=free, total=total, place=place)
+
+
 def _reboot_safe(facts: HostFacts) -> CheckItem:
     if facts.disk.survives_reboot:
-        return CheckItem("Reboot-safe", True, "Files survive a reboot.")
-    cure = "Runs and their logs are lost when this machine reboots. Put the home directory on a real disk."
-    return CheckItem("Reboot-safe", None, f"{facts.disk.fstype} loses its files at a reboot.", cure)
+        return CheckItem("Reboot-safe", True, said("Files survive a reboot."))
+    cure = said(
+        "Runs and their logs are lost when this machine reboots. Put the home directory on a real disk."
+    )
+    text = said("{file_system} loses its files at a reboot.", file_system=facts.disk.fstype)
+    return CheckItem("Reboot-safe", None, text, cure)
 
 
 def _after_logout(facts: HostFacts) -> CheckItem:
     if facts.kill_user_processes and not facts.linger:
-        cure = f"As root: loginctl enable-linger {facts.user} (or KillUserProcesses=no in logind.conf)"
-        return CheckItem("After logout", False, "logind kills this user's processes at logout.", cure)
-    return CheckItem("After logout", True, "Processes live on when the connection ends.")
+        cure = said(
+            "As root: loginctl enable-linger {login} (or KillUserProcesses=no in logind.conf)",
+            login=facts.user,
+        )
+        return CheckItem("After logout", False, said("logind kills this user's processes at logout."), cure)
+    return CheckItem("After logout", True, said("Processes live on when the connection ends."))
 
 
 def _ssh_limits(facts: HostFacts) -> CheckItem:
     if facts.max_sessions is None:
-        return CheckItem(
-            "SSH limits", None, "sshd's settings are not readable for this user; its defaults are assumed."
-        )
-    text = f"MaxSessions {facts.max_sessions}, MaxStartups {facts.max_startups or 'unknown'}"
+        text = said("sshd's settings are not readable for this user; its defaults are assumed.")
+        return CheckItem("SSH limits", None, text)
+    text = said(
+        "MaxSessions {sessions}, MaxStartups {startups}",
+        sessions=facts.max_sessions,
+        startups=facts.max_startups or said("unknown"),
+    )
     if facts.max_sessions < MIN_SESSIONS:
-        return CheckItem(
-            "SSH limits", None, text, f"Set MaxSessions to {MIN_SESSIONS} or more in sshd_config."
-        )
+        cure = said("Set MaxSessions to {number} or more in sshd_config.", number=MIN_SESSIONS)
+        return CheckItem("SSH limits", None, text, cure)
     return CheckItem("SSH limits", True, text)
 
 
 def _network(facts: HostFacts, address: str) -> CheckItem:
-    text, network = f"Replicas are reached at {address}", facts.network
+    reached, network = said("Replicas are reached at {address}", address=address), facts.network
     if network is None:
-        return CheckItem("Network", None, text)
+        return CheckItem("Network", None, reached)
     names = [each.name for each in network.interfaces if each.address == address]
-    text += f" ({names[0]})" if names else ", which is on no interface of this host"
+    if names:
+        reached = said("{reached} ({interface})", reached=reached, interface=names[0])
+    else:
+        reached = said("{reached}, which is on no interface of this host", reached=reached)
     if network.name is None:
-        return CheckItem("Network", None, f"{text}; what its own name resolves to is not known")
-    resolved = ", ".join(network.name) or "nothing"
-    text += f"; its own name, {facts.hostname}, resolves to {resolved}"
+        text = said("{reached}; what its own name resolves to is not known", reached=reached)
+        return CheckItem("Network", None, text)
+    text = said(
+        "{reached}; its own name, {name}, resolves to {addresses}",
+        reached=reached,
+        name=facts.hostname,
+        addresses=", ".join(network.name) or said("nothing"),
+    )
     if network.name and (not all(map(is_loopback, network.name)) or is_loopback(address)):
         return CheckItem("Network", True if names else None, text)
-    cure = (
-        f"As root, give {facts.hostname} the address {address} in /etc/hosts. A program that looks up its own name"
+    cure = said(
+        "As root, give {name} the address {address} in /etc/hosts. A program that looks up its own name"
         " (JAX on CPUs) listens where no other host reaches it. Torch and NCCL need no cure: variables tell them"
-        " the interface."
+        " the interface.",
+        name=facts.hostname,
+        address=address,
     )
     return CheckItem("Network", None, text, cure)
 
 
 def _clock(offset_s: float) -> CheckItem:
-    text = f"{abs(offset_s):.1f} s {'ahead of' if offset_s > 0 else 'behind'} this server"
+    seconds = f"{abs(offset_s):.1f}"
+    if offset_s > 0:
+        text = said("{seconds} s ahead of this server", seconds=seconds)
+    else:
+        text = said("{seconds} s behind this server", seconds=seconds)
     if abs(offset_s) <= CLOCK_TOLERANCE_S:
         return CheckItem("Clock", True, text)
     return CheckItem(
         "Clock",
         None,
         text,
-        "Turn on time synchronisation (chrony, systemd-timesyncd). The order and duration of events are right anyway.",
+        said(
+            "Turn on time synchronisation (chrony, systemd-timesyncd). "
+            "The order and duration of events are right anyway."
+        ),
     )
 
 
 def _debuggers(facts: HostFacts) -> CheckItem:
     if facts.ptrace_scope is None:
-        return CheckItem("Debuggers", None, "Whether py-spy and gdb may attach to a program is not known.")
+        return CheckItem(
+            "Debuggers", None, said("Whether py-spy and gdb may attach to a program is not known.")
+        )
     if facts.ptrace_scope == 0:
         return CheckItem(
-            "Debuggers", True, "In a shell, py-spy and gdb may attach to a program of this login."
+            "Debuggers", True, said("In a shell, py-spy and gdb may attach to a program of this login.")
         )
-    cure = (
+    cure = said(
         "As root: sysctl -w kernel.yama.ptrace_scope=0, and a line kernel.yama.ptrace_scope = 0 in"
         " /etc/sysctl.d/10-ptrace.conf (until a reboot nothing goes back from 3). Else start the program under the"
         " debugger: py-spy record -- python3 train.py."
     )
-    text = f"In a shell, py-spy and gdb may not attach to a running program (ptrace_scope is {facts.ptrace_scope})"
+    text = said(
+        "In a shell, py-spy and gdb may not attach to a running program (ptrace_scope is {number})",
+        number=facts.ptrace_scope,
+    )
     return CheckItem("Debuggers", None, text, cure)
 
 
 def _memory(facts: HostFacts) -> CheckItem:
     size = f"{facts.memory_mb / 1024:.1f} GiB"
     if facts.memory_limits:
-        return CheckItem("Memory", facts.memory_mb > 0 or None, f"{size}; a machine type's limit is enforced")
-    cure = (
+        text = said("{size}; a machine type's limit is enforced", size=size)
+        return CheckItem("Memory", facts.memory_mb > 0 or None, text)
+    cure = said(
         "A run may use more memory than its machine type has, and take it from other runs. A cgroup with the memory"
         " controller that belongs to this login (systemd: Delegate=memory) enforces the limit."
     )
-    return CheckItem("Memory", None, f"{size}; a machine type's limit is not enforced here", cure)
+    return CheckItem(
+        "Memory", None, said("{size}; a machine type's limit is not enforced here", size=size), cure
+    )
 
 
 def _gpus(facts: HostFacts, missing: Sequence[str]) -> CheckItem:
     if facts.gpu_error:
         return CheckItem(
-            "GPUs", False, facts.gpu_error, "Make nvidia-smi work for this user, then check again."
+            "GPUs", False, facts.gpu_error, said("Make nvidia-smi work for this user, then check again.")
         )
     unusable = [_unusable_card(card) for card in facts.gpus_out]
-    unusable += [(f"{name} was here before and is not listed any more", MISSING_CURE) for name in missing]
+    unusable += [
+        (said("{gpu} was here before and is not listed any more", gpu=name), MISSING_CURE) for name in missing
+    ]
     parts = _usable_gpus(facts)
     if not unusable:
-        return CheckItem("GPUs", True, "; ".join(parts))
-    parts.append("not used: " + ", ".join(text for text, _ in unusable))
+        return CheckItem("GPUs", True, join("; ", parts))
+    parts.append(said("not used: {gpus}", gpus=join(", ", [text for text, _ in unusable])))
     # The other cards and the CPUs remain usable.
-    return CheckItem("GPUs", None, "; ".join(parts), " ".join(dict.fromkeys(cure for _, cure in unusable)))
+    return CheckItem("GPUs", None, join("; ", parts), join(" ", dict.fromkeys(cure for _, cure in unusable)))
 
 
 def _usable_gpus(facts: HostFacts) -> list[str]:
     if not facts.gpus:
-        return ["none" if facts.nvidia_smi else "none (no nvidia-smi)"]
+        return [said("none") if facts.nvidia_smi else said("none (no nvidia-smi)")]
     kinds: dict[str, int] = {}
     for device in facts.gpus:
         label = f"{device.model} {device.memory_mb / 1024:.0f} GiB"
         kinds[label] = kinds.get(label, 0) + 1
-    parts = [
+    parts: list[str] = [
         ", ".join(f"{n} × {label}" for label, n in kinds.items()),
         topology.topology_text(facts.topology),
     ]
     if facts.gpu_unseen:
-        parts.append(
-            f"this login cannot see which devices {facts.gpu_unseen} processes of other users have open:"
-            " for those, nvidia-smi's list counts"
+        unseen = said(
+            "this login cannot see which devices {number} processes of other users have open:"
+            " for those, nvidia-smi's list counts",
+            number=facts.gpu_unseen,
         )
+        parts.append(unseen)
     return [part for part in parts if part]
 
 
@@ -265,23 +318,41 @@ def _unusable_card(card: UnusableCard) -> tuple[str, str]:
     number = "N" if card.index is None else str(card.index)
     name = f"GPU {number}" + (f" ({card.uuid})" if card.uuid else "")
     if card.why == "mig":
-        cure = f"Slices are not offered. To use it whole, as root with nothing on it: nvidia-smi -i {number} -mig 0"
-        return f"{name} is in MIG mode", cure + "."
+        cure = said(
+            "Slices are not offered. To use it whole, as root with nothing on it: nvidia-smi -i {number} -mig 0.",
+            number=number,
+        )
+        return said("{gpu} is in MIG mode", gpu=name), cure
     if card.why == "reset":
-        cure = f"As root, with nothing on it: nvidia-smi --gpu-reset -i {number}, or reboot."
-        return f"{name} needs a reset", cure
-    return card.text if card.index is None and card.text else f"{name} does not answer", LOST_CURE
+        cure = said(
+            "As root, with nothing on it: nvidia-smi --gpu-reset -i {number}, or reboot.", number=number
+        )
+        return said("{gpu} needs a reset", gpu=name), cure
+    if card.index is None and card.text:
+        return card.text, LOST_CURE
+    return said("{gpu} does not answer", gpu=name), LOST_CURE
 
 
 def _containment(facts: HostFacts) -> CheckItem:
     strong = facts.containment == "cgroup"
-    text, cure = facts.containment_text or facts.containment, ""
+    text = facts.containment_text or facts.containment
     if facts.pid_namespace is False and not strong:
-        text += f"; PID namespaces are not possible ({facts.pid_namespace_why or 'no reason given'})"
+        why = facts.pid_namespace_why or said("no reason given")
+        text = said("{containment}; PID namespaces are not possible ({why})", containment=text, why=why)
     elif facts.pid_namespace:
-        text += "; PID namespaces can be switched on for this host (its page, Maintenance)"
-    if not strong:
-        cure = "A process that hides on purpose may survive a stop."
-        cure += " A delegated cgroup (systemd user session) prevents that"
-        cure += ", and so does a PID namespace for each run." if facts.pid_namespace else "."
-    return CheckItem("Containment", strong or None, text, cure)
+        text = said(
+            "{containment}; PID namespaces can be switched on for this host (its page, Maintenance)",
+            containment=text,
+        )
+    return CheckItem("Containment", strong or None, text, "" if strong else _containment_cure(facts))
+
+
+def _containment_cure(facts: HostFacts) -> str:
+    hides = said("A process that hides on purpose may survive a stop.")
+    if facts.pid_namespace:
+        cure = said(
+            "A delegated cgroup (systemd user session) prevents that, and so does a PID namespace for each run."
+        )
+    else:
+        cure = said("A delegated cgroup (systemd user session) prevents that.")
+    return join(" ", [hides, cure])

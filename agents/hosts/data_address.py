@@ -11,6 +11,7 @@ import ipaddress
 
 from agents.hosts.probe import Network
 from agents.infra.refusals import Refused
+from agents.infra.texts import said
 from agents.models import Host
 
 FOUND = ""
@@ -49,8 +50,13 @@ def refuse_unknown(host: Host, address: str) -> None:
     if address != FOUND and address not in known:
         raise Refused(
             "data_address",
-            f"{host.name} has no interface with the address {address}. It has {', '.join(known)}. "
-            "If the address is new, check the host again first.",
+            said(
+                "{host} has no interface with the address {address}. It has {addresses}. If the address is new, "
+                "check the host again first.",
+                host=host.name,
+                address=address,
+                addresses=", ".join(known),
+            ),
         )
 
 

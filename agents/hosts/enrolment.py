@@ -16,6 +16,7 @@ from agents.hosts import checklist, data_address, host_history, inventory, login
 from agents.hosts.checklist import CheckItem
 from agents.infra import clock
 from agents.infra.refusals import Refused
+from agents.infra.texts import join, said
 from agents.models import Host, HostStatus
 from agents.ssh import install_runner, keys
 from agents.ssh.dial import (
@@ -82,11 +83,16 @@ def accept_host_key(host_id: int, expected: str, actor: str, now: datetime) -> A
     with transaction.atomic():
         host = Host.objects.select_for_update().get(pk=host_id)
         if not host.offered_key:
-            raise Refused("fingerprint", "No key is waiting to be accepted. Connect to the host first.")
+            raise Refused("fingerprint", said("No key is waiting to be accepted. Connect to the host first."))
         offered = fingerprint(host.offered_key)
         if expected.strip() != offered:
             raise Refused(
-                "fingerprint", f"The host offers {offered} now, not {expected.strip()}. Compare again."
+                "fingerprint",
+                said(
+                    "The host offers {offered} now, not {expected}. Compare again.",
+                    offered=offered,
+                    expected=expected.strip(),
+                ),
             )
         machine = host.offered_at or host.address
         before = host.jump_keys.get(host.offered_at, "") if host.offered_at else host.pinned_key
@@ -136,7 +142,9 @@ def check_host(host_id: int, now: datetime, on_change: Callable[[], None] = no_l
         return _dial_failed(host, error, now, on_change)
     except (DialError, probe.InvalidProbe, OSError, paramiko.SSHException) as error:
         items.append(
-            CheckItem("Python", False, str(error)[:500], "python3 must run for this login. See the error.")
+            CheckItem(
+                "Python", False, str(error)[:500], said("python3 must run for this login. See the error.")
+            )
         )
     finally:
         transport.close()
@@ -156,21 +164,36 @@ def _save_offered_key(host: Host, at: str, offered: str, now: datetime) -> None:
 
 
 def _changed_text(changed: HostKeyChanged) -> str:
-    return (
-        f"The host key changed: {fingerprint(changed.pinned)} was accepted, "
-        f"{fingerprint(changed.offered)} is shown now. Nothing is sent until a person accepts it."
+    return said(
+        "The host key changed: {accepted} was accepted, {offered} is shown now. Nothing is "
+        "sent until a person accepts it.",
+        accepted=fingerprint(changed.pinned),
+        offered=fingerprint(changed.offered),
     )
 
 
 def _unreachable_cure(host: Host) -> str:
-    return f"From this machine, try: ssh -p {host.port} {host.user}@{host.address}"
+    return said(
+        "From this machine, try: ssh -p {port} {login}@{address}",
+        port=host.port,
+        login=host.user,
+        address=host.address,
+    )
 
 
 def _connected_items(host: Host) -> list[CheckItem]:
     return [
-        CheckItem("Reachable", True, f"{host.address}:{host.port} answers."),
-        CheckItem("Host key", True, f"{fingerprint(host.pinned_key)}, accepted by {host.key_accepted_by}"),
-        CheckItem("Login", True, f"as {host.user}"),
+        CheckItem("Reachable", True, said("{address}:{port} answers.", address=host.address, port=host.port)),
+        CheckItem(
+            "Host key",
+            True,
+            said(
+                "{fingerprint}, accepted by {person}",
+                fingerprint=fingerprint(host.pinned_key),
+                person=host.key_accepted_by,
+            ),
+        ),
+        CheckItem("Login", True, said("as {login}", login=host.user)),
     ]
 
 
@@ -180,12 +203,20 @@ def _dial_failed(
     status = HostStatus.UNREACHABLE
     if isinstance(error, HostKeyUnknown | HostKeyChanged):
         _save_offered_key(host, error.at, error.offered, now)
-        reached = CheckItem("Reachable", True, f"{host.address}:{host.port} answers.")
+        reached = CheckItem(
+            "Reachable", True, said("{address}:{port} answers.", address=host.address, port=host.port)
+        )
         changed = isinstance(error, HostKeyChanged)
-        text = _changed_text(error) if isinstance(error, HostKeyChanged) else "Its key waits to be accepted."
+        text = (
+            _changed_text(error)
+            if isinstance(error, HostKeyChanged)
+            else said("Its key waits to be accepted.")
+        )
         items = [
             reached,
-            CheckItem("Host key", False, text, "Compare the fingerprint with the host's, then accept it."),
+            CheckItem(
+                "Host key", False, text, said("Compare the fingerprint with the host's, then accept it.")
+            ),
         ]
         status = HostStatus.BLOCKED if changed else HostStatus.NEW
         error_text = text if changed else ""  # waiting for a person is not an error
@@ -233,7 +264,7 @@ def _probe(host: Host, transport: Connection, now: datetime) -> list[CheckItem]:
     middle = (before + clock.now().timestamp()) / 2
     if not answer.stdout.strip():
         raise probe.InvalidProbe(
-            answer.stderr.decode("utf-8", "replace").strip() or "the probe printed nothing"
+            answer.stderr.decode("utf-8", "replace").strip() or said("the probe printed nothing")
         )
     facts = probe.parse(answer.stdout)
     offset = facts.wall - middle
@@ -259,7 +290,7 @@ def _finish(host: Host, items: Sequence[CheckItem], now: datetime) -> None:
         return  # its link was closed while it was checked
     fine = checklist.is_usable(rows)
     status = HostStatus.UP if fine else HostStatus.UNUSABLE
-    host_history.set_status(host.pk, status, "" if fine else "; ".join(checklist.failures(rows)), now)
+    host_history.set_status(host.pk, status, "" if fine else join("; ", checklist.failures(rows)), now)
     Host.every.filter(pk=host.pk).update(seen_at=now, due_at=now + _until_next(host.pk, fine, now))
 
 

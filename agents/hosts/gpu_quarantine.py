@@ -17,6 +17,7 @@ from django.db.models import Q
 
 from agents.hosts import host_history
 from agents.infra.text import clean_text
+from agents.infra.texts import join, said
 from agents.infra.untrusted import mapping, whole_number
 from agents.models import Gpu, GpuState, Host
 
@@ -26,7 +27,6 @@ MAX_HOLDERS = 16
 MAX_PID = 2**31 - 1
 MAX_TICKS = 2**53 - 1
 MAX_AGE_S = 10 * 365 * 86400
-HOW_SEEN = {"compute": "", "open": ", by its open device", "lock": ", by its lock"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +84,7 @@ def record_eviction(host_id: int, token: int, answer: Mapping[str, Any], now: da
         )
         rows = list(asked)
         for gpu in rows:
-            host_history.record(
-                host_id, "gpu_evicted", f"{_name(gpu)}: {text}", gpu.evict_by or TRAINYARD, now
-            )
+            host_history.record(host_id, "gpu_evicted", _about(gpu, text), gpu.evict_by or TRAINYARD, now)
             Gpu.objects.filter(pk=gpu.pk).update(evict=[], evict_by="")
     return bool(rows)
 
@@ -109,12 +107,12 @@ def mark_unverified(gpus: Iterable[Gpu], why: str, actor: str, now: datetime) ->
     for gpu in gpus:
         rows = Gpu.objects.filter(pk=gpu.pk)
         rows.update(state=GpuState.CLEANING, state_since=now, state_text=clean_text(why, 500))
-        host_history.record(gpu.host_id, "gpu_doubted", f"{_name(gpu)}: {why}", actor, now)
+        host_history.record(gpu.host_id, "gpu_doubted", _about(gpu, why), actor, now)
 
 
 def release(gpu: Gpu, actor: str, now: datetime) -> None:
     """Put a GPU back into use, whatever runs on it. The next start looks at it again all the same."""
-    _free(gpu, "Put back into use by hand.", actor, now)
+    _free(gpu, said("Put back into use by hand."), actor, now)
 
 
 def evict(gpu: Gpu, actor: str, now: datetime) -> int:
@@ -122,9 +120,7 @@ def evict(gpu: Gpu, actor: str, now: datetime) -> int:
     processes = [[row["pid"], row["ticks"]] for row in gpu.holders if row.get("ticks")]
     if processes:
         Gpu.objects.filter(pk=gpu.pk).update(evict=processes, evict_by=actor[:150])
-        host_history.record(
-            gpu.host_id, "gpu_evict", f"{_name(gpu)}: {holders_text(gpu.holders)}", actor, now
-        )
+        host_history.record(gpu.host_id, "gpu_evict", _about(gpu, holders_text(gpu.holders)), actor, now)
     return len(processes)
 
 
@@ -139,13 +135,20 @@ def parse_holders(found: object, now: datetime) -> list[dict[str, Any]]:
 
 def holders_text(holders: Sequence[Mapping[str, Any]]) -> str:
     """`PID 4711 (python3) of alice since 2026-11-21 14:02 UTC`."""
-    return "; ".join(
-        f"PID {row['pid']} ({row['name'] or 'its name is not visible'})"
-        + (f" of {row['user']}" if row["user"] else "")
-        + (f" since {datetime.fromisoformat(row['since']):%Y-%m-%d %H:%M} UTC" if row["since"] else "")
-        + HOW_SEEN.get(row["how"], "")
-        for row in holders
-    )
+    return join("; ", [_holder_text(row) for row in holders])
+
+
+def _holder_text(row: Mapping[str, Any]) -> str:
+    name = row["name"] or said("its name is not visible")
+    text = said("PID {pid} ({name})", pid=row["pid"], name=name)
+    if row["user"]:
+        text = said("{process} of {person}", process=text, person=row["user"])
+    if row["since"]:
+        since = f"{datetime.fromisoformat(row['since']):%Y-%m-%d %H:%M} UTC"
+        text = said("{name} since {time}", name=text, time=since)
+    if row["how"] == "open":
+        return said("{process}, by its open device", process=text)
+    return said("{process}, by its lock", process=text) if row["how"] == "lock" else text
 
 
 def _holder(row: Mapping[str, Any], now: datetime) -> dict[str, Any]:
@@ -164,20 +167,31 @@ def _holder(row: Mapping[str, Any], now: datetime) -> dict[str, Any]:
 
 
 def _quarantine(gpu: Gpu, holders: list[dict[str, Any]], why: str, now: datetime) -> None:
-    why = clean_text(why, 500) or "Not seen free yet."
-    text = f"In use by {holders_text(holders)}." if holders else why[0].upper() + why[1:]
+    why = clean_text(why, 500) or said("Not seen free yet.")
+    text = _in_use_or(holders, why)
     changes: dict[str, Any] = {"holders": holders, "state_text": text}
     if gpu.state != GpuState.QUARANTINED:
         changes |= {"state": GpuState.QUARANTINED, "state_since": now}
-        host_history.record(gpu.host_id, "gpu_quarantined", f"{_name(gpu)}: {text}", TRAINYARD, now)
+        host_history.record(gpu.host_id, "gpu_quarantined", _about(gpu, text), TRAINYARD, now)
     Gpu.objects.filter(pk=gpu.pk).update(**changes)
+
+
+def _in_use_or(holders: list[dict[str, Any]], why: str) -> str:
+    if holders:
+        return said("In use by {processes}.", processes=holders_text(holders))
+    # The host's own words begin with a small letter.
+    return why if why[0].isupper() else why[0].upper() + why[1:]
+
+
+def _about(gpu: Gpu, text: str) -> str:
+    return join(": ", [_name(gpu), text])
 
 
 def _free(gpu: Gpu, why: str, actor: str, now: datetime) -> None:
     Gpu.objects.filter(pk=gpu.pk).update(
         state=GpuState.OK, state_since=now, state_text="", holders=[], evict=[], evict_by=""
     )
-    host_history.record(gpu.host_id, "gpu_free", f"{_name(gpu)}: {why}", actor, now)
+    host_history.record(gpu.host_id, "gpu_free", _about(gpu, why), actor, now)
 
 
 def _name(gpu: Gpu) -> str:

@@ -9,6 +9,7 @@ from django.db import connection, transaction
 from django.db.models import Count, QuerySet
 
 from agents.infra.text import clean_text
+from agents.infra.texts import said
 from agents.models import Host, HostEvent, HostStatus
 
 DAY, MINUTE = timedelta(days=1), timedelta(minutes=1)
@@ -34,7 +35,7 @@ def record(host_id: int, kind: str, text: str, actor: str, now: datetime, *, lim
         if left <= 0:
             return
         if left == 1:
-            kind, text = "more", "More happened in this minute than is written down."
+            kind, text = "more", said("More happened in this minute than is written down.")
     HostEvent.objects.create(
         host_id=host_id, at=now, kind=kind, text=clean_text(text), actor=actor[:150], limited=limited
     )

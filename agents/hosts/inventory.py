@@ -11,6 +11,7 @@ from django.db import transaction
 
 from agents.hosts import data_address, host_history, probe
 from agents.hosts.checklist import CheckItem
+from agents.infra.texts import said
 from agents.models import Gpu, Host
 
 
@@ -63,10 +64,16 @@ def _record_missing(host_id: int, uuids: Sequence[str], now: datetime) -> None:
     """Take a card that fell off its bus, needs a reset or was removed out of use until it is listed again."""
     for gpu in Gpu.objects.filter(host_id=host_id, present=True).exclude(uuid__in=uuids):
         host_history.record(
-            host_id, "gpu_missing", f"{gpu_name(gpu)} cannot be used any more.", "trainyard", now
+            host_id,
+            "gpu_missing",
+            said("{gpu} cannot be used any more.", gpu=gpu_name(gpu)),
+            "trainyard",
+            now,
         )
     for gpu in Gpu.objects.filter(host_id=host_id, present=False, uuid__in=uuids):
-        host_history.record(host_id, "gpu_back", f"{gpu_name(gpu)} can be used again.", "trainyard", now)
+        host_history.record(
+            host_id, "gpu_back", said("{gpu} can be used again.", gpu=gpu_name(gpu)), "trainyard", now
+        )
     Gpu.objects.filter(host_id=host_id).exclude(uuid__in=uuids).update(present=False)
 
 
@@ -89,9 +96,18 @@ def _record_moves(host_id: int, uuids: Sequence[str], now: datetime) -> None:
     moved = Gpu.objects.filter(uuid__in=uuids).exclude(host_id=host_id).select_related("host")
     for gpu in moved:
         host_history.record(
-            gpu.host_id, "gpu_left", f"{gpu.uuid} was found in another machine.", "trainyard", now
+            gpu.host_id,
+            "gpu_left",
+            said("{gpu} was found in another machine.", gpu=gpu.uuid),
+            "trainyard",
+            now,
         )
-        came = f"{gpu.uuid} came from host {gpu.host.name} (added {gpu.host.created_at:%Y-%m-%d})."
+        came = said(
+            "{gpu} came from host {host} (added {date}).",
+            gpu=gpu.uuid,
+            host=gpu.host.name,
+            date=f"{gpu.host.created_at:%Y-%m-%d}",
+        )
         host_history.record(host_id, "gpu_came", came, "trainyard", now)
 
 
@@ -107,5 +123,7 @@ def _columns(host_id: int, device: probe.Device) -> dict[str, object]:
 
 
 def _claimed_elsewhere(gpu: Gpu) -> CheckItem:
-    text = f"{gpu.uuid} is reported by host {gpu.host.name} too."
-    return CheckItem("GPUs", False, text, f"Check {gpu.host.name} again if the GPU was moved here.")
+    text = said("{gpu} is reported by host {host} too.", gpu=gpu.uuid, host=gpu.host.name)
+    return CheckItem(
+        "GPUs", False, text, said("Check {host} again if the GPU was moved here.", host=gpu.host.name)
+    )

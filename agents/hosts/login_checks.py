@@ -10,6 +10,7 @@ from django.db.models import Q
 from agents.hosts import checklist, data_address
 from agents.hosts.checklist import SEPARATION, CheckItem
 from agents.hosts.probe import HostFacts
+from agents.infra.texts import said
 from agents.models import Gpu, Host
 
 # Who is in one of these becomes root without a password.
@@ -35,11 +36,21 @@ def _gpus(login: Host, facts: HostFacts) -> CheckItem:
     wanted = set(Gpu.objects.filter(host=login.machine_id, present=True).values_list("uuid", flat=True))
     missing = wanted - {device.uuid for device in facts.gpus}
     if not missing:
-        return CheckItem("GPUs", True, f"sees the machine's {len(wanted)} GPUs" if wanted else "none")
-    cure = (
-        f"Let {facts.user} use /dev/nvidia* and nvidia-smi as the machine's own login may, then check again."
+        return CheckItem(
+            "GPUs",
+            True,
+            said("sees the machine's {number} GPUs", number=len(wanted)) if wanted else said("none"),
+        )
+    cure = said(
+        "Let {login} use /dev/nvidia* and nvidia-smi as the machine's own login may, then check again.",
+        login=facts.user,
     )
-    return CheckItem("GPUs", False, f"does not see {len(missing)} of the machine's {len(wanted)} GPUs", cure)
+    return CheckItem(
+        "GPUs",
+        False,
+        said("does not see {number} of the machine's {all} GPUs", number=len(missing), all=len(wanted)),
+        cure,
+    )
 
 
 def _separation(login: Host, facts: HostFacts) -> CheckItem:
@@ -47,14 +58,28 @@ def _separation(login: Host, facts: HostFacts) -> CheckItem:
     broken = next(_broken(login, facts), None)
     if broken is not None:
         return broken
-    item = CheckItem(SEPARATION, True, f"user id {facts.uid}, {facts.home}. {SHARED}")
+    item = CheckItem(
+        SEPARATION,
+        True,
+        said("user id {uid}, {home}. {shared}", uid=facts.uid, home=facts.home, shared=SHARED),
+    )
     if facts.uid is None:
-        return CheckItem(SEPARATION, None, "The runner there is too old to tell.", "Check the host again.")
+        return CheckItem(
+            SEPARATION, None, said("The runner there is too old to tell."), said("Check the host again.")
+        )
     if facts.home_mode is not None and facts.home_mode & OTHERS_MAY_LOOK:
-        return replace(item, ok=None, fix=f"Others can look into {facts.home}. As {facts.user}: chmod 700 ~")
+        return replace(
+            item,
+            ok=None,
+            fix=said(
+                "Others can look into {home}. As {login}: chmod 700 ~", home=facts.home, login=facts.user
+            ),
+        )
     if admin := sorted(ADMIN_GROUPS & set(facts.groups)):
-        cure = (
-            f"{facts.user} is in the group {admin[0]}: who knows its password, or needs none, becomes root."
+        cure = said(
+            "{login} is in the group {group}: who knows its password, or needs none, becomes root.",
+            login=facts.user,
+            group=admin[0],
         )
         return replace(item, ok=None, fix=cure)
     return item
@@ -62,22 +87,31 @@ def _separation(login: Host, facts: HostFacts) -> CheckItem:
 
 def _broken(login: Host, facts: HostFacts) -> Iterator[CheckItem]:
     if facts.uid == 0:
-        yield _wrong("It is root: it reads what all others have.", "Use a login that is not root.")
+        yield _wrong(
+            said("It is root: it reads what all others have."), said("Use a login that is not root.")
+        )
     for group in sorted(ROOT_GROUPS & set(facts.groups)):
         yield _wrong(
-            f"It is in the group {group}: it can become root.", f"As root: gpasswd -d {facts.user} {group}"
+            said("It is in the group {group}: it can become root.", group=group),
+            said("As root: gpasswd -d {login} {group}", login=facts.user, group=group),
         )
     for other in _others(login):
         known = other.facts
         if facts.uid is not None and known.get("uid") == facts.uid:
             yield _wrong(
-                f"It has the same user id, {facts.uid}, as {other.user}: each reads what the other has.",
-                f"Give {facts.user} a user id of its own.",
+                said(
+                    "It has the same user id, {uid}, as {login}: each reads what the other has.",
+                    uid=facts.uid,
+                    login=other.user,
+                ),
+                said("Give {login} a user id of its own.", login=facts.user),
             )
         if facts.home and known.get("home") == facts.home:
             yield _wrong(
-                f"It has the same home directory, {facts.home}, as {other.user}.",
-                f"Give {facts.user} a home directory of its own.",
+                said(
+                    "It has the same home directory, {home}, as {login}.", home=facts.home, login=other.user
+                ),
+                said("Give {login} a home directory of its own.", login=facts.user),
             )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from agents.hosts import host_history
+from agents.infra.texts import join, said
 from agents.models import Host, HostStatus
 
 FIRST_CLOSED, LONGEST_CLOSED = timedelta(minutes=1), timedelta(hours=1)
@@ -22,9 +23,11 @@ def close(host: Host, why: str, now: datetime) -> bool:
     closed_for = min(LONGEST_CLOSED, FIRST_CLOSED * (1 << min(times - 1, 16)))
     until = now + closed_for
     Host.every.filter(pk=host.pk).update(closed_until=until, closed_times=times, due_at=until)
-    again = f" This is the {_ordinal(times)} time in a row." if times > 1 else ""
-    text = f"{why}. Its connection was closed, until {until:%Y-%m-%d %H:%M:%S %Z}.{again}"
-    return host_history.set_status(host.pk, HostStatus.MISBEHAVING, text, now)
+    time = f"{until:%Y-%m-%d %H:%M:%S %Z}"
+    texts = [said("{why}. Its connection was closed, until {time}.", why=why, time=time)]
+    if times > 1:
+        texts.append(said("This is the {ordinal} time in a row.", ordinal=_ordinal(times)))
+    return host_history.set_status(host.pk, HostStatus.MISBEHAVING, join(" ", texts), now)
 
 
 def is_closed(host: Host, now: datetime) -> bool:

@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from agents.hosts import host_history, seals
 from agents.hosts.seals import SealOwner
 from agents.infra.sql import SelectStatement
+from agents.infra.texts import said
 from agents.models import Host, Recovery
 
 log = logging.getLogger(__name__)
@@ -27,11 +28,6 @@ log = logging.getLogger(__name__)
 # Two rows of one machine, or the moment between committing a mark and sending it, are no reason to stop everything.
 SLACK_S = 30
 FORGED_MARK = "forged_mark"
-FORGED_TEXT = (
-    "It reports a contact at {there}, which is later than the database knows, without a valid seal. The report is "
-    "ignored. A program of its login wrote it, or the deployment's field key was replaced. If the database was "
-    "restored from a backup, put Trainyard into recovery mode yourself (page Recovery)."
-)
 
 # What `in_recovery_mode` asks the database, for `read_ahead`.
 UNCONFIRMED = SelectStatement(
@@ -63,14 +59,17 @@ def check_mark(host: Host, mark: int, seal: str, now: datetime) -> int:
     late = bool(host.mark) and mark > host.mark + SLACK_S
     if not seals.is_seal_of_mark(SealOwner.of(host), mark, seal):
         if late:
-            host_history.record_once_a_day(
-                host.pk, FORGED_MARK, FORGED_TEXT.format(there=_mark_text(mark)), "trainyard", now
-            )
+            host_history.record_once_a_day(host.pk, FORGED_MARK, _forged_text(mark), "trainyard", now)
         return host.mark
     if late:
         there, here = _mark_text(mark), _mark_text(host.mark)
         begin(
-            f"{host.name} was last contacted at {there}, but the database knows of nothing there after {here}.",
+            said(
+                "{host} was last contacted at {there}, but the database knows of nothing there after {here}.",
+                host=host.name,
+                there=there,
+                here=here,
+            ),
             now,
         )
     return mark
@@ -81,3 +80,12 @@ def _mark_text(mark: int) -> str:
         return f"{datetime.fromtimestamp(mark, UTC):%Y-%m-%d %H:%M:%S UTC}"
     except (ValueError, OverflowError, OSError):
         return "an impossible time"
+
+
+def _forged_text(mark: int) -> str:
+    return said(
+        "It reports a contact at {there}, which is later than the database knows, without a valid seal. The report is "
+        "ignored. A program of its login wrote it, or the deployment's field key was replaced. If the database was "
+        "restored from a backup, put Trainyard into recovery mode yourself (page Recovery).",
+        there=_mark_text(mark),
+    )

@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from agents.infra.texts import join, said
+
 MAX_GPUS = 64
 # A higher weight means nearer: first the number of NVLinks counts, then how much of the PCIe tree and of the machine
 # lies between.
@@ -48,11 +50,14 @@ def topology_text(found: Mapping[str, Any]) -> str:
     if not weights:
         return ""
     if min(weights) > NVLINK:
-        return "NVLink between all"
+        return said("NVLink between all")
     linked = sum(weight > NVLINK for weight in weights)
     nodes = len(set(found["numa"].values()))
-    parts = [f"NVLink between {linked} of {len(weights)} pairs"] if linked else ["PCIe only"]
-    return ", ".join(parts + ([f"{nodes} NUMA nodes"] if nodes > 1 else []))
+    if linked:
+        near = said("NVLink between {number} of {all} pairs", number=linked, all=len(weights))
+    else:
+        near = said("PCIe only")
+    return join(", ", [near, said("{number} NUMA nodes", number=nodes)]) if nodes > 1 else near
 
 
 def _cell(cells: list[str], at: int) -> str:

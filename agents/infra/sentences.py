@@ -1,4 +1,4 @@
-"""Columns of sentences that pages show in the language of their reader (rules/texts.py).
+"""Sentences (texts.py) in Django: the columns that keep them, and `shown`, which pages ask for their language.
 
 In the database they are text and JSON like any other, so there is nothing to migrate.
 """
@@ -9,8 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 from django.db import models
+from django.utils import translation
 
 from agents.infra import texts
+
+# The names of the values that are sentences.
+SENTENCES = frozenset({"text", "fix", "now"})
 
 
 class SentenceField(models.TextField):  # type: ignore[type-arg]
@@ -27,21 +31,30 @@ class SentenceField(models.TextField):  # type: ignore[type-arg]
         return name, "django.db.models.TextField", args, kwargs
 
 
-class FlagsField(models.JSONField):
-    """`[{flag, since, text}]`, whose texts are sentences."""
+class SentenceRowsField(models.JSONField):
+    """`[{flag, since, text}]`: a list of rows, some of whose values are sentences."""
 
     def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
-        return _with_texts(super().from_db_value(value, expression, connection), texts.read)
+        return _changed(super().from_db_value(value, expression, connection), texts.read)
 
     def get_db_prep_value(self, value: Any, connection: Any, prepared: bool = False) -> Any:
-        return super().get_db_prep_value(_with_texts(value, texts.stored), connection, prepared)
+        return super().get_db_prep_value(_changed(value, texts.stored), connection, prepared)
 
     def deconstruct(self) -> Any:
         name, _, args, kwargs = super().deconstruct()
         return name, "django.db.models.JSONField", args, kwargs
 
 
-def _with_texts(flags: Any, change: Callable[[str], str]) -> Any:
-    if not isinstance(flags, list):
-        return flags
-    return [{**flag, "text": change(flag["text"])} if "text" in flag else flag for flag in flags]
+def _changed(rows: Any, change: Callable[[str], str]) -> Any:
+    if not isinstance(rows, list):
+        return rows
+    return [_changed_row(row, change) if isinstance(row, dict) else row for row in rows]
+
+
+def _changed_row(row: dict[str, Any], change: Callable[[str], str]) -> dict[str, Any]:
+    return {name: change(value) if name in SENTENCES else value for name, value in row.items()}
+
+
+def shown(text: str) -> str:
+    """The sentence in the language of the page that is made. Words of people and of hosts stay as they are."""
+    return texts.in_language(text, translation)

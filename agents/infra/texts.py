@@ -49,12 +49,12 @@ class Text(str):
         return self._made
 
 
-def said(template: str, **values: str | int) -> Text:
+def said(template: str, /, **values: object) -> Text:
     """A sentence. `template` is written out where this is called: there the catalogues of the languages find it."""
     return Text(template.format_map(values), {"say": template, "with": _parts_of(values)})
 
 
-def said_of(number: int, one: str, many: str, **values: str | int) -> Text:
+def said_of(number: int, one: str, many: str, /, **values: object) -> Text:
     """A sentence about a number of things: `one` for a single thing. Both may name the `{number}`."""
     values["number"] = number
     english = (one if number == 1 else many).format_map(values)
@@ -86,11 +86,11 @@ def read(column: str) -> str:
     return Text(english, made) if mark else column
 
 
-def _parts_of(values: Mapping[str, str | int]) -> dict[str, Parts]:
+def _parts_of(values: Mapping[str, object]) -> dict[str, Parts]:
     return {name: _part_of(value) for name, value in values.items()}
 
 
-def _part_of(value: str | int) -> Parts:
+def _part_of(value: object) -> Parts:
     return value.parts if isinstance(value, Text) else str(value)
 
 

@@ -9,6 +9,7 @@ from django import forms
 from django.utils.translation import gettext_lazy
 
 from agents.infra.refusals import Refused
+from agents.infra.sentences import shown
 from jobs.projects.members import ROLES
 from jobs.projects.quotas import METRIC_LABELS
 from jobs.rules.scheduling.order import PRIORITIES
@@ -100,4 +101,4 @@ class LimitForm(forms.Form):
 
 
 def add_refusal(form: forms.Form, refused: Refused) -> None:
-    form.add_error(refused.field if refused.field in form.fields else None, refused.message)
+    form.add_error(refused.field if refused.field in form.fields else None, shown(refused.message))

@@ -8,6 +8,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from agents.infra.refusals import Refused
+from agents.infra.sentences import shown
 from console.auth import confirmation, passwords
 from console.forms.people import Confirm
 
@@ -47,5 +48,5 @@ def refusal(request: HttpRequest, password: str) -> str:
     try:
         passwords.confirm(request, password, now)
     except Refused as refused:
-        return refused.message
+        return shown(refused.message)
     return ""

@@ -17,6 +17,7 @@ from django.db.models import QuerySet
 
 from agents.hosts import recovery
 from agents.infra.refusals import Refused
+from agents.infra.texts import said
 from agents.links.control_plane import Wanted
 from agents.models import Host, HostStatus, Recovery
 from jobs.host_sync import lost_hosts
@@ -82,11 +83,11 @@ def begin(why: str, actor: str, now: datetime) -> None:
     """Begin recovery mode by hand, for an admin who knows that the database is older than what was done with it."""
     why = why.strip()
     if not why or len(why) > MAX_WHY:
-        raise Refused("why", f"Say in 1 to {MAX_WHY} characters why; everybody can read it.")
+        raise Refused("why", said("Say in 1 to {most} characters why; everybody can read it.", most=MAX_WHY))
     with transaction.atomic():
         pass_lock.lock_pass()
         if not recovery.begin(f"{actor} says: {why}", now):
-            raise Refused("recovery", "Trainyard is in recovery mode already.")
+            raise Refused("recovery", said("Trainyard is in recovery mode already."))
         audit.record(actor, "recovery.begin", "deployment", "recovery", None, {"why": why}, now)
         announce.hint("hosts")
 
@@ -97,11 +98,12 @@ def confirm(stop: Collection[str], actor: str, now: datetime) -> None:
         pass_lock.lock_pass()
         rows = list(Recovery.objects.filter(confirmed_at=None))
         if not rows:
-            raise Refused("recovery", "Nothing waits to be confirmed.")
+            raise Refused("recovery", said("Nothing waits to be confirmed."))
         unknown = set(stop) - set(Stray.objects.values_list("run", flat=True))
         if unknown:
             raise Refused(
-                "stop", f"No host has a run {sorted(unknown)[0][:80]} that the database does not know."
+                "stop",
+                said("No host has a run {run} that the database does not know.", run=sorted(unknown)[0][:80]),
             )
         Stray.objects.filter(run__in=stop).exclude(phase=RunPhase.CLOSED).update(
             stop_wanted_at=now, stop_by=actor[:150]

@@ -19,6 +19,7 @@ from django.db.models import Q, QuerySet
 from agents.hosts import host_history, recovery, seals
 from agents.hosts.seals import SealOwner
 from agents.infra.refusals import Refused
+from agents.infra.texts import said
 from agents.models import Host
 from jobs.host_sync import facts
 from jobs.host_sync.facts import ReportedFacts, ReportedHoldings
@@ -33,9 +34,9 @@ MAX_STRAYS = 1_000
 MAX_UNSEALED = 50
 TRAINYARD = "trainyard"
 WHY = {
-    Proof.SEALED: "it is ours, and was lost with a restored backup",
-    Proof.UNSEALED: "it carries no seal of ours",
-    Proof.FALSE: "its seal is not ours for this run on this host",
+    Proof.SEALED: said("it is ours, and was lost with a restored backup"),
+    Proof.UNSEALED: said("it carries no seal of ours"),
+    Proof.FALSE: said("its seal is not ours for this run on this host"),
 }
 
 
@@ -118,13 +119,16 @@ def _record_unsealed(host: Host, unsealed: Sequence[tuple[str, StrayRun, Proof]]
     room = MAX_UNSEALED - Stray.objects.filter(host=host).exclude(proof=Proof.SEALED).count()
     for run, found, proof in unsealed[: max(room, 0)]:
         _write(host, run, found, proof, now)
-        message = (
-            f"It has the run {run}, of which the database knows nothing, and {WHY[proof]}. It is left alone."
+        message = said(
+            "It has the run {run}, of which the database knows nothing, and {why}. It is left alone.",
+            run=run,
+            why=WHY[proof],
         )
         host_history.record(host.pk, "unknown_run", message, TRAINYARD, now)
     if len(unsealed) > room:
-        message = (
-            f"It has more than {MAX_UNSEALED} unknown runs that are not under our seal. No more are listed."
+        message = said(
+            "It has more than {most} unknown runs that are not under our seal. No more are listed.",
+            most=MAX_UNSEALED,
         )
         host_history.record_once_a_day(host.pk, "unknown_runs", message, TRAINYARD, now)
 
@@ -139,10 +143,10 @@ def stop(host: Host, run: str, actor: str, now: datetime) -> None:
     """End this run on its host, whatever it is, because an admin wants it."""
     row = _row(host, run)
     if row.phase == RunPhase.CLOSED:
-        raise Refused("run", f"{run} is over.")
+        raise Refused("run", said("{run} is over.", run=run))
     if recovery.in_recovery_mode():
         raise Refused(
-            "run", "Nothing is stopped in recovery mode. Choose what is to be stopped when you confirm."
+            "run", said("Nothing is stopped in recovery mode. Choose what is to be stopped when you confirm.")
         )
     if row.stop_wanted_at is None:
         Stray.objects.filter(pk=row.pk).update(stop_wanted_at=now, stop_by=actor[:150])
@@ -154,7 +158,7 @@ def dismiss(host: Host, run: str, actor: str, now: datetime) -> None:
     """Hide a stray that an admin has seen."""
     row = _row(host, run)
     if row.proof == Proof.SEALED:
-        raise Refused("run", f"{run} was started by this deployment. Stop it, or let it go on.")
+        raise Refused("run", said("{run} was started by this deployment. Stop it, or let it go on.", run=run))
     if row.dismissed_at is None:
         Stray.objects.filter(pk=row.pk).update(dismissed_at=now, dismissed_by=actor[:150])
         audit.record(actor, "stray.dismiss", "host", host.name, None, {"run": run}, now)
@@ -166,9 +170,12 @@ ACTS = {"stop": stop, "dismiss": dismiss}
 def _row(host: Host, run: str) -> Stray:
     if not run:
         raise Refused(
-            "run", "run is required: the id of a run that the host has and the database does not know."
+            "run", said("run is required: the id of a run that the host has and the database does not know.")
         )
     row = Stray.objects.select_for_update().filter(host=host, run=run[:80]).first()
     if row is None:
-        raise Refused("run", f"{host.name} has no run {run[:80]} that the database does not know.")
+        raise Refused(
+            "run",
+            said("{host} has no run {run} that the database does not know.", host=host.name, run=run[:80]),
+        )
     return row

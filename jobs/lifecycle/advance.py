@@ -26,6 +26,7 @@ from agents.infra.clock import Clock
 from agents.infra.database_errors import DATABASE_UNAVAILABLE
 from agents.infra.failpoints import failpoint
 from agents.infra.sql import Parameter, UpdateStatement, UpdateStatements
+from agents.infra.texts import said
 from jobs.lifecycle import claims, job_history, snapshot
 from jobs.lifecycle.snapshot import Rows
 from jobs.models import Job, Replica, Run, Transition
@@ -359,8 +360,8 @@ def _record_unproved_runs(changes: Changes) -> None:
     for left in changes.unproved_runs:
         _left(run=left.run, silent_since=left.since)
     for host, jobs in sorted(changes.unproved_by_host.items()):
-        text = (
-            f"Ended without this host's proof: {list_text(jobs)}. "
-            "What may still live here is stopped when it answers."
+        text = said(
+            "Ended without this host's proof: {jobs}. What may still live here is stopped when it answers.",
+            jobs=list_text(jobs),
         )
         host_history.record(host, JOB_ENDED, text, host_history.TRAINYARD, changes.now, limited=False)

@@ -16,6 +16,7 @@ from django.db.models.functions import Greatest
 from agents.hosts import data_address, gpu_quarantine, host_history
 from agents.infra.clock import Clock
 from agents.infra.refusals import Refused
+from agents.infra.texts import said
 from agents.models import Gpu, Host, HostStatus
 from jobs.host_sync import lost_hosts
 from jobs.lifecycle import snapshot
@@ -45,7 +46,7 @@ def cordon(host: Host, message: str, actor: str, now: datetime) -> None:
             cordon_message=_message(message),
         )
         _audit(row, "cordon", actor, now)
-        host_history.record(row.pk, "cordoned", message or "Closed to new jobs.", actor, now)
+        host_history.record(row.pk, "cordoned", message or said("Closed to new jobs."), actor, now)
         _announce(row)
 
 
@@ -69,7 +70,7 @@ def uncordon(host: Host, actor: str, now: datetime) -> None:
         )
         _audit(row, "uncordon", actor, now)
         _clear_move_reasons(row, now)
-        host_history.record(row.pk, "uncordoned", "Open to jobs again.", actor, now)
+        host_history.record(row.pk, "uncordoned", said("Open to jobs again."), actor, now)
         _announce(row)
 
 
@@ -77,10 +78,10 @@ def drain(host: Host, message: str, until: datetime | None, force: bool, actor: 
     """Cordon the host and let its replicas leave, as soon as there is a place elsewhere. Doing it again changes the
     deadline, the message and `force`."""
     if until is not None and until <= now:
-        raise Refused("until", "The deadline is over already. Give one that is to come, or none.")
+        raise Refused("until", said("The deadline is over already. Give one that is to come, or none."))
     if force and until is None:
         raise Refused(
-            "until", "By force needs a deadline: until then replicas move as soon as there is room."
+            "until", said("By force needs a deadline: until then replicas move as soon as there is room.")
         )
     with transaction.atomic():
         row = _locked(host)
@@ -99,10 +100,32 @@ def drain(host: Host, message: str, until: datetime | None, force: bool, actor: 
             drained_at=None if begins else before.drained_at,
         )
         _audit(row, "drain", actor, now)
-        by_when = f" until {until:%Y-%m-%d %H:%M:%S %Z}{', then by force' if force else ''}" if until else ""
-        host_history.record(row.pk, "draining", f"{message or 'To be drained.'}{by_when}", actor, now)
+        text = _drain_text(message or said("To be drained."), until, force)
+        host_history.record(row.pk, "draining", text, actor, now)
         hints.jobs(_mark_jobs_on(row, now))
         _announce(row)
+
+
+def _drain_text(why: str, until: datetime | None, force: bool) -> str:
+    if until is None:
+        return why
+    time = f"{until:%Y-%m-%d %H:%M:%S %Z}"
+    if force:
+        return said("{why} until {time}, then by force", why=why, time=time)
+    return said("{why} until {time}", why=why, time=time)
+
+
+def _no_namespaces(host: Host, why: str | None) -> str:
+    if not why:
+        return said(
+            "It is not known whether {host} allows PID namespaces. Check it again first.", host=host.name
+        )
+    return said(
+        "{host} does not allow PID namespaces: {why}. Allow them to {login} there and check it again.",
+        host=host.name,
+        why=why,
+        login=host.user,
+    )
 
 
 def set_pid_namespaces(host: Host, in_namespaces: bool, actor: str, now: datetime) -> None:
@@ -112,20 +135,15 @@ def set_pid_namespaces(host: Host, in_namespaces: bool, actor: str, now: datetim
         row = _locked(host)
         if in_namespaces and row.facts.get("pid_namespace") is not True:
             why = row.facts.get("pid_namespace_why")
-            raise Refused(
-                "pid_namespaces",
-                f"{row.name} does not allow PID namespaces: {why}. Allow them to {row.user} there and check it again."
-                if why
-                else f"It is not known whether {row.name} allows PID namespaces. Check it again first.",
-            )
+            raise Refused("pid_namespaces", _no_namespaces(row, why))
         if row.pid_namespaces == in_namespaces:
             return
         Host.every.filter(pk__in=_rows_of(row)).update(pid_namespaces=in_namespaces)
         _audit(row, "contain", actor, now)
         text = (
-            "New runs get PID namespaces of their own."
+            said("New runs get PID namespaces of their own.")
             if in_namespaces
-            else "New runs get no PID namespaces."
+            else said("New runs get no PID namespaces.")
         )
         host_history.record(row.pk, "contained", text, actor, now)
         _announce(row)
@@ -142,8 +160,11 @@ def set_data_address(host: Host, address: str, actor: str, now: datetime) -> Non
         Host.every.filter(pk__in=_rows_of(row)).update(data_address=address)
         _audit(row, "network", actor, now)
         row.data_address = address
-        by = "chosen" if address else "found by the check"
-        text = f"New runs are reached at {data_address.address_for_data(row)} ({by})."
+        reached_at = data_address.address_for_data(row)
+        if address:
+            text = said("New runs are reached at {address} (chosen).", address=reached_at)
+        else:
+            text = said("New runs are reached at {address} (found by the check).", address=reached_at)
         host_history.record(row.pk, "data_address", text, actor, now)
         _announce(row)
 
@@ -158,13 +179,18 @@ def declare_gone(host: Host, confirmed: str, actor: str, now: datetime) -> None:
     with transaction.atomic():
         row = _locked(host, or_login=True)
         if confirmed.strip() != row.name:
-            raise Refused("name", f"Type the name of the host, {row.name}, to confirm.")
+            raise Refused("name", said("Type the name of the host, {host}, to confirm.", host=row.name))
         if row.status in ANSWERS:
             raise Refused(
-                "host", f"{row.name} has not been lost: it is {row.get_status_display().lower()}. Drain it."
+                "host",
+                said(
+                    "{host} has not been lost: it is {status}. Drain it.",
+                    host=row.name,
+                    status=row.get_status_display().lower(),
+                ),
             )
         _check_logins_are_lost(row)
-        text = f"{actor} declared {_full_name(row)} gone"
+        text = said("{person} declared {host} gone", person=actor, host=_full_name(row))
         rows = _rows_of(row)
         _hold_jobs_on(rows)
         gpus = list(_gpus_in_doubt(row))
@@ -173,7 +199,9 @@ def declare_gone(host: Host, confirmed: str, actor: str, now: datetime) -> None:
         Host.every.filter(pk__in=rows).update(
             lease_owner="", lease_until=None, lease_token=Greatest(F("lease_token") + 1, int(now.timestamp()))
         )
-        gpu_quarantine.mark_unverified(gpus, f"{text}, and nobody knows what runs on it.", actor, now)
+        gpu_quarantine.mark_unverified(
+            gpus, said("{why}, and nobody knows what runs on it.", why=text), actor, now
+        )
         runs = Run.objects.filter(host__in=rows, declared_lost_at=now).count()
         audit.record(
             actor,
@@ -186,7 +214,11 @@ def declare_gone(host: Host, confirmed: str, actor: str, now: datetime) -> None:
         )
         since = f"{row.status_since:%Y-%m-%d %H:%M:%S %Z}"
         host_history.record(
-            row.pk, "declared_gone", f"Not heard of since {since}; {runs} runs are given up.", actor, now
+            row.pk,
+            "declared_gone",
+            said("Not heard of since {time}; {runs} runs are given up.", time=since, runs=runs),
+            actor,
+            now,
         )
         advance(sorted(jobs), clock)
         _announce(row)
@@ -209,7 +241,12 @@ def _check_logins_are_lost(host: Host) -> None:
     answering = host.logins.filter(retired_at=None, status=HostStatus.UP).first()
     if answering is not None:
         raise Refused(
-            "host", f"{host.name} has not been lost: its login {answering.user} answers. Drain it instead."
+            "host",
+            said(
+                "{host} has not been lost: its login {login} answers. Drain it instead.",
+                host=host.name,
+                login=answering.user,
+            ),
         )
 
 
@@ -245,9 +282,16 @@ def _locked(host: Host, or_login: bool = False) -> Host:
     pass_lock.lock_pass()
     row = Host.every.select_for_update(no_key=True).get(pk=host.pk)
     if row.retired_at is not None:
-        raise Refused("host", f"{row.name} was removed.")
+        raise Refused("host", said("{host} was removed.", host=row.name))
     if row.machine_id is not None and not or_login:
-        raise Refused("host", f"{row.user} is one login of {row.name}. Do this with the machine itself.")
+        raise Refused(
+            "host",
+            said(
+                "{login} is one login of {host}. Do this with the machine itself.",
+                login=row.user,
+                host=row.name,
+            ),
+        )
     maintenance_of(row)
     return row
 

@@ -11,6 +11,7 @@ from django.db import transaction
 
 from agents.hosts import gpu_quarantine
 from agents.infra.refusals import Refused
+from agents.infra.texts import said, said_of
 from agents.models import Gpu, GpuState
 from jobs.projects import audit
 from jobs.wake import hints
@@ -22,31 +23,44 @@ def act(gpu: Gpu, what: str, actor: str, now: datetime) -> str:
     """Do one of ACTS. Returns what follows, as text. The row is locked, because two admins may click at once."""
     row = Gpu.objects.select_for_update(no_key=True).get(pk=gpu.pk)
     if row.state == GpuState.OK:
-        raise Refused("gpu", f"GPU {row.index} is in use already: nobody else was found on it.")
-    said = {"recheck": _recheck, "evict": _evict, "use": _use}[what](row, actor, now)
+        raise Refused(
+            "gpu", said("GPU {number} is in use already: nobody else was found on it.", number=row.index)
+        )
+    answer = {"recheck": _recheck, "evict": _evict, "use": _use}[what](row, actor, now)
     subject, before = f"{row.host.name} GPU {row.index} {row.uuid}", f"{row.state}: {row.state_text}"
-    audit.record(actor, f"gpu.{what}", "gpu", subject, before, said, now)
+    audit.record(actor, f"gpu.{what}", "gpu", subject, before, answer, now)
     transaction.on_commit(lambda: hints.hosts([row.host_id]))
-    return said
+    return answer
 
 
 def _recheck(gpu: Gpu, actor: str, now: datetime) -> str:
-    gpu_quarantine.mark_unverified([gpu], "To be looked at again.", actor, now)
-    return f"GPU {gpu.index} is looked at again. It comes back as soon as nobody else is on it."
+    gpu_quarantine.mark_unverified([gpu], said("To be looked at again."), actor, now)
+    return said(
+        "GPU {number} is looked at again. It comes back as soon as nobody else is on it.", number=gpu.index
+    )
 
 
 def _evict(gpu: Gpu, actor: str, now: datetime) -> str:
     count = gpu_quarantine.evict(gpu, actor, now)
     if not count:
         raise Refused(
-            "gpu", f"Nobody is known to be on GPU {gpu.index} who could be killed. Have it looked at again."
+            "gpu",
+            said(
+                "Nobody is known to be on GPU {number} who could be killed. Have it looked at again.",
+                number=gpu.index,
+            ),
         )
-    return (
-        f"{count} {'process is' if count == 1 else 'processes are'} being killed. The result is shown below."
+    return said_of(
+        count,
+        "{number} process is being killed. The result is shown below.",
+        "{number} processes are being killed. The result is shown below.",
     )
 
 
 def _use(gpu: Gpu, actor: str, now: datetime) -> str:
     gpu_quarantine.release(gpu, actor, now)
     transaction.on_commit(hints.schedule)
-    return f"GPU {gpu.index} is in use again. A start looks at it once more, and is refused if somebody is on it."
+    return said(
+        "GPU {number} is in use again. A start looks at it once more, and is refused if somebody is on it.",
+        number=gpu.index,
+    )

@@ -8,6 +8,7 @@ from datetime import datetime
 from django.db import transaction
 
 from agents.infra.refusals import Refused
+from agents.infra.texts import said
 from agents.models import Location
 from jobs.models import LocationBinding, Project
 from jobs.projects import audit, locations
@@ -23,7 +24,14 @@ def bind(name: str, projects: Sequence[str], actor: str, now: datetime) -> Locat
         pass_lock.lock_pass()
         location = Location.objects.select_for_update().filter(name=name).first()
         if location is None:
-            raise Refused("location", f"There is no location {name[:63]!r}. {_there_are()}")
+            raise Refused(
+                "location",
+                said(
+                    "There is no location {location}. {there_are}",
+                    location=repr(name[:63]),
+                    there_are=_there_are(),
+                ),
+            )
         wanted = _projects_named(projects)
         before = _bound(location)
         LocationBinding.objects.filter(location=location).exclude(project__in=wanted).delete()
@@ -50,7 +58,10 @@ def _projects_named(asked: Sequence[str]) -> list[Project]:
     found = {project.name: project for project in Project.objects.filter(name__in=asked)}
     unknown = sorted(set(asked) - found.keys())
     if unknown:
-        raise Refused("projects", f"There is no project {list_text(unknown, locations.MAX_NAMED)}.")
+        raise Refused(
+            "projects",
+            said("There is no project {projects}.", projects=list_text(unknown, locations.MAX_NAMED)),
+        )
     return [found[name] for name in sorted(found)]
 
 

@@ -15,6 +15,7 @@ from django.db import IntegrityError, transaction
 
 from agents.hosts import host_history
 from agents.infra.refusals import Refused
+from agents.infra.texts import said, said_of
 from agents.models import Host, HostStatus
 from agents.ssh.targets import USER, explicit_jumps
 from jobs.maintenance.remove_host import remove_host
@@ -49,7 +50,10 @@ def set_template(host: Host, template: str, actor: str, now: datetime) -> None:
         pass_lock.lock_pass()
         row = Host.every.select_for_update(no_key=True).select_related("location").get(pk=host.pk)
         if row.machine_id is not None or row.retired_at is not None:
-            raise Refused("template", f"{row.name} is not a machine in service. Change its machine instead.")
+            raise Refused(
+                "template",
+                said("{host} is not a machine in service. Change its machine instead.", host=row.name),
+            )
         before = template_of(row)
         if template:
             _check_template(row, template)
@@ -60,7 +64,9 @@ def set_template(host: Host, template: str, actor: str, now: datetime) -> None:
         if template != before:
             audit.record(actor, "host.logins", "host", row.name, before, template, now)
             text = (
-                f"Each project has a login of its own here: {template}." if template else "One login for all."
+                said("Each project has a login of its own here: {template}.", template=template)
+                if template
+                else said("One login for all.")
             )
             host_history.record(row.pk, "logins", text, actor, now)
         if template:
@@ -136,7 +142,16 @@ def _make_login(machine: Host, project: Project, user: str, actor: str, now: dat
     except IntegrityError:
         return  # another process has made it at this moment
     host_history.record(
-        login.pk, "added", f"{user}@{machine.address}, for project {project.name}", actor, now
+        login.pk,
+        "added",
+        said(
+            "{login}@{address}, for project {project}",
+            login=user,
+            address=machine.address,
+            project=project.name,
+        ),
+        actor,
+        now,
     )
     announce.hints(["hosts", f"host:{machine.pk}"])
     hints.enrol(login.pk)
@@ -145,11 +160,23 @@ def _make_login(machine: Host, project: Project, user: str, actor: str, now: dat
 def _why_not(machine: Host, project: Project, user: str) -> str:
     taken = Host.every.filter(machine=machine, user=user).exclude(project_login__project=project)
     if taken.exists():
-        return f"Project {project.name} gets no login here: {user} has served another project."
+        return said(
+            "Project {project} gets no login here: {login} has served another project.",
+            project=project.name,
+            login=user,
+        )
     if user == machine.user:
-        return f"Project {project.name} gets no login here: {user} is the login of the machine itself."
+        return said(
+            "Project {project} gets no login here: {login} is the login of the machine itself.",
+            project=project.name,
+            login=user,
+        )
     if len(user) > MAX_USER or not USER.match(user):
-        return f"Project {project.name} gets no login here: {user!r} cannot be the name of a login."
+        return said(
+            "Project {project} gets no login here: {login} cannot be the name of a login.",
+            project=project.name,
+            login=repr(user),
+        )
     return ""
 
 
@@ -170,13 +197,25 @@ def _served(machine: Host) -> list[Project]:
 def _check_template(machine: Host, template: str) -> None:
     """Raises Refused unless the template makes a login name for each project, and another one for each."""
     if len(_PLACEHOLDER.findall(template)) != 1:
-        raise Refused("template", f"A template has {{project}} or {{id}} in it once. For example: {EXAMPLE}")
+        raise Refused(
+            "template",
+            said("A template has {{project}} or {{id}} in it once. For example: {example}", example=EXAMPLE),
+        )
     if not USER.match(_PLACEHOLDER.sub("x", template)):
-        raise Refused("template", f"{template!r} does not make login names. For example: {EXAMPLE}")
+        raise Refused(
+            "template",
+            said(
+                "{template} does not make login names. For example: {example}",
+                template=repr(template),
+                example=EXAMPLE,
+            ),
+        )
     for project in _served(machine):
         problem = _why_not(machine, project, user_name(template, project))
         if problem:
-            raise Refused("template", f"{problem} A shorter template, or {{id}}, may help.")
+            raise Refused(
+                "template", said("{problem} A shorter template, or {{id}}, may help.", problem=problem)
+            )
 
 
 def _check_unused(machine: Host) -> None:
@@ -184,6 +223,10 @@ def _check_unused(machine: Host) -> None:
     if held:
         raise Refused(
             "template",
-            f"{held} {'run holds' if held == 1 else 'runs hold'} logins of {machine.name}. "
-            "Drain it first, or cancel their jobs.",
+            said_of(
+                held,
+                "{number} run holds logins of {host}. Drain it first, or cancel their jobs.",
+                "{number} runs hold logins of {host}. Drain it first, or cancel their jobs.",
+                host=machine.name,
+            ),
         )

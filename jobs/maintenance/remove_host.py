@@ -7,6 +7,7 @@ from datetime import datetime
 from django.db import transaction
 
 from agents.infra.refusals import Refused
+from agents.infra.texts import said, said_of
 from agents.models import Host, HostEvent, HostStatus
 from jobs.host_sync import lost_hosts
 from jobs.maintenance.enrol_host import audited
@@ -26,10 +27,16 @@ def remove_host(host: Host, actor: str, now: datetime) -> None:
         rows = [*row.logins.filter(retired_at=None).order_by("pk"), row]
         holding = Run.objects.filter(host__in=rows, released_at=None).count()
         if holding:
-            runs = "1 run holds" if holding == 1 else f"{holding} runs hold"
-            raise Refused("host", f"{runs} it. Cancel their jobs, or wait until they are over.")
+            why = said_of(
+                holding,
+                "{number} run holds it. Cancel their jobs, or wait until they are over.",
+                "{number} runs hold it. Cancel their jobs, or wait until they are over.",
+            )
+            raise Refused("host", why)
         if any(each.status == HostStatus.UP and _has_unfetched_logs(each) for each in rows):
-            raise Refused("host", "It still has log bytes that are not here yet. Try again in a moment.")
+            raise Refused(
+                "host", said("It still has log bytes that are not here yet. Try again in a moment.")
+            )
         for each in rows:
             _retire(each, actor, now)
 

@@ -6,7 +6,7 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
-from agents.infra.sentences import FlagsField, SentenceField
+from agents.infra.sentences import SentenceField, SentenceRowsField
 from jobs.models.projects import Project
 from jobs.rules.lifecycle.states import JobState, ReplicaState
 from jobs.rules.spec.custom_job import DEFAULT_TIMEOUT_S
@@ -67,7 +67,7 @@ class Job(models.Model):
     preempted_by = SentenceField(
         blank=True, help_text="why it must leave its hosts and wait again, as a sentence; empty: it need not"
     )
-    flags = FlagsField(default=list, help_text="[{flag, since, text}]")
+    flags = SentenceRowsField(default=list, help_text="[{flag, since, text}]")
     outcome = models.CharField(
         max_length=16,
         blank=True,

@@ -18,6 +18,7 @@ from django.db.models import Max, Q, QuerySet
 
 from agents.infra.refusals import Refused
 from agents.infra.sql import Parameter, SelectStatement
+from agents.infra.texts import said
 from jobs.models import (
     Job,
     Membership,
@@ -228,7 +229,9 @@ def create_for_log_storage(project: Project, level: int, text: str, now: datetim
 def create_test(target: NotificationTarget, actor: str, now: datetime) -> None:
     """Create a test notification, unless one is still being sent."""
     if target.confirmed_at is None:
-        raise Refused("address", f"The owner of {target.shown} has not confirmed the address yet.")
+        raise Refused(
+            "address", said("The owner of {address} has not confirmed the address yet.", address=target.shown)
+        )
     if Notification.objects.filter(target=target, event=TEST, due_at__isnull=False).exists():
         return
     text = {

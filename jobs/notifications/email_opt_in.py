@@ -15,6 +15,7 @@ from django.db import transaction
 
 from agents.infra.refusals import Exhausted, Refused
 from agents.infra.secrets import decrypt_fields, encrypt_fields
+from agents.infra.texts import said
 from jobs.models import Notification, NotificationTarget, Tick
 from jobs.models.notifications import Way
 from jobs.notifications import targets
@@ -34,7 +35,7 @@ def send_letter(target: NotificationTarget, base: str, actor: str, now: datetime
     `base` is the address at which people reach this deployment, for one without TRAINYARD_URL.
     """
     if target.confirmed_at is not None or target.way != Way.MAIL:
-        raise Refused("address", f"{target.shown} is confirmed already.")
+        raise Refused("address", said("{address} is confirmed already.", address=target.shown))
     token = secrets.token_urlsafe(32)
     link = f"{settings.TRAINYARD.url or base.rstrip('/')}/notified/{token}"
     with transaction.atomic():
@@ -68,7 +69,7 @@ def vouch(target: NotificationTarget, actor: str, now: datetime) -> None:
     """Confirm an address in its owner's place, for an admin of the deployment who knows whose it is."""
     with transaction.atomic():
         if not _confirm(target, actor, now):
-            raise Refused("address", f"{target.shown} is confirmed already.")
+            raise Refused("address", said("{address} is confirmed already.", address=target.shown))
         kind = "project" if target.project else "user"
         subject = target.project.name if target.project else str(target.user)
         audit.record(actor, "notice.vouch", kind, subject, None, targets.audited(target), now, target.project)
@@ -96,7 +97,11 @@ def _count_letter(target: NotificationTarget, now: datetime) -> None:
         row.at, row.serial = now, 0
     if row.serial >= MAX_LETTERS_A_DAY:
         raise Exhausted(
-            "address", f"{MAX_LETTERS_A_DAY} confirmation letters were sent in a day. Try again tomorrow."
+            "address",
+            said(
+                "{number} confirmation letters were sent in a day. Try again tomorrow.",
+                number=MAX_LETTERS_A_DAY,
+            ),
         )
     row.serial += 1
     row.save(update_fields=["at", "serial"])

@@ -13,6 +13,7 @@ from django.db import transaction
 
 from agents.infra.refusals import Refused
 from agents.infra.secrets import encrypt_fields
+from agents.infra.texts import said
 from jobs.models import NotificationTarget, Project
 from jobs.models.notifications import Way
 from jobs.projects import audit
@@ -35,7 +36,9 @@ def add(
     secret = f"whsec_{base64.b64encode(secrets.token_bytes(24)).decode()}" if way == Way.HOOK else ""
     with transaction.atomic():
         if NotificationTarget.objects.filter(**of).count() >= MAX_TARGETS:
-            raise Refused("address", f"There are {MAX_TARGETS} addresses already. Remove one first.")
+            raise Refused(
+                "address", said("There are {number} addresses already. Remove one first.", number=MAX_TARGETS)
+            )
         row = NotificationTarget.objects.create(
             **of,
             way=way,

@@ -10,6 +10,7 @@ from typing import Any
 from django.db import IntegrityError, transaction
 
 from agents.infra.refusals import Refused
+from agents.infra.texts import said
 from jobs.models import Project
 from jobs.projects import audit, quotas
 from jobs.rules.scheduling.order import PRIORITIES
@@ -82,26 +83,38 @@ def _check_name(name: str) -> None:
     if not NAME.fullmatch(name):
         raise Refused(
             "name",
-            "A project's name has 1 to 63 of a-z, 0-9 and -, begins with a letter and does not end with -.",
+            said(
+                "A project's name has 1 to 63 of a-z, 0-9 and -, begins with a letter and does not end with -."
+            ),
         )
     if name in RESERVED_NAMES:
         raise _in_use(name)
 
 
 def _in_use(name: str) -> Refused:
-    return Refused("name", f"The name {name} is taken. Choose another.")
+    return Refused("name", said("The name {name} is taken. Choose another.", name=name))
 
 
 def _check_title(title: str) -> None:
     if len(title) > MAX_TITLE or not title.isprintable():
-        raise Refused("title", f"A title has at most {MAX_TITLE} characters in one line.")
+        raise Refused("title", said("A title has at most {most} characters in one line.", most=MAX_TITLE))
 
 
 def _check_weight(weight: float) -> None:
     if not math.isfinite(weight) or not MIN_WEIGHT <= weight <= MAX_WEIGHT:
-        raise Refused("weight", f"The weight must be a number from {MIN_WEIGHT} to {MAX_WEIGHT}; 1 is usual.")
+        raise Refused(
+            "weight",
+            said(
+                "The weight must be a number from {least} to {most}; 1 is usual.",
+                least=MIN_WEIGHT,
+                most=MAX_WEIGHT,
+            ),
+        )
 
 
 def _check_priority(priority: str) -> None:
     if priority not in PRIORITIES:
-        raise Refused("highest_priority", f"The highest priority must be {', '.join(PRIORITIES)}.")
+        raise Refused(
+            "highest_priority",
+            said("The highest priority must be {priorities}.", priorities=", ".join(PRIORITIES)),
+        )

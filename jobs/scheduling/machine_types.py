@@ -12,6 +12,7 @@ from django.db.models import Q
 
 from agents.infra.refusals import Refused
 from agents.infra.sql import Parameter, PartialModel, SelectStatement
+from agents.infra.texts import said
 from agents.models import Gpu, Location
 from jobs.models import MachineType
 from jobs.projects import audit, locations
@@ -165,7 +166,12 @@ def _location(named: str) -> Location | None:
     if found is None:
         known = ", ".join(Location.objects.values_list("name", flat=True)[:20])
         raise Refused(
-            "location", f"There is no location {named[:63]!r}. There are: {known}; or leave it out."
+            "location",
+            said(
+                "There is no location {location}. There are: {names}; or leave it out.",
+                location=repr(named[:63]),
+                names=known,
+            ),
         )
     return found
 
@@ -173,20 +179,24 @@ def _location(named: str) -> Location | None:
 def _check(name: str, cpus: float, memory_mb: int, accelerator_type: str, accelerator_count: int) -> None:
     if not NAME.fullmatch(name):
         raise Refused(
-            "name", "must be 1 to 63 lower-case letters, digits and dashes, and begin with a letter."
+            "name", said("must be 1 to 63 lower-case letters, digits and dashes, and begin with a letter.")
         )
     if machine_types.is_taken(name):
-        raise Refused("name", f"{name} means something already. Choose another name.")
+        raise Refused("name", said("{name} means something already. Choose another name.", name=name))
     if not MIN_CPUS <= cpus <= MAX_CPUS:
-        raise Refused("cpus", f"must be from {MIN_CPUS} to {MAX_CPUS}.")
+        raise Refused("cpus", said("must be from {least} to {most}.", least=MIN_CPUS, most=MAX_CPUS))
     if not 0 <= memory_mb <= MAX_MEMORY_MB:
-        raise Refused("memory_mb", f"must be from 0 to {MAX_MEMORY_MB}.")
+        raise Refused("memory_mb", said("must be from 0 to {most}.", most=MAX_MEMORY_MB))
     if not 0 <= accelerator_count <= MAX_GPUS:
-        raise Refused("accelerator_count", f"must be from 0 to {MAX_GPUS}.")
+        raise Refused("accelerator_count", said("must be from 0 to {most}.", most=MAX_GPUS))
     if bool(accelerator_type) != bool(accelerator_count):
         missing = "accelerator_count" if accelerator_type else "accelerator_type"
-        raise Refused(missing, "A GPU type and how many of it belong together; leave out both, or none.")
+        raise Refused(
+            missing, said("A GPU type and how many of it belong together; leave out both, or none.")
+        )
     if accelerator_type and not (
         accelerator_type in ACCELERATORS.values() or ACCELERATOR.fullmatch(accelerator_type)
     ):
-        raise Refused("accelerator_type", "must be a name such as NVIDIA_L4; Hosts shows those of yours.")
+        raise Refused(
+            "accelerator_type", said("must be a name such as NVIDIA_L4; Hosts shows those of yours.")
+        )

@@ -244,7 +244,7 @@ def _record_drained_hosts(now: datetime) -> None:
     for each in draining.exclude(_hosts_of(held)).order_by("pk"):
         still = HostMaintenance.objects.filter(pk=each.pk, drained_at=None, drain_at=each.drain_at)
         if still.update(drained_at=now):
-            host_history.record(each.pk, "drained", "Nothing runs here any more.", TRAINYARD, now)
+            host_history.record(each.pk, "drained", said("Nothing runs here any more."), TRAINYARD, now)
             announce.hints(["hosts", f"host:{each.pk}"])
 
 
@@ -255,6 +255,6 @@ def _return_gone_hosts(now: datetime) -> None:
     gone = Host.objects.filter(maintenance__gone_at__isnull=False, status=HostStatus.UP)
     for host in gone.exclude(_hosts_of(unproved)).order_by("pk"):
         HostMaintenance.objects.filter(pk=host.pk).update(gone_at=None, gone_by="")
-        text = "It answers, and nothing of what was given up lives there. It is in service again."
+        text = said("It answers, and nothing of what was given up lives there. It is in service again.")
         host_history.record(host.pk, "back", text, TRAINYARD, now)
         announce.hints(["hosts", f"host:{host.pk}"])

@@ -32,7 +32,7 @@ agents/clock_keeper: agents/{infra models}
 agents/hosts: agents/{infra models ssh}
 agents/infra:
 agents/links: agents/{hosts infra models runner ssh}
-agents/models:
+agents/models: agents/{infra}
 agents/runner:
 agents/ssh: agents/{infra models runner}
 console/api: console/{auth forms live models presenters runtime} jobs/rules/{lifecycle notifications scheduling spec}

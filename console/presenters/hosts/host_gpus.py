@@ -11,6 +11,7 @@ from django.contrib.auth.models import User
 from django.db.models import Q, QuerySet
 from django.urls import reverse
 
+from agents.infra.sentences import shown
 from agents.models import GpuState, Host
 from console.auth import access
 from console.presenters import badges
@@ -82,7 +83,7 @@ def gpus(host: Host, user: User) -> Iterable[GpuLine]:
             job_url=reverse("job", args=[jobs[run][0]]) if run in jobs else "",
             badge=badge,
             since=gpu.state_since,
-            text=ids.clean(gpu.state_text),
+            text=ids.clean(shown(gpu.state_text)),
             holders=tuple(_gpu_holder(row) for row in gpu.holders),
         )
 

@@ -13,6 +13,7 @@ from django.db.models import Count, Max, Q, QuerySet
 from django.db.models.functions import Coalesce
 from django.urls import reverse
 
+from agents.infra.sentences import shown
 from agents.models import Gpu, GpuState, Host, HostStatus, Location
 from console.auth import access
 from console.presenters import badges
@@ -241,7 +242,7 @@ def _row(host: Host, used: _Used, ids: JobIdFilter) -> HostRow:
         models=", ".join(f"{count} × {model}" for model, count in kinds.items()),
         free_disk_mb=host.free_disk_mb,
         runs=runs,
-        error=ids.clean(host.last_error),
+        error=ids.clean(shown(host.last_error)),
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from django.contrib.auth.models import User
 from django.urls import reverse
 
+from agents.infra.sentences import shown
 from agents.models import Host, HostStatus
 from agents.ssh import keys
 from console.auth import access
@@ -54,7 +55,7 @@ def lines(machine: Host, user: User) -> tuple[LoginLine, ...]:
             user=row.user,
             badge=badges.HOST[row.status],
             status=row.status,
-            error=row.last_error,
+            error=shown(row.last_error),
         )
         for row in rows
     )

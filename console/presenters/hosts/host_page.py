@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from django.contrib.auth.models import User
 from django.urls import reverse
@@ -13,6 +14,7 @@ from django.utils.translation import gettext, gettext_noop, ngettext
 from django.utils.translation import gettext as _
 
 from agents.hosts import checklist, data_address, host_history
+from agents.infra.sentences import shown
 from agents.models import Host, HostEvent, HostStatus
 from agents.ssh import keys
 from agents.ssh.host_keys import fingerprint
@@ -176,7 +178,7 @@ def live(host: Host, user: User) -> HostLive:
         accepted_by=host.key_accepted_by,
         accepted_at=host.key_accepted_at,
         changed=changed,
-        error=ids.clean(host.last_error),
+        error=ids.clean(shown(host.last_error)),
         error_title=gettext(ERROR_TITLES.get(HostStatus(host.status), SSH_ERROR)),
         command=append_command() if host.status in LOCKED_OUT else "",
         checks=tuple(_checks(host, known)),
@@ -184,7 +186,9 @@ def live(host: Host, user: User) -> HostLive:
         gpus=tuple(host_gpus.gpus(host, user)),
         runs=runs,
         doubted=tuple(_doubted(host)) if "manage" in allowed else (),
-        events=tuple(EventLine(e.at, e.kind.replace("_", " "), ids.clean(e.text), e.actor) for e in events),
+        events=tuple(
+            EventLine(e.at, e.kind.replace("_", " "), ids.clean(shown(e.text)), e.actor) for e in events
+        ),
         seen_at=host.seen_at,
         cpus=host.cpus,
         memory_mb=host.memory_mb,
@@ -261,7 +265,7 @@ def _fingerprint(line: str) -> str:
     return fingerprint(line) if line else ""
 
 
-def _checks(host: Host, known: Mapping[str, Mapping[str, object]]) -> Iterable[CheckLine]:
+def _checks(host: Host, known: Mapping[str, Mapping[str, Any]]) -> Iterable[CheckLine]:
     """Yield every line of the checklist, also the lines that the check has not reached yet."""
     going = host.status == HostStatus.CHECKING
     free = "" if host.free_disk_mb is None else sizes.mebibytes(host.free_disk_mb)
@@ -277,9 +281,9 @@ def _checks(host: Host, known: Mapping[str, Mapping[str, object]]) -> Iterable[C
         }.get(
             row["ok"],
             ("warn", _("worth knowing"), "note") if row["fix"] else ("still", _("for information"), "note"),
-        )  # type: ignore[call-overload]
-        text = checklist.text_now(row, free)
-        yield CheckLine(name, word, tone, icon, text, str(row["fix"]))
+        )
+        text = shown(checklist.text_now(row, free)).replace(checklist.FREE_DISK, free)
+        yield CheckLine(name, word, tone, icon, text, shown(row["fix"]))
 
 
 def _runs(host: Host, user: User) -> Iterable[RunLine]:
@@ -291,6 +295,6 @@ def _runs(host: Host, user: User) -> Iterable[RunLine]:
 
 def _doubted(host: Host) -> Iterable[DoubtedLine]:
     for row in strays.shown(host):
-        why, closed = strays.WHY[Proof(row.proof)], row.phase == RunPhase.CLOSED
+        why, closed = shown(strays.WHY[Proof(row.proof)]), row.phase == RunPhase.CLOSED
         ours = row.proof == Proof.SEALED
         yield DoubtedLine(row.pk, row.run, ours, why, row.phase, not closed, row.stop_by, row.found_at)

@@ -10,12 +10,12 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.utils.translation import gettext
 
+from agents.infra.sentences import shown
 from console.auth import access
 from console.presenters import badges
 from console.presenters.badges import Badge
 from console.presenters.jobs.last_lines import LastLines, last_lines
 from console.presenters.jobs.timeline import LastRestart, last_restart
-from console.presenters.sentences import shown
 from jobs.models import Job, JobLabel
 from jobs.projects import log_storage
 from jobs.rules.lifecycle.retry import CANCELLED_TEXT

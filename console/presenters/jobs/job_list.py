@@ -11,6 +11,7 @@ from django.contrib.auth.models import User
 from django.urls import reverse
 from django.utils.translation import gettext, gettext_noop
 
+from agents.infra.sentences import shown
 from console.auth import access
 from console.presenters import badges
 from console.presenters.badges import Badge
@@ -18,7 +19,6 @@ from console.presenters.jobs import job_filters, job_totals
 from console.presenters.jobs.job_filters import NEWEST, Filters, Page
 from console.presenters.jobs.job_head import error_text
 from console.presenters.jobs.job_totals import Totals
-from console.presenters.sentences import shown
 from jobs.models import Job, JobLabel, Project
 from jobs.rules.lifecycle.states import TERMINAL
 

@@ -11,10 +11,10 @@ from django.contrib.auth.models import User
 from django.urls import reverse
 from django.utils import timezone
 
+from agents.infra.sentences import shown
 from agents.infra.shared_answers import SharedAnswers
 from console.auth import access
 from console.presenters.jobs.job_filters import cursor_number
-from console.presenters.sentences import shown
 from jobs.models import Job, Project
 from jobs.rules.lifecycle.states import JobState
 from jobs.rules.list_text import list_text

@@ -12,9 +12,9 @@ from django.urls import reverse
 from django.utils.translation import gettext, gettext_noop
 from django.utils.translation import gettext as _
 
+from agents.infra.sentences import shown
 from console.presenters import badges
 from console.presenters.jobs.job_query import JobQuery
-from console.presenters.sentences import shown
 from jobs.models import Job, Transition
 from jobs.rules.lifecycle.history_kinds import ABOUT_THE_JOB, JOB, HistoryKind
 from jobs.rules.lifecycle.states import TERMINAL

@@ -15,6 +15,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from agents.hosts import adding, misbehaviour
 from agents.infra.refusals import Refused
+from agents.infra.sentences import shown
 from agents.models import Host, Location
 from agents.ssh import keys
 from console.auth import access
@@ -52,7 +53,7 @@ def add(request: HttpRequest) -> HttpResponse:
                 if template:
                     _set_template(request, host, template)
         except Refused as refused:
-            form.add_error(refused.field if refused.field in form.fields else None, refused.message)
+            form.add_error(refused.field if refused.field in form.fields else None, shown(refused.message))
         else:
             return redirect("host", host_id=host.pk)
     return _add_page(request, form=form)
@@ -73,7 +74,7 @@ def paste(request: HttpRequest) -> HttpResponse:
         except adding.InvalidLines as refused:
             form.add_error("hosts", refused.messages)
         except Refused as refused:
-            form.add_error("location" if refused.field == "location" else "hosts", refused.message)
+            form.add_error("location" if refused.field == "location" else "hosts", shown(refused.message))
         else:
             messages.success(
                 request, _("{number} hosts are added. Accept the key of each.").format(number=len(rows))
@@ -103,7 +104,7 @@ def accept(request: HttpRequest, host_id: int) -> HttpResponse:
             row, form.data.get("fingerprint", ""), person(request).username, timezone.now()
         )
     except Refused as refused:
-        messages.error(request, refused.message)
+        messages.error(request, shown(refused.message))
     else:
         hints.enrol(row.pk)
     return redirect("host", host_id=host_id)
@@ -129,7 +130,7 @@ def remove(request: HttpRequest, host_id: int) -> HttpResponse:
         with transaction.atomic():
             remove_host(row, person(request).username, timezone.now())
     except Refused as refused:
-        messages.error(request, refused.message)
+        messages.error(request, shown(refused.message))
         return redirect("host", host_id=host_id)
     messages.success(request, _("{name} is removed. Its history stays.").format(name=row.name))
     return redirect("hosts")
@@ -145,9 +146,9 @@ def gpu_act(request: HttpRequest, host_id: int, gpu_id: int, what: str) -> HttpR
         raise Http404
     try:
         with transaction.atomic():
-            messages.success(request, gpus.act(gpu, what, person(request).username, timezone.now()))
+            messages.success(request, shown(gpus.act(gpu, what, person(request).username, timezone.now())))
     except Refused as refused:
-        messages.error(request, refused.message)
+        messages.error(request, shown(refused.message))
     return redirect("host", host_id=host_id)
 
 
@@ -163,7 +164,7 @@ def stray_act(request: HttpRequest, host_id: int, stray_id: int, act: str) -> Ht
         with transaction.atomic():
             strays.ACTS[act](row, stray.run, person(request).username, timezone.now())
     except Refused as refused:
-        messages.error(request, refused.message)
+        messages.error(request, shown(refused.message))
     return redirect("host", host_id=host_id)
 
 
@@ -184,7 +185,7 @@ def _set_template(request: HttpRequest, host: Host, template: str) -> None:
     try:
         logins.set_template(host, template, person(request).username, timezone.now())
     except Refused as refused:
-        raise Refused("login_template", refused.message) from None
+        raise Refused("login_template", shown(refused.message)) from None
 
 
 def _add_page(
@@ -208,6 +209,6 @@ def _add_all(request: HttpRequest, rows: Sequence[adding.PastedHost], location: 
         except Refused as refused:
             if refused.field == "location":
                 raise
-            wrong.append(refused.message)
+            wrong.append(shown(refused.message))
     if wrong:
         raise adding.InvalidLines(wrong[: adding.MAX_MESSAGES])

@@ -12,6 +12,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST, require_safe
 
 from agents.infra.refusals import Refused
+from agents.infra.sentences import shown
 from agents.models import Location
 from console.auth import access
 from console.auth.person import person
@@ -48,7 +49,7 @@ def bind(request: HttpRequest, location: str) -> HttpResponse:
                 row.name, form.cleaned_data["projects"], person(request).username, timezone.now()
             )
     except Refused as refused:
-        messages.error(request, refused.message)
+        messages.error(request, shown(refused.message))
         return redirect("locations")
     served = ", ".join(form.cleaned_data["projects"])
     messages.success(

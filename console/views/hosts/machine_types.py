@@ -12,6 +12,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from agents.hosts import adding
 from agents.infra.refusals import Refused
+from agents.infra.sentences import shown
 from agents.models import Location
 from console.auth import access
 from console.auth.person import person
@@ -80,7 +81,7 @@ def _define(request: HttpRequest, form: DefineType) -> bool:
             now=timezone.now(),
         )
     except Refused as refused:
-        form.add_error(refused.field if refused.field in form.fields else None, refused.message)
+        form.add_error(refused.field if refused.field in form.fields else None, shown(refused.message))
         return False
     messages.success(request, _("Jobs can request machine type {name} now.").format(name=row.name))
     return True

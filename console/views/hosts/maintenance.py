@@ -15,6 +15,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from agents.hosts.data_address import address_for_data
 from agents.infra.refusals import Refused
+from agents.infra.sentences import shown
 from agents.models import Host
 from console.auth import access
 from console.auth.person import person
@@ -55,7 +56,7 @@ def drain(request: HttpRequest, host_id: int) -> HttpResponse:
         with transaction.atomic():
             service.drain(row, typed["message"], until, typed["force"], person(request).username, now)
     except Refused as refused:
-        form.add_error("deadline" if refused.field == "until" else None, refused.message)
+        form.add_error("deadline" if refused.field == "until" else None, shown(refused.message))
         return _page(request, row, drain=form)
     messages.success(request, _("{name} is being drained.").format(name=row.name))
     return redirect("host", host_id=host_id)
@@ -70,7 +71,7 @@ def contain(request: HttpRequest, host_id: int) -> HttpResponse:
         with transaction.atomic():
             service.set_pid_namespaces(row, switch, person(request).username, timezone.now())
     except Refused as refused:
-        form.add_error("pid_namespaces", refused.message)
+        form.add_error("pid_namespaces", shown(refused.message))
         return _page(request, row, contain=form)
     text = (
         _("New runs on {host} get PID namespaces.")
@@ -93,7 +94,7 @@ def network(request: HttpRequest, host_id: int) -> HttpResponse:
         with transaction.atomic():
             service.set_data_address(row, chosen, person(request).username, timezone.now())
     except Refused as refused:
-        form.add_error("data_address", refused.message)
+        form.add_error("data_address", shown(refused.message))
         return _page(request, row, network=form)
     row.refresh_from_db()
     messages.success(
@@ -116,7 +117,7 @@ def set_logins(request: HttpRequest, host_id: int) -> HttpResponse:
         with transaction.atomic():
             login_service.set_template(row, template, person(request).username, timezone.now())
     except Refused as refused:
-        form.add_error("template", refused.message)
+        form.add_error("template", shown(refused.message))
         return _page(request, row, logins=form)
     text = (
         _("Each project has a login of its own on {host}. Runs that have started keep theirs.")
@@ -145,7 +146,7 @@ def declare_gone(request: HttpRequest, host_id: int) -> HttpResponse:
         with transaction.atomic():
             service.declare_gone(row, form.data.get("name", ""), person(request).username, timezone.now())
     except Refused as refused:
-        form.add_error("name" if refused.field == "name" else None, refused.message)
+        form.add_error("name" if refused.field == "name" else None, shown(refused.message))
         return _page(request, row, gone=form)
     messages.success(request, _("{name} is declared gone. Its runs count as lost.").format(name=row.name))
     return redirect("host", host_id=host_id)

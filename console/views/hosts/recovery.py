@@ -12,6 +12,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST, require_safe
 
 from agents.infra.refusals import Refused
+from agents.infra.sentences import shown
 from agents.models import Host
 from console.auth import access
 from console.auth.person import person
@@ -38,7 +39,7 @@ def begin(request: HttpRequest) -> HttpResponse:
         with transaction.atomic():
             recovery_mode.begin(form.cleaned_data["why"], person(request).username, timezone.now())
     except Refused as refused:
-        form.add_error("why" if refused.field == "why" else None, refused.message)
+        form.add_error("why" if refused.field == "why" else None, shown(refused.message))
         return _page(request, form)
     messages.success(request, _("Recovery mode has begun. Nothing is started or stopped until you confirm."))
     return redirect("recovery")
@@ -52,7 +53,7 @@ def confirm(request: HttpRequest) -> HttpResponse:
         with transaction.atomic():
             recovery_mode.confirm(request.POST.getlist("stop"), person(request).username, timezone.now())
     except Refused as refused:
-        messages.error(request, refused.message)
+        messages.error(request, shown(refused.message))
         return redirect("recovery")
     messages.success(request, _("Recovery mode is over. Jobs are started and stopped again."))
     return redirect("hosts")

@@ -11,6 +11,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST, require_safe
 
+from agents.infra.sentences import shown
 from console.auth import access
 from console.auth.person import person
 from console.presenters.badges import JOB
@@ -46,7 +47,7 @@ def delete(request: HttpRequest, job_id: int) -> HttpResponse:
         with transaction.atomic():
             services.delete(row, person(request).username, timezone.now())
     except services.Refused as refused:
-        messages.error(request, refused.message)
+        messages.error(request, shown(refused.message))
         return redirect("job", job_id=job_id)
     messages.success(
         request, _("“{display_name}” and its logs are deleted.").format(display_name=row.display_name)

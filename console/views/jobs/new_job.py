@@ -18,6 +18,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from agents.hosts import adding
+from agents.infra.sentences import shown
 from console.auth import access
 from console.auth.person import person
 from console.forms.jobs import AnyDraft, Draft, JobDestination, JsonDraft
@@ -116,13 +117,13 @@ def _submit_document(
     except parse.InvalidDocument as refused:
         return _show(request, draft, violations=refused.violations)
     except services.Exhausted as full:
-        return _show(request, draft, unavailable=full.message, status=429)
+        return _show(request, draft, unavailable=shown(full.message), status=429)
     except services.Conflict:
         # The person changed a sent form after the browser's Back, and means another job: give it another request id.
         fresh = replace(destination, request_id=_new_destination().request_id)
         return _submit_document(request, draft, document, fresh)
     except services.Refused as refused:
-        return _show(request, draft, violations=[parse.Violation(refused.field, refused.message)])
+        return _show(request, draft, violations=[parse.Violation(refused.field, shown(refused.message))])
     except services.Unavailable as unavailable:
         return _show(request, draft, unavailable=str(unavailable), status=503)
     return redirect("job", job_id=job.pk)
@@ -181,7 +182,7 @@ def _canonical(request: HttpRequest, draft: AnyDraft) -> dict[str, Any]:
 
 def _violations_of(refused: parse.InvalidDocument | services.Refused) -> Iterable[Violation]:
     if isinstance(refused, services.Refused):
-        return [Violation(refused.field, refused.message)]
+        return [Violation(refused.field, shown(refused.message))]
     return refused.violations
 
 

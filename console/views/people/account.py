@@ -18,6 +18,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_POST, require_safe
 
 from agents.infra.refusals import Refused
+from agents.infra.sentences import shown
 from console.auth import accounts, passwords, tokens
 from console.auth.person import person
 from console.forms.people import ChangePassword, NewToken
@@ -52,7 +53,7 @@ def new_token(request: HttpRequest) -> HttpResponse:
                 user, typed["name"], timezone.now(), days=days, elevated=typed["elevated"]
             )
     except Refused as refused:
-        form.add_error(refused.field, refused.message)
+        form.add_error(refused.field, shown(refused.message))
         return _page(request, user, form=form)
     response = _page(request, user, token=token, made=row)
     response.headers["Cache-Control"] = "no-store"
@@ -88,7 +89,7 @@ def password(request: HttpRequest) -> HttpResponse:
                 user, typed["new_password1"], user.username, now, session=request.session.session_key
             )
     except Refused as refused:
-        form.add_error("old_password", refused.message)
+        form.add_error("old_password", shown(refused.message))
         return _page(request, user, password=form)
     except ValidationError as refused:
         form.add_error("new_password1", refused)

@@ -18,6 +18,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from agents.infra.refusals import Refused
+from agents.infra.sentences import shown
 from console.auth import access, accounts, confirmation, sessions
 from console.auth.person import person
 from console.forms.people import NewPassword, NewPerson
@@ -92,7 +93,7 @@ def disable(request: HttpRequest, user_id: int) -> HttpResponse:
         with transaction.atomic():
             accounts.disable(user, person(request).username, timezone.now())
     except Refused as refused:
-        messages.error(request, refused.message)
+        messages.error(request, shown(refused.message))
         return redirect("people")
     return _done(request, f"{user.username} is disabled. Their jobs go on. Cancel those that should not.")
 
@@ -114,7 +115,7 @@ def delete(request: HttpRequest, user_id: int) -> HttpResponse:
         with transaction.atomic():
             accounts.delete(user, person(request).username, timezone.now())
     except Refused as refused:
-        messages.error(request, refused.message)
+        messages.error(request, shown(refused.message))
         return redirect("people")
     return _done(request, f"{user.username} is deleted. Jobs and histories keep the name.")
 
@@ -129,7 +130,7 @@ def set_admin(request: HttpRequest, user_id: int) -> HttpResponse:
         with transaction.atomic():
             accounts.set_admin(user, admin, person(request).username, timezone.now())
     except Refused as refused:
-        messages.error(request, refused.message)
+        messages.error(request, shown(refused.message))
         return redirect("people")
     return _done(request, f"{user.username} {'is an admin now' if admin else 'is no admin any more'}.")
 

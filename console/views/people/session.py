@@ -15,6 +15,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
 from agents.infra.refusals import Refused
+from agents.infra.sentences import shown
 from console.auth import passwords, preferences, sessions, setup, tokens
 from console.auth.person import person
 from console.forms.people import Login
@@ -71,7 +72,7 @@ def _logged_in(request: HttpRequest, form: Login) -> bool:
     try:
         user = passwords.check(request, typed["username"], typed["password"], now)
     except Refused as refused:
-        form.add_error(None, refused.message)
+        form.add_error(None, shown(refused.message))
         return False
     if not sessions.begin(request, user, now):
         form.add_error(None, _("This account was disabled at this moment."))

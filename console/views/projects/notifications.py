@@ -20,6 +20,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from agents.infra.refusals import Refused
+from agents.infra.sentences import shown
 from console.auth import access
 from console.auth.person import person
 from console.forms.notifications import Events, IdleRule, NewTarget
@@ -104,7 +105,7 @@ def add(request: HttpRequest, project: str | None = None) -> HttpResponse:
                     row, request.build_absolute_uri("/"), person(request).username, timezone.now()
                 )
     except Refused as refused:
-        form.add_error("address", refused.message)
+        form.add_error("address", shown(refused.message))
         return _page(request, of, form=form)
     if row.confirmed_at is None:
         messages.success(
@@ -160,7 +161,7 @@ def vouch(request: HttpRequest, target_id: int) -> HttpResponse:
     try:
         email_opt_in.vouch(row, person(request).username, timezone.now())
     except Refused as refused:
-        messages.error(request, refused.message)
+        messages.error(request, shown(refused.message))
     else:
         messages.success(request, _("{shown} will be notified.").format(shown=row.shown))
     return redirect(of.url)
@@ -213,7 +214,7 @@ def _sent(request: HttpRequest, of: NotificationOwner, send: Callable[[datetime]
     try:
         send(timezone.now())
     except Refused as refused:
-        messages.error(request, refused.message)
+        messages.error(request, shown(refused.message))
         return redirect(of.url)
     delivery.send_due(timezone.now())
     return redirect(f"{of.url}#sent")

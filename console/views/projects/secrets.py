@@ -14,6 +14,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
 from agents.infra.refusals import Refused
+from agents.infra.sentences import shown
 from console.auth import access
 from console.auth.person import person
 from console.forms.secrets import NewSecret
@@ -36,7 +37,7 @@ def secrets(request: HttpRequest, project: str = "") -> HttpResponse:
             with transaction.atomic():
                 new = store.put(owner, name, value, person(request).username, timezone.now())[1]
         except Refused as refused:
-            form.add_error(refused.field, refused.message)
+            form.add_error(refused.field, shown(refused.message))
         else:
             messages.success(
                 request, f"{name} is {'set' if new else 'changed'}. Its value is not shown again."

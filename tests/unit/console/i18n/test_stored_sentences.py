@@ -6,11 +6,13 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
+from agents.hosts import checklist, host_history
+from agents.infra import sentences
 from agents.infra.texts import said
-from console.presenters import sentences
+from agents.models import Host
 from jobs.models import Job, Transition
 from tests.unit.console.views.conftest import browser, cast, project
-from tests.unit.console.views.example_rows import a_job
+from tests.unit.console.views.example_rows import a_host, a_job
 
 __all__ = ["browser", "cast", "project"]
 
@@ -21,6 +23,9 @@ KOREAN = {
     "The replica {replica} was lost.": "복제본 {replica} 손실.",
     "All its GPUs have been at 0 % since {time}.": "{time}부터 모든 GPU 0 %.",
     "Started on {host}.": "{host}에서 시작됨.",
+    "{free} of {total} GiB free, {place}": "{place}: {total} 중 {free}",
+    "Open to jobs again.": "작업에 다시 열림.",
+    "The name {name} is taken. Choose another.": "{name}: 이미 사용 중",
 }
 
 
@@ -73,6 +78,29 @@ def test_the_english_stands_first_in_the_database(job):
 def test_a_sentence_is_found_by_its_words(job):
     assert Job.objects.filter(error_message__contains="workerpool0-0 was lost.").get() == job
     assert Job.objects.get().error_message == ERROR
+
+
+def test_the_page_of_a_host_shows_sentences_in_its_language(cast, browser, monkeypatch):
+    host = a_host("gpu-01")
+    free = said("{free} of {total} GiB free, {place}", free="70.0", total="100.0", place="ext4 at /home")
+    now = said(
+        "{free} of {total} GiB free, {place}", free=checklist.FREE_DISK, total="100.0", place="ext4 at /home"
+    )
+    item = checklist.CheckItem("Disk", True, free, now=now)
+    Host.objects.filter(pk=host.pk).update(checklist=[item.as_row()], free_disk_mb=58 * 1024)
+    host_history.record(host.pk, "uncordoned", said("Open to jobs again."), "root", timezone.now())
+    monkeypatch.setattr(sentences, "translation", Korean())
+    page = browser("root").get(f"/hosts/{host.pk}/").content.decode()
+    assert "100.0 중 58" in page and "작업에 다시 열림." in page and "Open to jobs again." not in page
+
+
+def test_a_refusal_is_in_the_language_of_the_page_and_of_rest_in_english(cast, project, browser, monkeypatch):
+    monkeypatch.setattr(sentences, "translation", Korean())
+    typed = {"name": "default", "title": "", "weight": "1", "highest_priority": "high"}
+    page = browser("root").post("/projects/new", typed).content.decode()
+    found = browser("root").post("/api/v1/projects", {"name": "default"}, content_type="application/json")
+    assert "default: 이미 사용 중" in page
+    assert "The name default is taken. Choose another." in found.content.decode()
 
 
 def test_a_row_of_before_is_shown_as_it_is(job, browser):
