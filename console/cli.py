@@ -70,6 +70,7 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(required=True, metavar="COMMAND")
     add_up(commands, shared)
     add_people(commands, shared)
+    add_tokens(commands, shared)
     add_projects(commands, shared)
     add_secrets(commands, shared)
     add_hosts(commands, shared)
@@ -124,11 +125,16 @@ def add_people(commands: CommandGroup, shared: argparse.ArgumentParser) -> None:
     for verb, what in (
         ("disable", "disable a person and revoke their tokens"),
         ("enable", "enable a person again"),
+        ("logout", "log a person out of all browsers, with the shells that these opened"),
+        (
+            "reset-second-factor",
+            "take the second factor of a person away, who logs in with the password then",
+        ),
         ("delete", "delete the account of a disabled person; jobs and histories keep the name"),
     ):
         access = user.add_parser(verb, parents=[shared], help=what)
         access.add_argument("name")
-        access.set_defaults(command=f"people.{verb}_user")
+        access.set_defaults(command=f"people.{verb.replace('-', '_')}_user")
     listing = user.add_parser("list", parents=[shared], help="list all people")
     listing.set_defaults(command="people.list_users")
 
@@ -141,6 +147,8 @@ def add_people(commands: CommandGroup, shared: argparse.ArgumentParser) -> None:
     place.add_argument("--project", default="default")
     place.set_defaults(command="people.set_member")
 
+
+def add_tokens(commands: CommandGroup, shared: argparse.ArgumentParser) -> None:
     token = commands.add_parser("token", help="bearer tokens for scripts").add_subparsers(
         required=True, metavar="VERB"
     )
@@ -153,6 +161,14 @@ def add_people(commands: CommandGroup, shared: argparse.ArgumentParser) -> None:
         action="store_true",
         help="it may also make tokens, give admin rights and make login links",
     )
+    create.add_argument(
+        "--scope",
+        choices=("read", "submit", "admin"),
+        default="admin",
+        help="what it may do of that what the person may: only read; also submit, cancel and delete jobs and open "
+        "shells; everything (if nothing is said)",
+    )
+    create.add_argument("--project", default="", help="it is good for this project only")
     create.set_defaults(command="tokens.create")
     listing = token.add_parser("list", parents=[shared], help="the tokens, and when they end")
     listing.add_argument("user", nargs="?", default="")

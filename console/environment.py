@@ -179,6 +179,7 @@ class Environment:
     host_events_days: int = 90
     segment_mb: int = 8
     shell_keep_s: int = 1800
+    require_second_factor: str = ""
     failpoint: str = ""
 
 
@@ -239,6 +240,7 @@ READERS: Mapping[str, tuple[str, Callable[[str, str], object]]] = {
     "log_budget_mb": ("TRAINYARD_LOG_BUDGET_MB", whole_number(1, 10**9, " of MiB")),
     "segment_mb": ("TRAINYARD_SEGMENT_MB", whole_number(1, 1024, " of MiB")),
     "shell_keep_s": ("TRAINYARD_SHELL_KEEP_S", whole_number(10, 86_400, " of seconds")),
+    "require_second_factor": ("TRAINYARD_REQUIRE_SECOND_FACTOR", one_of("ADMINS", "ALL")),
     "failpoint": (
         "TRAINYARD_FAILPOINT",
         matching(r"[\x20-\x7e]{1,500}", "give a specification that agents/infra/failpoints.py can parse."),

@@ -6,12 +6,25 @@ from django.conf import settings
 from django.contrib.sessions.base_session import AbstractBaseSession
 from django.db import models
 
+from jobs.models import Project
+
 
 class Session(AbstractBaseSession):
     """A session of a browser. `console/auth/session_store.py` reads and writes the rows."""
 
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, on_delete=models.CASCADE, related_name="sessions"
+    )
+    made_at = models.DateTimeField(null=True, blank=True, help_text="null: before this was written down")
+    seen_at = models.DateTimeField(
+        null=True, blank=True, help_text="a time of the last five minutes before the last page"
+    )
+    address = models.CharField(max_length=64, blank=True, db_default="", help_text="of the last page")
+    agent = models.CharField(
+        max_length=200, blank=True, db_default="", help_text="as the browser names itself"
+    )
+    way = models.CharField(
+        max_length=16, blank=True, db_default="", help_text="console.auth.session_store.Way"
     )
 
 
@@ -31,6 +44,12 @@ class ApiToken(models.Model):
     elevated = models.BooleanField(
         default=False,
         help_text="it may do what asks a person for the password (console/auth/confirmation.py)",
+    )
+    scope = models.CharField(
+        max_length=16, default="admin", db_default="admin", help_text="console.auth.scopes.Scope"
+    )
+    project = models.ForeignKey(
+        Project, null=True, blank=True, on_delete=models.CASCADE, help_text="it is good for this one only"
     )
 
     class Meta:
@@ -89,3 +108,29 @@ class Preferences(models.Model):
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="preferences"
     )
     language = models.CharField(max_length=16, blank=True, help_text="empty: as the browser asks")
+
+
+class SecondFactor(models.Model):
+    """The key that a person shares with the app of their phone, which shows a code every 30 s (TOTP, RFC 6238)."""
+
+    user = models.OneToOneField(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="second_factor"
+    )
+    sealed = models.BinaryField(help_text="the key, encrypted by agents/infra/secrets.py")
+    made_at = models.DateTimeField()
+    used_step = models.BigIntegerField(
+        help_text="the step of 30 s of the last code that was good: no code of it or before is good again"
+    )
+
+
+class RecoveryCode(models.Model):
+    """A code that stands for a code of the second factor once. A good one is deleted, so that it is good once.
+
+    Only its SHA-256 is stored: it has 80 random bits.
+    """
+
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="recovery_codes"
+    )
+    digest = models.CharField(max_length=64, unique=True)
+    made_at = models.DateTimeField()

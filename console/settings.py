@@ -51,10 +51,12 @@ MIDDLEWARE = [
     "console.runtime.middleware.TimeIsKnown",
     "console.runtime.compression.Compression",
     "django.contrib.sessions.middleware.SessionMiddleware",
+    "console.runtime.middleware.SessionUse",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
+    "console.runtime.middleware.SecondFactorRequired",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
 ]

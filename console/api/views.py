@@ -12,14 +12,14 @@ from django.utils import timezone
 from rest_framework.authentication import BaseAuthentication, SessionAuthentication
 from rest_framework.exceptions import AuthenticationFailed, MethodNotAllowed, NotAuthenticated
 from rest_framework.parsers import JSONParser
-from rest_framework.permissions import IsAuthenticated
+from rest_framework.permissions import SAFE_METHODS, IsAuthenticated
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from console.api import errors
 from console.api.times import format_time
-from console.auth import confirmation, tokens
+from console.auth import access, confirmation, tokens
 from console.models import ApiToken
 
 TOKEN_ENDS = "Trainyard-Token-Expires"
@@ -47,6 +47,12 @@ def person(request: Request) -> User:
     if not isinstance(request.user, User):
         raise NotAuthenticated
     return request.user
+
+
+def account(request: Request) -> User:
+    """The user of a request about what belongs to them alone. Raises PermissionDenied where the token is too narrow."""
+    access.require_account(request.user, change=request.method not in SAFE_METHODS)
+    return person(request)
 
 
 def require_confirmed(request: Request, act: str) -> None:

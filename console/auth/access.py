@@ -6,6 +6,9 @@ The deployment's admins (`is_superuser`) do everything; they alone make projects
 people, and manage hosts and locations. A host belongs to no project; but where its location is bound to projects
 (jobs/projects/locations.py), only their members see it. For a person who may not see an object, it does not exist: the
 answer is 404, not 403. The same holds for a kind of object (people, the audit) of which a person may see none.
+
+A token may have a part of its owner's rights only (console/auth/scopes.py). What it lacks is refused with the name of
+the scope; what is in other projects than its own does not exist for it.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ from django.http import Http404
 
 from agents.infra.sql import Parameter, PartialModel, SelectStatement
 from agents.models import Host, Location
+from console.auth import scopes
+from console.auth.scopes import Scope
 from jobs.models import (
     AuditEntry,
     Job,
@@ -69,6 +74,7 @@ Subject = (
     | type[MachineType]
 )
 Row = TypeVar("Row", bound=Model)
+Projects = QuerySet[Membership, Any] | list[int]
 
 _PROJECT = PartialModel(Project)
 _project_by_name = SelectStatement(
@@ -92,6 +98,12 @@ PROJECT_ADMIN_VERBS: Final[frozenset[Verb]] = frozenset(
 )
 ALL_VERBS: Final[frozenset[Verb]] = PROJECT_ADMIN_VERBS | {"set_quotas", "reorder", "configure"}
 
+BY_SCOPE: Final[dict[Scope, frozenset[Verb]]] = {
+    Scope.READ: VIEWER_VERBS | {"see_audit"},
+    Scope.SUBMIT: VIEWER_VERBS | OWNER_VERBS | {"see_audit", "submit", "prioritize"},
+    Scope.ADMIN: ALL_VERBS,
+}
+
 # On a project, and on a job of somebody else. Owners of a job also get OWNER_VERBS where they may submit.
 BY_ROLE: Final[dict[str, frozenset[Verb]]] = {
     Role.VIEWER: VIEWER_VERBS,
@@ -108,7 +120,12 @@ def verbs(user: AnyUser, subject: Subject) -> frozenset[Verb]:
     """Everything that this person may do to this object, with one query. For a class: to at least one object of it."""
     if not isinstance(user, User) or not user.is_active:
         return NO_VERBS
-    if user.is_superuser:
+    return _of_person(user, subject) & BY_SCOPE[scopes.of(user).scope]
+
+
+def _of_person(user: User, subject: Subject) -> frozenset[Verb]:
+    """The same, whatever the scope of the token is."""
+    if is_deployment_admin(user):
         return ALL_VERBS
     if isinstance(subject, User) or subject is User:
         return NO_VERBS
@@ -133,51 +150,67 @@ def visible(user: AnyUser, rows: QuerySet[Row]) -> QuerySet[Row]:
     """The rows that the person may see, without another query."""
     if not isinstance(user, User) or not user.is_active:
         return rows.none()
-    if user.is_superuser:
+    if is_deployment_admin(user):
         return rows
-    mine = Membership.objects.filter(user=user)
+    mine = _projects(user)
     if rows.model in (Host, Location, MachineType):
         if rows.model is Host:
-            rows = rows.filter(Q(machine=None) | Q(project_login__project__in=mine.values("project")))
+            rows = rows.filter(Q(machine=None) | Q(project_login__project__in=mine))
         path = {Host: "location__in", Location: "pk__in", MachineType: "location__in"}[rows.model]
-        return rows.exclude(**{path: _locations_of_others(mine)}) if mine.exists() else rows.none()
+        return rows.exclude(**{path: _locations_of_others(mine)}) if _is_member(user) else rows.none()
     if rows.model is AuditEntry:
-        return rows.filter(project__in=mine.filter(role=Role.ADMIN).values("project"))
+        return rows.filter(project__in=_projects(user, Role.ADMIN))
     path = {Project: "pk__in", Job: "project__in", Run: "job__project__in"}[rows.model]
-    return rows.filter(**{path: mine.values("project")})
+    return rows.filter(**{path: mine})
 
 
 def rights_key(user: User) -> Hashable:
     """A value that is equal for people who may see and do the same, apart from owners on their own jobs."""
-    if user.is_superuser:
-        return "everything"
-    return tuple(Membership.objects.filter(user=user).order_by("project").values_list("project", "role"))
+    scope = scopes.of(user).scope
+    key = "everything" if is_deployment_admin(user) else _roles_by_project(user)
+    return key if scope is Scope.ADMIN else (scope, key)
 
 
 def hosts_key(user: User) -> Hashable:
     """A value that is equal for people who see the same machines and locations, and may do the same to them."""
-    if user.is_superuser:
-        return "everything"
-    mine = Membership.objects.filter(user=user)
-    closed = _locations_of_others(mine).distinct().order_by("location").values_list("location", flat=True)
-    return tuple(closed) if mine.exists() else None
+    scope = scopes.of(user).scope
+    if is_deployment_admin(user):
+        return "everything" if scope is Scope.ADMIN else (scope, "everything")
+    closed = _locations_of_others(_projects(user)).distinct().order_by("location")
+    return tuple(closed.values_list("location", flat=True)) if _is_member(user) else None
 
 
 def jobs_key(user: User) -> Hashable:
     """A value that is equal for people who see the same jobs, whatever they may do to them."""
-    if user.is_superuser:
+    if is_deployment_admin(user):
         return "everything"
-    return tuple(Membership.objects.filter(user=user).order_by("project").values_list("project", flat=True))
+    return tuple(project for project, _ in _roles_by_project(user))
+
+
+def is_deployment_admin(user: User) -> bool:
+    """Whether the person is an admin of the deployment, and here by no token that is limited to a project."""
+    return user.is_superuser and scopes.of(user).project_id is None
+
+
+def require_account(user: AnyUser, *, change: bool) -> None:
+    """Raises PermissionDenied where a token may not see, or may not `change`, what belongs to its owner alone: tokens,
+    sessions, secrets, notifications."""
+    grant = scopes.of(user) if isinstance(user, User) else scopes.WHOLE
+    if grant.project_id is not None:
+        raise PermissionDenied(scopes.OF_ACCOUNT)
+    if change and grant.scope is not Scope.ADMIN:
+        raise PermissionDenied(scopes.missing(Scope.ADMIN, grant.scope))
 
 
 def projects_allowing(user: AnyUser, verb: Verb) -> list[Project]:
     """The projects in which the person may do this, sorted by name. Archived projects are left out."""
     if not isinstance(user, User) or not user.is_active:
         return []
-    roles = [role for role in BY_ROLE if verb in BY_ROLE[role]]
+    if verb not in BY_SCOPE[scopes.of(user).scope]:
+        return []
     rows = Project.objects.filter(archived_at=None).order_by("name")
-    if not user.is_superuser:
-        rows = rows.filter(memberships__in=Membership.objects.filter(user=user, role__in=roles))
+    if not is_deployment_admin(user):
+        rows = rows.filter(pk__in=_projects(user, *(role for role in BY_ROLE if verb in BY_ROLE[role])))
     return list(rows)
 
 
@@ -185,9 +218,11 @@ def jobs_allowing(user: AnyUser, verb: Verb, jobs: Iterable[Job]) -> list[Job]:
     """Those of the jobs to which the person may do this, with one query."""
     if not isinstance(user, User) or not user.is_active:
         return []
-    if user.is_superuser:
+    if verb not in BY_SCOPE[scopes.of(user).scope]:
+        return []
+    if is_deployment_admin(user):
         return list(jobs)
-    roles = dict(Membership.objects.filter(user=user).values_list("project", "role"))
+    roles = dict(_roles_by_project(user))
     return [job for job in jobs if verb in _by_role(user, roles.get(job.project_id), job)]
 
 
@@ -211,21 +246,27 @@ def get_or_404(user: AnyUser, verb: Verb, rows: QuerySet[Row], **lookup: Any) ->
 
 
 def _allowed(user: AnyUser, verb: Verb, row: Row) -> Row:
-    allowed = verbs(user, row)  # type: ignore[arg-type]
-    if "see" not in allowed:
-        raise Http404
-    if verb not in allowed:
-        raise PermissionDenied
+    _require(user, verb, row)  # type: ignore[arg-type]
     return row
 
 
 def require(user: AnyUser, verb: Verb, kind: type[Model]) -> None:
     """The same for a whole kind of object (its list, its form). Http404 when the person may see none of the kind."""
-    allowed = verbs(user, kind)  # type: ignore[arg-type]
+    _require(user, verb, kind)  # type: ignore[arg-type]
+
+
+def _require(user: AnyUser, verb: Verb, subject: Subject) -> None:
+    allowed = verbs(user, subject)
     if "see" not in allowed:
         raise Http404
-    if verb not in allowed:
-        raise PermissionDenied
+    if verb in allowed:
+        return
+    assert isinstance(user, User)
+    given = scopes.of(user).scope
+    if verb not in BY_SCOPE[given] and verb in _of_person(user, subject):
+        wanted = next(scope for scope in Scope if verb in BY_SCOPE[scope])
+        raise PermissionDenied(scopes.missing(wanted, given))
+    raise PermissionDenied
 
 
 def _on_host(user: User, host: Host) -> frozenset[Verb]:
@@ -236,18 +277,17 @@ def _on_host(user: User, host: Host) -> frozenset[Verb]:
 
 
 def _visible_logins(user: User) -> QuerySet[ProjectLogin]:
-    return ProjectLogin.objects.filter(project__memberships__user=user)
+    return ProjectLogin.objects.filter(project__in=_projects(user))
 
 
 def _on_location(user: User, location_id: int) -> frozenset[Verb]:
-    mine = Membership.objects.filter(user=user)
-    closed = _locations_of_others(mine).filter(location=location_id)
-    return frozenset({"see"}) if mine.exists() and not closed.exists() else NO_VERBS
+    closed = _locations_of_others(_projects(user)).filter(location=location_id)
+    return frozenset({"see"}) if _is_member(user) and not closed.exists() else NO_VERBS
 
 
-def _locations_of_others(mine: QuerySet[Membership]) -> QuerySet[LocationBinding, Any]:
-    """The locations that are bound to projects, none of which is among these memberships."""
-    ours = LocationBinding.objects.filter(project__in=mine.values("project")).values("location")
+def _locations_of_others(mine: Projects) -> QuerySet[LocationBinding, Any]:
+    """The locations that are bound to projects, none of which is among these."""
+    ours = LocationBinding.objects.filter(project__in=mine).values("location")
     return LocationBinding.objects.exclude(location__in=ours).values("location")
 
 
@@ -269,8 +309,43 @@ def _owned(role: str | None) -> frozenset[Verb]:
 
 
 def _role(user: User, project_id: int) -> str | None:
-    return Membership.objects.filter(user=user, project_id=project_id).values_list("role", flat=True).first()
+    only = scopes.of(user).project_id
+    if only is None:
+        rows = Membership.objects.filter(user=user, project_id=project_id)
+        return rows.values_list("role", flat=True).first()
+    return dict(_roles_by_project(user)).get(project_id)
 
 
 def _roles(user: User) -> list[str]:
-    return list(Membership.objects.filter(user=user).values_list("role", flat=True))
+    return [role for _, role in _roles_by_project(user)]
+
+
+def _roles_by_project(user: User) -> tuple[tuple[int, str], ...]:
+    """The projects in which the person may do something here, by their numbers, each with the role.
+
+    Where a token limits an admin of the deployment to one project, the person is an admin of that project.
+    """
+    only = scopes.of(user).project_id
+    if only is not None and user.is_superuser:
+        return ((only, Role.ADMIN.value),)
+    return tuple(_memberships(user).order_by("project").values_list("project", "role"))
+
+
+def _projects(user: User, *roles: str) -> Projects:
+    """The same projects as a part of a query, or those where the person has one of the roles."""
+    only = scopes.of(user).project_id
+    if only is not None and user.is_superuser:
+        return [only] if not roles or Role.ADMIN in roles else []
+    rows = _memberships(user)
+    return (rows.filter(role__in=roles) if roles else rows).values("project")
+
+
+def _is_member(user: User) -> bool:
+    is_limited_admin = user.is_superuser and scopes.of(user).project_id is not None
+    return is_limited_admin or _memberships(user).exists()
+
+
+def _memberships(user: User) -> QuerySet[Membership]:
+    only = scopes.of(user).project_id
+    rows = Membership.objects.filter(user=user)
+    return rows if only is None else rows.filter(project=only)

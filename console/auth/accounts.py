@@ -85,7 +85,7 @@ def accept(user: User, token: str, password: str, now: datetime) -> None:
     ):
         raise Refused("", "This link has been used. Ask an admin for another.")
     user.save(update_fields=["password"])
-    sessions.end_all(user)
+    sessions.end_all(user, now)
     tokens.revoke_all(user, now)
     audit.record(user.username, "user.password", "user", user.username, None, None, now)
 
@@ -98,7 +98,7 @@ def set_password(user: User, password: str, actor: str, now: datetime, session: 
     user.set_password(password)
     user.save(update_fields=["password"])
     Invitation.objects.filter(user=user).delete()
-    sessions.end_all(user, but=session)
+    sessions.end_all(user, now, but=session)
     revoked = tokens.revoke_all(user, now, actor)
     audit.record(actor, "user.password", "user", user.username, None, None, now)
     return revoked
@@ -111,7 +111,7 @@ def disable(user: User, actor: str, now: datetime) -> int:
     _keep_an_admin(user, f"{user.username} is the last admin. Add another first.")
     changed = User.objects.filter(pk=user.pk, is_active=True).update(is_active=False)
     Invitation.objects.filter(user=user).delete()
-    sessions.end_all(user)
+    sessions.end_all(user, now)
     revoked = tokens.revoke_all(user, now, actor)
     if changed:
         audit.record(actor, "user.disable", "user", user.username, None, None, now)

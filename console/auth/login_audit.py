@@ -17,7 +17,7 @@ from django.db.models import F, Q
 from console.models import LoginTally
 from jobs.projects import audit
 
-LOGIN, FAILED = "login", "login.failed"
+LOGIN, FAILED, WRONG_CODE = "login", "login.failed", "login.wrong_code"
 FOLDED_FOR = timedelta(hours=1)
 # Failures that are told apart at a time: with the names of people, and with names that nobody has.
 MAX_OPEN = {True: 50, False: 20}
@@ -40,6 +40,11 @@ def failed(name: str, address: str, now: datetime) -> None:
         if of_sort.count() >= MAX_OPEN[known]:
             shown, address = REST, ""
     _count(FAILED, shown, address, now)
+
+
+def wrong_code(user: User, address: str, now: datetime) -> None:
+    """Somebody had the password of this person and gave a wrong code of the second factor."""
+    _count(WRONG_CODE, user.username, address, now)
 
 
 def fold(now: datetime) -> None:

@@ -9,7 +9,8 @@ from django.contrib.auth.models import User
 from django.http import HttpRequest
 
 from agents.infra.refusals import Refused
-from console.auth import confirmation, login_audit, throttle
+from console.auth import confirmation, login_audit, second_factor, throttle
+from console.auth.person import person
 
 
 def check(request: HttpRequest, name: str, password: str, now: datetime) -> User:
@@ -35,3 +36,13 @@ def confirm(request: HttpRequest, password: str, now: datetime) -> None:
     except Refused as refused:
         raise Refused(refused.field, "The password is wrong." if refused.field else refused.message) from None
     confirmation.mark(request.session, now)
+
+
+def confirm_any(request: HttpRequest, typed: str, now: datetime) -> None:
+    """The same with the password or with a code of the second factor, as the person likes. Raises Refused."""
+    user = person(request)
+    if second_factor.looks_like_code(typed) and second_factor.has(user):
+        second_factor.check(request, user, typed, now)
+        confirmation.mark(request.session, now)
+    else:
+        confirm(request, typed, now)

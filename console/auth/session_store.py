@@ -1,24 +1,64 @@
-"""Sessions in the database, each with its owner in a column (settings.SESSION_ENGINE).
+"""Sessions in the database, each with its owner in a column, and where and when it was used (settings.SESSION_ENGINE).
 
 Django's own rows keep the owner inside the encoded data, so all sessions of one person could not be found.
 """
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Any, cast
 
 from django.contrib.auth import SESSION_KEY
 from django.contrib.sessions.backends import db
+from django.utils import timezone
 
 from console.models import Session
 
+# People read when a session was last used, so one write in this time is enough.
+SEEN_EVERY = timedelta(minutes=5)
+# Inside the data of a session: how it began. A session gets a new key and a new row at each login.
+BEGUN = "begun"
+
+
+class Way(StrEnum):
+    """How a person has shown who they are."""
+
+    PASSWORD = "password"
+    LINK = "link"
+    PASSKEY = "passkey"
+    OIDC = "oidc"
+
 
 class SessionStore(db.SessionStore):
+    row: Session | None = None
+
     @classmethod
     def get_model_class(cls) -> type[Session]:
         return Session
 
+    def load(self) -> dict[str, Any]:
+        self.row = cast("Session | None", self._get_session_from_db())  # type: ignore[attr-defined]
+        return self.decode(self.row.session_data) if self.row else {}
+
     def create_model_instance(self, data: dict[str, Any]) -> Session:
         row = cast(Session, super().create_model_instance(data))
         row.user_id = int(data[SESSION_KEY]) if SESSION_KEY in data else None
+        begun = data.get(BEGUN, {})
+        row.seen_at = timezone.now()
+        row.made_at = datetime.fromisoformat(begun["at"]) if begun else None
+        row.agent, row.way = begun.get("agent", ""), begun.get("way", "")
+        # The row is written whole. What only the row knows stays.
+        row.address = self.row.address if self.row and self.row.address else begun.get("address", "")
+        self.row = row
         return row
+
+    def note_seen(self, address: str, now: datetime) -> None:
+        """Write down that the session was used just now from this address, unless that was written lately."""
+        row = self.row
+        if row is None or row.user_id is None or row.session_key != self.session_key:
+            return
+        is_fresh = row.seen_at is not None and abs(now - row.seen_at) < SEEN_EVERY
+        if is_fresh and row.address in (address, ""):
+            return
+        Session.objects.filter(pk=row.pk).update(seen_at=now, address=address)

@@ -34,7 +34,7 @@ EVERY = timedelta(seconds=2)
 # So many hosts are told at the same time; one that does not answer delays no other.
 THREADS = 8
 STOP_S = 10.0
-LOGGED_OUT, NOT_ALLOWED = "Its owner is logged out.", "Its owner may not do this any more."
+NOT_ALLOWED = "Its owner may not do this any more."
 
 
 class ShellGuard:
@@ -102,7 +102,7 @@ def why_lost(session: ShellSession, now: datetime) -> str:
     """Why its owner may not have the shell any more; empty if they may."""
     user = owner_of(session, now)
     if user is None:
-        return LOGGED_OUT
+        return sessions.LOGGED_OUT
     return "" if access.can(user, "shell", session.run) else NOT_ALLOWED
 
 

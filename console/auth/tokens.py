@@ -1,7 +1,8 @@
 """Bearer tokens for scripts. A token is shown once, when it is made; only its digest is stored.
 
-A token ends at its time, when it is revoked, when its owner's password changes, and when the owner is disabled. Making
-and revoking are in the audit. The caller has checked the permission and owns the transaction.
+A token has the rights of its owner, or a part of them (scopes.py). It ends at its time, when it is revoked, when its
+owner's password changes, and when the owner is disabled. Making and revoking are in the audit. The caller has checked
+the permission and owns the transaction.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from django.db.models import Q, QuerySet
 
 from agents.infra.refusals import Refused
 from agents.infra.sql import Parameter, PartialModel, SelectStatement
+from console.auth import scopes
+from console.auth.scopes import Grant, Scope
 from console.models import ApiToken
 from jobs.projects import audit
 
@@ -51,10 +54,12 @@ def create(
     days: float = DEFAULT_DAYS,
     elevated: bool = False,
     until: datetime | None = None,
+    grant: Grant = scopes.WHOLE,
 ) -> tuple[ApiToken, str]:
     """Make a token. Returns the row and the token itself, which cannot be shown again.
 
     `elevated`: the token may do what asks a person for the password. `until`: the token ends at this time at latest.
+    `grant`: the part of the person's rights that it has.
     Raises Refused about the name or the days, and when the password has changed since `user` was read: a request that
     was let in before the change must not leave a token behind. The person's row stays locked until the commit, so
     whoever changes the password waits, and revokes this token as well.
@@ -63,12 +68,15 @@ def create(
         raise Refused("name", f"Say what the token is for, in at most {MAX_NAME} characters.")
     if not 1 <= days <= MAX_DAYS:
         raise Refused("days", f"A token is valid for 1 to {MAX_DAYS} days, not {days:g}.")
+    if elevated and grant.scope is not Scope.ADMIN:
+        raise Refused("scope", f"Who may give rights needs the scope “{Scope.ADMIN}”, not “{grant.scope}”.")
+    end = now + timedelta(days=days)
     with transaction.atomic():
-        return _create(user, name, now, actor or user.username, days, elevated, until)
+        return _create(user, name, now, actor or user.username, min(end, until or end), elevated, grant)
 
 
 def _create(
-    user: User, name: str, now: datetime, actor: str, days: float, elevated: bool, until: datetime | None
+    user: User, name: str, now: datetime, actor: str, end: datetime, elevated: bool, grant: Grant
 ) -> tuple[ApiToken, str]:
     same = User.objects.select_for_update(no_key=True).filter(
         pk=user.pk, is_active=True, password=user.password
@@ -77,14 +85,16 @@ def _create(
         raise Refused(
             "name", "The password was changed or the account disabled at this moment. Log in again."
         )
-    token, end = PREFIX + secrets.token_urlsafe(32), now + timedelta(days=days)
+    token = PREFIX + secrets.token_urlsafe(32)
     row = ApiToken.objects.create(
         user=user,
         name=name,
         digest=digest(token),
         created_at=now,
-        expires_at=min(end, until) if until else end,
+        expires_at=end,
         elevated=elevated,
+        scope=grant.scope.value,
+        project_id=grant.project_id,
     )
     audit.record(actor, "token.make", "user", user.username, None, audited(row), now)
     return row, token
@@ -92,7 +102,12 @@ def _create(
 
 def audited(row: ApiToken) -> dict[str, object]:
     ends = row.expires_at.isoformat(timespec="seconds")
-    return {"name": row.name, "expires": ends, **({"elevated": True} if row.elevated else {})}
+    limits = {
+        "scope": row.scope if row.scope != Scope.ADMIN else "",
+        "project": row.project and row.project.name,
+    }
+    rights = {"elevated": row.elevated, **limits}
+    return {"name": row.name, "expires": ends, **{name: value for name, value in rights.items() if value}}
 
 
 def valid(token: str, now: datetime) -> ApiToken | None:
@@ -157,6 +172,7 @@ def _row(token: str) -> ApiToken | None:
     own = len(_TOKEN.names)
     row = _TOKEN.build(rows[0][:own])
     row.user = _USER.build(rows[0][own:])
+    scopes.give(row.user, Grant(Scope(row.scope), row.project_id))
     return row
 
 

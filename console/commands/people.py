@@ -13,7 +13,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from agents.infra import refusals
-from console.auth import accounts
+from console.auth import accounts, second_factor, session_list
 from console.commands import COMMAND_LINE, CommandRefused, project_named
 from console.runtime import database_setup
 from jobs.models import Membership
@@ -110,6 +110,27 @@ def delete_user(args: argparse.Namespace) -> int:
     except refusals.Refused as refused:
         raise CommandRefused(refused.message) from refused
     print(f"Deleted {user.username}. Jobs and histories keep the name.")
+    return 0
+
+
+def logout_user(args: argparse.Namespace) -> int:
+    """Log a person out of all browsers. Their tokens stay."""
+    database_setup.prepare()
+    user = find_user(args.name)
+    with transaction.atomic():
+        ended, _ = session_list.end_everywhere(user, COMMAND_LINE, timezone.now())
+    sessions = "1 session" if ended == 1 else f"{ended} sessions"
+    print(f"Ended {sessions} of {user.username}. Tokens stay: trainyard token list {user.username}")
+    return 0
+
+
+def reset_second_factor_user(args: argparse.Namespace) -> int:
+    """For a person who has lost the phone and the recovery codes."""
+    database_setup.prepare()
+    user = find_user(args.name)
+    if not second_factor.remove(user, COMMAND_LINE, timezone.now()):
+        raise CommandRefused(f"{user.username} has no second factor.")
+    print(f"{user.username} logs in without a second factor now.")
     return 0
 
 

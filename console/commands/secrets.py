@@ -15,6 +15,7 @@ from agents.models import Keypair
 from console.commands import COMMAND_LINE, CommandRefused, project_named
 from console.commands.people import find_user
 from console.commands.projects import refusals_reported
+from console.models import SecondFactor
 from console.runtime import database_setup
 from jobs.models import JobSecret, NotificationTarget, Project, Secret
 from jobs.secrets import store
@@ -23,6 +24,7 @@ from jobs.secrets.store import Owner
 # Every column that is encrypted with the field key.
 COLUMNS: tuple[tuple[type[Model], str], ...] = (
     (Keypair, "private_encrypted"),
+    (SecondFactor, "sealed"),
     (NotificationTarget, "sealed"),
     (Secret, "sealed"),
     (JobSecret, "sealed"),

@@ -9,7 +9,8 @@ from django.utils import timezone
 
 from agents.infra.refusals import Refused
 from console.auth import tokens
-from console.commands import COMMAND_LINE, CommandRefused
+from console.auth.scopes import Grant, Scope
+from console.commands import COMMAND_LINE, CommandRefused, project_named
 from console.commands.people import find_user
 from console.models import ApiToken
 from console.runtime import database_setup
@@ -20,10 +21,18 @@ def create(args: argparse.Namespace) -> int:
     database_setup.prepare()
     now = timezone.now()
     user = find_user(args.user)
+    project = project_named(args.project) if args.project else None
+    grant = Grant(Scope(args.scope), project.pk if project else None)
     try:
         with transaction.atomic():
             _, token = tokens.create(
-                user, args.name, now, actor=COMMAND_LINE, days=args.days, elevated=args.elevated
+                user,
+                args.name,
+                now,
+                actor=COMMAND_LINE,
+                days=args.days,
+                elevated=args.elevated,
+                grant=grant,
             )
     except Refused as refused:
         raise CommandRefused(refused.message) from refused
@@ -32,16 +41,19 @@ def create(args: argparse.Namespace) -> int:
 
 
 def show(args: argparse.Namespace) -> int:
-    """One line for each token that is not revoked: number, owner, name, end, last use; separated by tabs for cut(1)."""
+    """One line for each token that is not revoked: number, owner, name, end, last use, right to give rights,
+    scope, project; separated by tabs for cut(1).
+    """
     database_setup.prepare()
     now = timezone.now()
-    rows = ApiToken.objects.filter(revoked_at=None).select_related("user").order_by("expires_at")
+    rows = ApiToken.objects.filter(revoked_at=None).select_related("user", "project").order_by("expires_at")
     for row in rows.filter(user=find_user(args.user)) if args.user else rows:
         ends = f"{'expired' if row.expires_at <= now else 'until'} {row.expires_at:%Y-%m-%d}"
         used = f"used {row.last_used_at:%Y-%m-%d}" if row.last_used_at else "never used"
         rights = "elevated" if row.elevated else ""
         name = "".join(letter if letter.isprintable() else " " for letter in row.name)
-        print("\t".join((str(row.pk), row.user.username, name, ends, used, rights)))
+        only = row.project.name if row.project else ""
+        print("\t".join((str(row.pk), row.user.username, name, ends, used, rights, row.scope, only)))
     return 0
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
+from django.contrib.auth.models import User
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from console.auth import tokens
+from console.auth import access, tokens
+from console.auth.scopes import Scope
+from jobs.models import Project
 
 NEW = {"autocomplete": "new-password"}
 
@@ -74,9 +77,31 @@ class NewToken(forms.Form):
         required=False,
         label=gettext_lazy("Valid for"),
     )
+    scope = forms.ChoiceField(
+        choices=[
+            (Scope.READ, gettext_lazy("Read: jobs, logs, usage")),
+            (Scope.SUBMIT, gettext_lazy("Submit: also submit, cancel and delete jobs, open shells")),
+            (Scope.ADMIN, gettext_lazy("Everything that you may do")),
+        ],
+        initial=Scope.SUBMIT,
+        required=False,
+        label=gettext_lazy("What may it do?"),
+    )
+    project = forms.ModelChoiceField(
+        queryset=Project.objects.none(),
+        to_field_name="name",
+        required=False,
+        empty_label=gettext_lazy("All projects of yours, and what belongs to no project"),
+        label=gettext_lazy("In which project?"),
+    )
     elevated = forms.BooleanField(
         required=False, label=gettext_lazy("May also make tokens, give admin rights and make login links")
     )
+
+    def __init__(self, user: User, *given: Any) -> None:
+        super().__init__(*given)
+        projects = access.visible(user, Project.objects.filter(archived_at=None).order_by("name"))
+        self.fields["project"].queryset = projects  # type: ignore[attr-defined]
 
 
 class ChangePassword(forms.Form):
@@ -106,6 +131,28 @@ class Confirm(forms.Form):
         strip=False,
         label=gettext_lazy("Your password"),
         widget=forms.PasswordInput(attrs={"autocomplete": "current-password", "autofocus": True}),
+    )
+
+    def __init__(self, has_second_factor: bool, *given: Any) -> None:
+        super().__init__(*given)
+        if has_second_factor:
+            self.fields["confirm_password"].label = _("Your password, or a code from your app")
+
+
+class Code(forms.Form):
+    """Asks for a code of the second factor."""
+
+    code = forms.CharField(
+        max_length=40,
+        label=gettext_lazy("Code"),
+        widget=forms.TextInput(
+            attrs={
+                "autocomplete": "one-time-code",
+                "autofocus": True,
+                "inputmode": "text",
+                "spellcheck": "false",
+            }
+        ),
     )
 
 

@@ -52,8 +52,8 @@ def notes(user: User) -> Notes:
         may_accept=bool(keys) and access.can(user, "manage", Host),
         logs_paused=reader.logs_paused(),
         observing=recovery.in_recovery_mode(),
-        sees_recovery=user.is_superuser,
-        jumps=tuple(_jumps()) if user.is_superuser else (),
+        sees_recovery=access.is_deployment_admin(user),
+        jumps=tuple(_jumps()) if access.is_deployment_admin(user) else (),
     )
 
 

@@ -1,21 +1,32 @@
-"""Security headers of every response, the refusal of NUL in addresses, and the page for an unavailable database."""
+"""Security headers of every response, the refusal of NUL in addresses, the page for an unavailable database, and when
+each session was last used."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 
+from django.conf import settings
+from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
+from django.shortcuts import redirect
+from django.utils import timezone
 
 from agents.infra import clock
 from agents.infra.database_errors import DATABASE_UNAVAILABLE
+from console.auth import second_factor
+from console.auth.session_store import BEGUN, SessionStore
 from console.views import errors
 
 log = logging.getLogger(__name__)
 
 TRY_AGAIN = {"Retry-After": "5"}
 NO_DATABASE = "The database does not answer at the moment. Try again."
+NO_SECOND_FACTOR = "Set up a second factor first: Account → Security."
+# What a person may do who has to set up a second factor first.
+SETTING_UP = {"/account/second-factor", "/account/second-factor/begin", "/logout", "/theme", "/language"}
 # No page has inline scripts or inline styles, so no nonce is needed, and a text that was not escaped by mistake still
 # cannot run. `data:` images are the icons in our own style sheets.
 POLICY = {
@@ -86,6 +97,51 @@ class RejectNul:
         if "\0" in request.path or "%00" in request.META.get("QUERY_STRING", ""):
             return errors.bad_request(request, ValueError("NUL in the address"))
         return self.get_response(request)
+
+
+class SessionUse:
+    """Notes when and from where each session is used, for the list that its owner sees.
+
+    A request that does not ask who sends it (a static file, a script with a token) costs nothing.
+    """
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        response = self.get_response(request)
+        store = request.session
+        if isinstance(store, SessionStore) and store.accessed and store.session_key:
+            # The answer is ready: a database that went away meanwhile must not turn it into an error.
+            with suppress(*DATABASE_UNAVAILABLE):
+                store.note_seen(str(request.META.get("REMOTE_ADDR", "")), timezone.now())
+        return response
+
+
+class SecondFactorRequired:
+    """Where the deployment wants a second factor, a person without one gets the page that sets one up, and no other.
+
+    Scripts with a token are not asked. Sockets ask by themselves (console/auth/sessions.py).
+    """
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        if not settings.TRAINYARD.require_second_factor or not self._is_missing(request):
+            return self.get_response(request)
+        if request.path in SETTING_UP or request.path.startswith("/static/"):
+            return self.get_response(request)
+        if request.path.startswith(("/v1", "/v2", "/api/")):
+            error = {"code": 403, "message": NO_SECOND_FACTOR, "status": "PERMISSION_DENIED"}
+            return JsonResponse({"error": error}, status=403)
+        return redirect("second-factor")
+
+    def _is_missing(self, request: HttpRequest) -> bool:
+        kind = request.headers.get("Authorization", "").partition(" ")[0]
+        if kind.lower() == "bearer" or not isinstance(request.user, User):
+            return False
+        return second_factor.is_missing(request.user, request.session.get(BEGUN, {}).get("way", ""))
 
 
 def policy(inline_styles: bool = False) -> str:

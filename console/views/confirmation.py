@@ -1,4 +1,7 @@
-"""The page that asks for the password again, in the middle of an act. The typed form is kept and sent again with it."""
+"""The page that asks for the password again, or for a code of the second factor, in the middle of an act.
+
+The typed form is kept and sent again with it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,8 @@ from django.utils.translation import gettext as _
 
 from agents.infra.refusals import Refused
 from agents.infra.sentences import shown
-from console.auth import confirmation, passwords
+from console.auth import confirmation, passwords, second_factor
+from console.auth.person import person
 from console.forms.people import Confirm
 
 ASKED = "confirm_password"
@@ -24,7 +28,7 @@ def asked_again(request: HttpRequest, act: str) -> HttpResponse | None:
     """
     if confirmation.is_fresh(request.session, timezone.now()):
         return None
-    form = Confirm(request.POST if ASKED in request.POST else None)
+    form = Confirm(second_factor.has(person(request)), request.POST if ASKED in request.POST else None)
     if form.is_valid():
         problem = refusal(request, form.cleaned_data[ASKED])
         if not problem:
@@ -46,7 +50,7 @@ def refusal(request: HttpRequest, password: str) -> str:
     if not password:
         return _("You gave your password more than an hour ago. Type it again.")
     try:
-        passwords.confirm(request, password, now)
+        passwords.confirm_any(request, password, now)
     except Refused as refused:
         return shown(refused.message)
     return ""

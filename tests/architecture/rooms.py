@@ -51,7 +51,7 @@ console/environment:
 console/forms: console/{auth} jobs/rules/{notifications scheduling spec} jobs/{host_sync idle_rule models
     notifications projects scheduling} agents/{hosts infra models}
 console/live: console/{runtime} jobs/{logs models projects} agents/{runner}
-console/models:
+console/models: jobs/{models}
 console/parts: console/{auth presenters} jobs/{models} agents/{models}
 console/presenters: console/{auth forms models} jobs/rules/{lifecycle list_text notifications scheduling spec}
     jobs/{host_sync lifecycle logs maintenance models projects scheduling} agents/{clock_keeper hosts infra models

@@ -15,7 +15,7 @@ from rest_framework.response import Response
 from console.api.errors import BadRequest
 from console.api.request_body import RequestBody
 from console.api.times import format_time
-from console.api.views import TrainyardView, person
+from console.api.views import TrainyardView, account, person
 from console.auth import access
 from console.forms.notifications import Events, NewTarget
 from jobs import idle_rule
@@ -67,7 +67,7 @@ class TargetsView(TrainyardView):
         return Response(answer, headers={"Cache-Control": "no-store"})
 
     def owner(self, request: Request, project: str | None) -> User | Project:
-        return person(request) if project is None else access.project_or_404(request.user, "manage", project)
+        return account(request) if project is None else access.project_or_404(request.user, "manage", project)
 
 
 class TargetView(TrainyardView):
@@ -157,7 +157,9 @@ def target_of(request: Request, target: str) -> NotificationTarget:
     row = NotificationTarget.objects.select_related("project").filter(pk=int(target)).first()
     if row is None or (row.project is None and row.user_id != person(request).pk):
         raise Http404
-    if row.project is not None:
+    if row.project is None:
+        account(request)
+    else:
         access.get_or_404(request.user, "manage", Project.objects.all(), pk=row.project.pk)
     return row
 

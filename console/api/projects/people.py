@@ -19,7 +19,7 @@ from console.api.errors import BadRequest
 from console.api.request_body import RequestBody
 from console.api.times import format_time
 from console.api.views import TrainyardView, absolute_url, person, require_confirmed
-from console.auth import access, accounts
+from console.auth import access, accounts, second_factor
 from console.presenters.projects import people as presenter
 
 Document = dict[str, Any]
@@ -104,6 +104,17 @@ class InviteView(TrainyardView):
         return uncached(invitation(request, token))
 
 
+class SecondFactorView(TrainyardView):
+    """`POST /api/v1/people/<name>:resetSecondFactor`: for a person who has lost the phone and the recovery codes."""
+
+    def post(self, request: Request, user: str) -> Response:
+        row = found(request, user)
+        RequestBody(request)
+        require_confirmed(request, "take a second factor away")
+        second_factor.remove(row, person(request).username, timezone.now())
+        return Response(document(one(row)))
+
+
 def found(request: Request, name: str) -> User:
     access.require(request.user, "manage", User)
     row = User.objects.filter(username=name).first()
@@ -122,6 +133,7 @@ def document(row: presenter.PersonRow) -> Document:
         "admin": row.admin,
         "active": row.active,
         "invited": row.invited,
+        "secondFactor": row.has_second_factor,
         "projects": [{"project": project, "role": role} for project, role in row.roles],
         **({"lastLoginTime": format_time(row.last_login)} if row.last_login else {}),
     }

@@ -15,7 +15,7 @@ from rest_framework.response import Response
 
 from console.api.request_body import RequestBody
 from console.api.times import format_time
-from console.api.views import TrainyardView, person
+from console.api.views import TrainyardView, account, person
 from console.auth import access
 from jobs.models import Secret
 from jobs.secrets import store
@@ -75,14 +75,14 @@ class OwnSecretsView(SecretsView):
     """`GET /api/v1/secrets`: the person's own."""
 
     def owner(self, request: Request, **names: str) -> Owner:
-        return person(request)
+        return account(request)
 
 
 class OwnSecretView(SecretView):
     """`PUT, DELETE /api/v1/secrets/<name>`: the person's own, which nobody else can use."""
 
     def owner(self, request: Request, **names: str) -> Owner:
-        return person(request)
+        return account(request)
 
 
 def document(row: Secret) -> Document:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.contrib.auth.models import User
 from django.db import transaction
 from django.http import Http404
 from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from console.api.errors import BadRequest
 from console.api.request_body import RequestBody
 from console.api.times import format_time
-from console.api.views import TrainyardView, person, require_confirmed
-from console.auth import tokens
+from console.api.views import TrainyardView, account, require_confirmed
+from console.auth import access, tokens
+from console.auth.scopes import Grant, Scope
 from console.models import ApiToken
 
 Document = dict[str, Any]
@@ -21,22 +24,24 @@ DAYS = f"from 1 to {tokens.MAX_DAYS}"
 
 
 class TokensView(TrainyardView):
-    """`GET /api/v1/tokens`; `POST {"name", "days", "elevated"}`."""
+    """`GET /api/v1/tokens`; `POST {"name", "days", "elevated", "scope", "project"}`."""
 
     def get(self, request: Request) -> Response:
-        rows = ApiToken.objects.filter(user=person(request), revoked_at=None)
+        rows = ApiToken.objects.filter(user=account(request), revoked_at=None).select_related("project")
         return Response({"tokens": [document(row) for row in rows]})
 
     def post(self, request: Request) -> Response:
-        body = RequestBody(request, "name", "days", "elevated")
+        user = account(request)
+        body = RequestBody(request, "name", "days", "elevated", "scope", "project")
         days = body.number("days", DAYS) if "days" in body else tokens.DEFAULT_DAYS
         name, elevated = body.text("name", "", tokens.MAX_NAME), body.boolean("elevated")
+        grant = granted(user, body)
         require_confirmed(request, "make tokens")
         # A token that leaked cannot prolong its own life.
         until = request.auth.expires_at if isinstance(request.auth, ApiToken) else None
         with transaction.atomic():
             row, token = tokens.create(
-                person(request), name, timezone.now(), days=days, elevated=elevated, until=until
+                user, name, timezone.now(), days=days, elevated=elevated, until=until, grant=grant
             )
         answer = {**document(row), "token": token}
         return Response(answer, headers={"Cache-Control": "no-store"})
@@ -46,12 +51,22 @@ class TokenView(TrainyardView):
     """`DELETE /api/v1/tokens/<id>`: revoke it."""
 
     def delete(self, request: Request, token: str) -> Response:
-        user = person(request)
+        user = account(request)
         if not ApiToken.objects.filter(user=user, pk=int(token)).exists():
             raise Http404
         with transaction.atomic():
             tokens.revoke(user, int(token), timezone.now())
         return Response({})
+
+
+def granted(user: User, body: RequestBody) -> Grant:
+    """The rights that are wanted for a token. Raises BadRequest about the scope, Http404 about the project."""
+    scope = body.text("scope", Scope.ADMIN)
+    if scope not in set(Scope):
+        raise BadRequest("scope", f"scope must be one of {', '.join(Scope)}.")
+    name = body.text("project", "")
+    project = access.project_or_404(user, "see", name) if name else None
+    return Grant(Scope(scope), project.pk if project else None)
 
 
 def document(row: ApiToken) -> Document:
@@ -61,5 +76,7 @@ def document(row: ApiToken) -> Document:
         "createTime": format_time(row.created_at),
         "expireTime": format_time(row.expires_at),
         "elevated": row.elevated,
+        "scope": row.scope,
+        **({"project": row.project.name} if row.project else {}),
         **({"lastUseTime": format_time(row.last_used_at)} if row.last_used_at else {}),
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import re_path
 
-from console.api.projects import notifications, people, projects, quotas, secrets, tokens, usage
+from console.api.projects import notifications, people, projects, quotas, secrets, sessions, tokens, usage
 
 PROJECT = r"projects/(?P<project>[^/:]{1,63})"
 USER = r"(?P<user>[\w.@+-]{1,150})"
@@ -58,6 +58,10 @@ urlpatterns = [
     re_path(r"^/*api/v1/people/?$", people.PeopleView.as_view()),
     re_path(rf"^/*api/v1/people/{USER}$", people.PersonView.as_view()),
     re_path(rf"^/*api/v1/people/{USER}:invite$", people.InviteView.as_view()),
+    re_path(rf"^/*api/v1/people/{USER}:resetSecondFactor$", people.SecondFactorView.as_view()),
+    re_path(r"^/*api/v1/sessions/?$", sessions.SessionsView.as_view()),
+    re_path(r"^/*api/v1/sessions:endAll$", sessions.EndSessionsView.as_view()),
+    re_path(r"^/*api/v1/sessions/(?P<session>[0-9a-f]{16})$", sessions.SessionView.as_view()),
     re_path(r"^/*api/v1/tokens/?$", tokens.TokensView.as_view()),
     re_path(r"^/*api/v1/tokens/(?P<token>[0-9]{1,18})$", tokens.TokenView.as_view()),
     re_path(rf"^/*api/v1/{PROJECT}/usage/?$", usage.UsageView.as_view(), name="api-usage-of-project"),

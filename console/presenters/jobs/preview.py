@@ -126,7 +126,7 @@ def machine_offers(location: str, user: User, project: str = "") -> list[Machine
     """Return every machine type of the location, and on how many hosts it fits: ever, and now. Hosts on which the
     project (without one: each project of the person) has no login do not count."""
     place = locations.resolved(location, locations.names())
-    everything = user.is_superuser and not project
+    everything = access.is_deployment_admin(user) and not project
     own = [row.pk for row in access.projects_allowing(user, "see") if project in ("", row.name)]
     projects = None if everything else own
     empty, free = host_shapes.empty_shapes(place, projects), host_shapes.free_shapes(place, projects)

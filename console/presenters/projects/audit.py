@@ -18,7 +18,7 @@ from console.presenters.jobs.job_filters import cursor_number
 from jobs.models import AuditEntry
 
 SIZE = 100
-LOGINS = (login_audit.LOGIN, login_audit.FAILED)
+LOGINS = (login_audit.LOGIN, login_audit.FAILED, login_audit.WRONG_CODE)
 # The value of the filter `what` that shows logins beside the changes.
 ANYTHING = "any"
 FILTERS = {"project": "project__name", "actor": "actor", "subject": "subject__icontains", "what": "what"}
@@ -39,6 +39,13 @@ WORDS = {
     "user.admin": gettext_noop("Admin rights"),
     "login": gettext_noop("Logged in"),
     "login.failed": gettext_noop("Login failed"),
+    "session.end": gettext_noop("Session ended"),
+    "session.end_all": gettext_noop("Logged out everywhere"),
+    "login.wrong_code": gettext_noop("Wrong code of a second factor"),
+    "second_factor.set": gettext_noop("Second factor set up"),
+    "second_factor.remove": gettext_noop("Second factor removed"),
+    "second_factor.codes": gettext_noop("New recovery codes"),
+    "second_factor.recovery": gettext_noop("Recovery code used"),
     "token.make": gettext_noop("Token made"),
     "token.revoke": gettext_noop("Token revoked"),
     "secret.set": gettext_noop("Secret set"),

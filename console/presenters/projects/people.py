@@ -13,7 +13,7 @@ from django.core.paginator import Paginator
 from django.db.models import QuerySet
 from django.urls import reverse
 
-from console.models import Invitation
+from console.models import Invitation, SecondFactor
 from console.presenters.jobs.job_filters import cursor_number
 from jobs.models import Membership
 
@@ -27,6 +27,7 @@ class PersonRow:
     admin: bool
     active: bool
     invited: bool
+    has_second_factor: bool
     roles: tuple[tuple[str, str], ...]
     last_login: datetime | None
 
@@ -73,6 +74,7 @@ def people(only: QuerySet[User] | None = None) -> list[PersonRow]:
     for row in of:
         roles[row.user_id].append((row.project.name, str(row.role)))
     invited = set(Invitation.objects.values_list("user", flat=True))
+    factors = set(SecondFactor.objects.values_list("user", flat=True))
     return [
         PersonRow(
             id=user.pk,
@@ -80,6 +82,7 @@ def people(only: QuerySet[User] | None = None) -> list[PersonRow]:
             admin=user.is_superuser,
             active=user.is_active,
             invited=user.pk in invited,
+            has_second_factor=user.pk in factors,
             roles=tuple(roles[user.pk]),
             last_login=user.last_login,
         )

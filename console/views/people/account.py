@@ -21,6 +21,7 @@ from agents.infra.refusals import Refused
 from agents.infra.sentences import shown
 from console.auth import accounts, passwords, tokens
 from console.auth.person import person
+from console.auth.scopes import Grant, Scope
 from console.forms.people import ChangePassword, NewToken
 from console.models import ApiToken
 from console.views.confirmation import asked_again
@@ -40,17 +41,19 @@ def account(request: HttpRequest) -> HttpResponse:
 @login_required
 def new_token(request: HttpRequest) -> HttpResponse:
     """Create a token. Only the answer to this POST shows it; a reload creates another token."""
-    user, form = person(request), NewToken(request.POST)
+    user = person(request)
+    form = NewToken(user, request.POST)
     if not form.is_valid():
         return _page(request, user, form=form)
     if page := asked_again(request, _("make a token")):
         return page
     typed = form.cleaned_data
-    days = typed["days"] or tokens.DEFAULT_DAYS
+    days, project = typed["days"] or tokens.DEFAULT_DAYS, typed["project"]
+    grant = Grant(Scope(typed["scope"] or Scope.ADMIN), project.pk if project else None)
     try:
         with transaction.atomic():
             row, token = tokens.create(
-                user, typed["name"], timezone.now(), days=days, elevated=typed["elevated"]
+                user, typed["name"], timezone.now(), days=days, elevated=typed["elevated"], grant=grant
             )
     except Refused as refused:
         form.add_error(refused.field, shown(refused.message))
@@ -112,7 +115,8 @@ def _page(
     **context: object,
 ) -> HttpResponse:
     now = timezone.now()
-    forms = {"form": form or NewToken(), "password": password or ChangePassword()}
-    rows = ApiToken.objects.filter(user=user, revoked_at=None, expires_at__gt=now - SHOWN_AFTER_END)
+    forms = {"form": form or NewToken(user), "password": password or ChangePassword()}
+    shown = ApiToken.objects.filter(user=user, revoked_at=None, expires_at__gt=now - SHOWN_AFTER_END)
+    rows = shown.select_related("project")
     ends = {"now": now, "soon": {row.pk for row in rows if tokens.ends_soon(row, now)}}
     return render(request, "people/account.html", {"tokens": rows, **ends, **forms, **context})

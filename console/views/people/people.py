@@ -19,8 +19,9 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from agents.infra.refusals import Refused
 from agents.infra.sentences import shown
-from console.auth import access, accounts, confirmation, sessions
+from console.auth import access, accounts, confirmation, login_steps, second_factor
 from console.auth.person import person
+from console.auth.session_store import Way
 from console.forms.people import NewPassword, NewPerson
 from console.presenters.projects import audit as audit_log
 from console.presenters.projects import people as presenter
@@ -135,6 +136,19 @@ def set_admin(request: HttpRequest, user_id: int) -> HttpResponse:
     return _done(request, f"{user.username} {'is an admin now' if admin else 'is no admin any more'}.")
 
 
+@require_POST
+@login_required
+def reset_second_factor(request: HttpRequest, user_id: int) -> HttpResponse:
+    """For a person who has lost the phone and the recovery codes: the next login asks for the password only."""
+    user = _one(request, user_id)
+    act = _("take the second factor of {user} away").format(user=user.username)
+    if page := asked_again(request, act):
+        return page
+    if not second_factor.remove(user, person(request).username, timezone.now()):
+        return _done(request, _("{user} has no second factor.").format(user=user.username))
+    return _done(request, _("{user} logs in without a second factor now.").format(user=user.username))
+
+
 @require_safe
 @login_required
 def audit(request: HttpRequest) -> HttpResponse:
@@ -161,8 +175,7 @@ def invited(request: HttpRequest, token: str) -> HttpResponse:
         except Refused:
             return redirect(request.path)
         else:
-            sessions.begin(request, user, timezone.now())
-            return redirect("home")
+            return redirect(login_steps.begin(request, user, timezone.now(), Way.LINK) or "login")
     return render(request, "people/invited.html", {"form": form, "invited": user})
 
 

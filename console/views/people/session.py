@@ -16,10 +16,13 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from agents.infra.refusals import Refused
 from agents.infra.sentences import shown
-from console.auth import passwords, preferences, sessions, setup, tokens
+from console.auth import login_steps, passwords, preferences, setup, tokens
 from console.auth.person import person
-from console.forms.people import Login
+from console.auth.session_store import Way
+from console.forms.people import Code, Login
 
+# The name of the page that asks for a code.
+CODE = "login-code"
 THEMES = ("auto", "light", "dark")
 YEAR_S = 365 * 24 * 3600
 
@@ -29,12 +32,29 @@ YEAR_S = 365 * 24 * 3600
 @require_http_methods(["GET", "POST"])
 def login(request: HttpRequest) -> HttpResponse:
     form = Login(request.POST or None, initial={"next": request.GET.get("next", "")})
-    if request.method == "POST" and form.is_valid() and _logged_in(request, form):
-        response = HttpResponseRedirect(_onward(request, form.cleaned_data["next"]))
-        if chosen := preferences.language_of(person(request)):
-            preferences.show_in(response, chosen)
-        return response
+    if request.method == "POST" and form.is_valid() and (page := _next_page(request, form)):
+        return redirect(page) if page == CODE else _entered(request, form.cleaned_data["next"])
     return render(request, "people/login.html", {"form": form, "unclaimed": setup.needed()})
+
+
+@never_cache
+@require_http_methods(["GET", "POST"])
+def code(request: HttpRequest) -> HttpResponse:
+    """The second step of a login: a code of the second factor, after the password."""
+    now = timezone.now()
+    found = login_steps.waiting(request.session, now)
+    if found is None:
+        messages.error(request, _("The login took too long. Begin again."))
+        return redirect("login")
+    form = Code(request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        try:
+            if login_steps.finish(request, found, form.cleaned_data["code"], now):
+                return _entered(request, found.onward)
+            return redirect("login")
+        except Refused as refused:
+            form.add_error(refused.field or None, shown(refused.message))
+    return render(request, "people/login_code.html", {"form": form, "name": found.user.username})
 
 
 @require_POST
@@ -67,16 +87,23 @@ def language(request: HttpRequest) -> HttpResponse:
     return response
 
 
-def _logged_in(request: HttpRequest, form: Login) -> bool:
+def _next_page(request: HttpRequest, form: Login) -> str:
+    """The page to go to after the password: that of the code, or home. Empty where the form is refused."""
     typed, now = form.cleaned_data, timezone.now()
     try:
         user = passwords.check(request, typed["username"], typed["password"], now)
     except Refused as refused:
         form.add_error(None, shown(refused.message))
-        return False
-    if not sessions.begin(request, user, now):
+        return ""
+    page = login_steps.begin(request, user, now, Way.PASSWORD, typed["next"])
+    if not page:
         form.add_error(None, _("This account was disabled at this moment."))
-        return False
+    return page
+
+
+def _entered(request: HttpRequest, wanted: str) -> HttpResponse:
+    """The answer to the last step of a login."""
+    user, now = person(request), timezone.now()
     for row in tokens.ending(now).filter(user=user):
         if tokens.ends_soon(row, now):
             messages.warning(
@@ -85,7 +112,10 @@ def _logged_in(request: HttpRequest, form: Login) -> bool:
                     name=row.name, expires_at=f"{row.expires_at:%Y-%m-%d}"
                 ),
             )
-    return True
+    response = HttpResponseRedirect(_onward(request, wanted))
+    if chosen := preferences.language_of(user):
+        preferences.show_in(response, chosen)
+    return response
 
 
 def _onward(request: HttpRequest, where: str) -> str:

@@ -13,6 +13,7 @@ from django.views.decorators.http import require_http_methods
 
 from console.auth import sessions
 from console.auth import setup as first_admin
+from console.auth.session_store import Way
 from console.forms.people import Setup
 
 
@@ -33,7 +34,7 @@ def setup(request: HttpRequest, token: str) -> HttpResponse:
         except first_admin.SetupClosed:
             return redirect(request.path)
         else:
-            sessions.begin(request, user, timezone.now())
+            sessions.begin(request, user, timezone.now(), Way.LINK)
             return redirect("welcome")
     return render(request, "people/setup.html", {"form": form})
 

@@ -11,7 +11,7 @@ from console.auth import tokens
 from console.models import ApiToken
 
 
-def token_of(user, elevated=False):
+def token_of(user, elevated=False, scope="admin", project=None):
     """Not by `tokens.create`, which refuses a disabled person, and writes into the audit."""
     token, now = secrets.token_hex(), timezone.now()
     ApiToken.objects.create(
@@ -21,5 +21,7 @@ def token_of(user, elevated=False):
         created_at=now,
         expires_at=now + timedelta(days=90),
         elevated=elevated,
+        scope=scope,
+        project=project,
     )
     return token

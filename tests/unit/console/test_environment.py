@@ -91,6 +91,7 @@ def test_every_setting_can_be_given_and_has_a_default():
         "TRAINYARD_LOG_BUDGET_MB": "100",
         "TRAINYARD_SEGMENT_MB": "4",
         "TRAINYARD_SHELL_KEEP_S": "600",
+        "TRAINYARD_REQUIRE_SECOND_FACTOR": "admins",
         "TRAINYARD_STALL_S": "600",
         "TRAINYARD_UNCONNECTED_S": "60",
         "TRAINYARD_SMTP_URL": "smtp+starttls://u:p@mail.example.org:587",

@@ -38,6 +38,12 @@ PAGES = {
     "account": (),
     "new-token": (),
     "password": (),
+    "security": (),
+    "end-sessions": (),
+    **dict.fromkeys(
+        ("second-factor", "begin-second-factor", "remove-second-factor", "new-recovery-codes"),
+        (),
+    ),
     "jobs": (),
     "queue": (),
     "bulk-jobs": (),
@@ -98,8 +104,17 @@ PAGES = {
     "set-quota": (("project", "manage_members"),),
     "default-quotas": (("Project", "set_quotas"),),
     "people": (("User", "manage"),),
+    "reset-second-factor": (("User", "manage"),),
     **dict.fromkeys(
-        ("add-person", "invite-person", "disable-person", "enable-person", "delete-person", "set-admin"),
+        (
+            "add-person",
+            "invite-person",
+            "disable-person",
+            "enable-person",
+            "delete-person",
+            "set-admin",
+            "reset-second-factor",
+        ),
         (("User", "manage"),),
     ),
     "audit": (("AuditEntry", "see"),),
@@ -125,7 +140,7 @@ PAGES = {
 POSTS = {"machines": (("MachineType", "manage"),), "project-secrets": (("project", "manage_secrets"),)}
 # A person's own objects. Those of other people do not exist here.
 # A notification target that is removed exists for nobody after that.
-OWN = {"revoke-token", "remove-notification"}
+OWN = {"revoke-token", "end-session", "remove-notification"}
 
 JOBS = "/v1/projects/default/locations/us-central1"
 P = "/api/v1/projects/default"
@@ -212,6 +227,9 @@ REST = [
     ("PATCH", "/api/v1/people/yves", ("User", "manage"), {"active": False}),
     ("DELETE", "/api/v1/people/yves", ("User", "manage"), None),
     ("POST", "/api/v1/people/yves:invite", ("User", "manage"), {}),
+    ("GET", "/api/v1/sessions", ANYBODY, None),
+    ("POST", "/api/v1/sessions:endAll", ANYBODY, {}),
+    ("POST", "/api/v1/people/yves:resetSecondFactor", ("User", "manage"), {}),
     ("GET", "/api/v1/tokens", ANYBODY, None),
     ("POST", "/api/v1/tokens", ANYBODY, {"name": "ci"}),
     ("GET", f"{P}/usage", ("project", "see_usage"), None),
@@ -219,7 +237,11 @@ REST = [
     ("GET", "/api/v1/audit", ("AuditEntry", "see"), None),
 ]
 # A person's own objects, absent for everybody else.
-REST_OWN = [("DELETE", "/api/v1/tokens/{token}"), ("DELETE", "/api/v1/secrets/HF")]
+REST_OWN = [
+    ("DELETE", "/api/v1/tokens/{token}"),
+    ("DELETE", "/api/v1/sessions/0123456789abcdef"),
+    ("DELETE", "/api/v1/secrets/HF"),
+]
 SOCKETS = {
     "/ws/live?at=/jobs/": ANYBODY,
     "/ws/jobs": ANYBODY,

@@ -53,7 +53,7 @@ def test_a_request_that_still_holds_an_ended_session_cannot_save_it_again(cast):
     bob = logged_in()
     held = import_module("console.auth.session_store").SessionStore(bob.session.session_key)
     held["theme"] = "dark"
-    sessions.end_all(cast.bob)
+    sessions.end_all(cast.bob, timezone.now())
     with pytest.raises(UpdateError):
         held.save()
     assert not Session.objects.exists()

@@ -23,7 +23,7 @@ from agents.ssh.dial import Unreachable
 from console import cli
 from console.auth import tokens
 from console.commands import hosts
-from console.models import ApiToken
+from console.models import ApiToken, SecondFactor
 from console.runtime.processes import up
 from jobs.models import Membership
 from tests.unit.console.views.example_rows import TWO_NETWORKS, a_host
@@ -104,7 +104,7 @@ def test_tokens_end_are_listed_and_revoked(trainyard):
     token = trainyard("token", "create", "ada", "--name", "ci", "--days", "2", "--elevated").out.strip()
     row = ApiToken.objects.get()
     assert row.elevated and timedelta(days=1) < row.expires_at - timezone.now() <= timedelta(days=2)
-    line = f"{row.pk}\tada\tci\tuntil {row.expires_at:%Y-%m-%d}\tnever used\televated\n"
+    line = f"{row.pk}\tada\tci\tuntil {row.expires_at:%Y-%m-%d}\tnever used\televated\tadmin\t\n"
     assert trainyard("token", "list").out == line == trainyard("token", "list", "ada").out
     assert trainyard("token", "create", "ada", "--days", "900").err.startswith(
         "trainyard: A token is valid for 1 to"
@@ -347,3 +347,31 @@ def test_the_clock_is_not_set_back_while_trainyard_runs_on_this_data_directory(
     assert refused.code == 1 and "only while nothing runs" in refused.err and "already runs" in refused.err
     assert trainyard("clock", "set-right").out == "Trainyard's time was set back by 2:00:00.\n"
     assert "\tright\n" in trainyard("clock", "show").out
+
+
+def test_a_person_is_logged_out_of_all_browsers(trainyard, client):
+    ada = User.objects.create_user("ada", password=PASSWORD)
+    client.force_login(ada)
+    assert "Ended 1 session of ada." in trainyard("user", "logout", "ada").out
+    assert client.get("/account").status_code == 302
+
+
+def test_a_token_of_the_command_line_has_a_scope_and_a_project(trainyard):
+    User.objects.create_user("ada")
+    trainyard("token", "create", "ada", "--scope", "read", "--project", "default")
+    row = ApiToken.objects.get()
+    assert (row.scope, row.project.name) == ("read", "default")
+    assert trainyard("token", "list").out.rstrip("\n").endswith("\tread\tdefault")
+    assert trainyard("token", "create", "ada", "--project", "nowhere").code != 0
+    assert (
+        "needs the scope “admin”"
+        in trainyard(*["token", "create", "ada", "--scope", "read", "--elevated"]).err
+    )
+
+
+def test_the_second_factor_of_a_person_is_reset(trainyard):
+    ada = User.objects.create_user("ada")
+    assert "ada has no second factor" in trainyard("user", "reset-second-factor", "ada").err
+    SecondFactor.objects.create(user=ada, sealed=b"x", made_at=timezone.now(), used_step=0)
+    assert trainyard("user", "reset-second-factor", "ada").code == 0
+    assert not SecondFactor.objects.exists()

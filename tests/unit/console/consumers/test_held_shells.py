@@ -9,7 +9,7 @@ import pytest
 from django.utils import timezone
 
 from agents.ssh import pty
-from console.auth import shell_guard
+from console.auth import sessions, shell_guard
 from console.auth.shell_guard import ShellGuard
 from console.consumers import held_shells
 from console.consumers import shells as consumer
@@ -216,9 +216,9 @@ def end_run(run):
     ("loss", "by_page", "words"),
     [
         (leave_project, True, shell_guard.NOT_ALLOWED),
-        (revoke_tokens, False, shell_guard.LOGGED_OUT),
-        (log_out, True, shell_guard.LOGGED_OUT),
-        (change_password, True, shell_guard.LOGGED_OUT),
+        (revoke_tokens, False, sessions.LOGGED_OUT),
+        (log_out, True, sessions.LOGGED_OUT),
+        (change_password, True, sessions.LOGGED_OUT),
         (end_run, True, "The replica is not running."),
     ],
 )

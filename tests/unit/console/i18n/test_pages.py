@@ -54,9 +54,8 @@ def offered(settings):
 @pytest.mark.parametrize("name", sorted(GET.keys() - {"job-history"}))
 def test_a_page_is_the_same_in_every_language_but_for_its_texts(name, addresses, browser):
     """So no translation breaks the markup, and no number of a drawing, a meter or a field gets a comma."""
-    english = None
+    english, client = None, browser("root")
     for language in ("en", "ja", "ko", "pt-br"):
-        client = browser("root")
         client.cookies["language"] = language
         answer = client.get(addresses(name))
         assert answer.status_code == 200, (name, language)

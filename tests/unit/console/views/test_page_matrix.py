@@ -35,6 +35,8 @@ GET = {
     "welcome": EVERYBODY,
     "help-training": EVERYBODY,
     "account": EVERYBODY,
+    "security": EVERYBODY,
+    "second-factor": EVERYBODY,
     "jobs": EVERYBODY,
     "queue": EVERYBODY,
     "new-job": row(200, 200, 200, 200, 403, 200, 404),
@@ -129,10 +131,17 @@ POST = {
     "stray-act": MANAGES_HOST,
     "new-token": EVERYBODY,
     "password": EVERYBODY,
+    "second-factor": EVERYBODY,
+    "begin-second-factor": row(302, 302, 302, 302, 302, 302, 302),
+    "remove-second-factor": row(302, 302, 302, 302, 302, 302, 302),
+    "new-recovery-codes": row(302, 302, 302, 302, 302, 302, 302),
+    "reset-second-factor": ACTS_ON_PEOPLE,
+    "end-sessions": row(302, 302, 302, 302, 302, 302, 302),
+    "end-session": row(404, 404, 404, 404, 404, 404, 404),
     "revoke-token": row(404, 404, 404, 404, 404, 404, 404),
 }
 # Open to whoever comes; test_session.py looks at them.
-OPEN = {"setup", "invited", "confirm-notifications", "login", "logout", "theme", "language"}
+OPEN = {"setup", "invited", "confirm-notifications", "login", "login-code", "logout", "theme", "language"}
 REDIRECTS = {"home"}
 
 
@@ -148,6 +157,7 @@ def addresses(cast, project):
         "stray_id": a_doubted_run(host).pk,
         "act": "stop",
         "token_id": 1,
+        "session_id": "0123456789abcdef",
         "location": "default",
         "type_id": a_machine_type().pk,
         "replica": "workerpool0-0",
