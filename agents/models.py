@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from django.db import models
 from django.db.models import Q
 
@@ -185,6 +187,24 @@ class Gpu(models.Model):
 
     def __str__(self) -> str:
         return self.uuid
+
+
+# A host reports its load every 30 s. An older report says nothing about now.
+LOAD_IS_FRESH = timedelta(seconds=100)
+
+
+class HostLoad(models.Model):
+    """How busy a host was when it last reported that. Written over and over: one row for each machine."""
+
+    host = models.OneToOneField(Host, on_delete=models.CASCADE, primary_key=True, related_name="load")
+    at = models.DateTimeField(help_text="by our clock")
+    gpus = models.JSONField(default=dict, help_text="{uuid: [percent, MiB, W, °C]}")
+    cpu = models.FloatField(null=True, help_text="cores in use")
+    memory_mb = models.PositiveIntegerField(null=True, help_text="in use, of the whole host")
+    net_rx = models.BigIntegerField(null=True, help_text="bytes per second, as are the next three")
+    net_tx = models.BigIntegerField(null=True)
+    io_read = models.BigIntegerField(null=True)
+    io_write = models.BigIntegerField(null=True)
 
 
 class HostEvent(models.Model):

@@ -21,7 +21,7 @@ from pathlib import Path
 SENT = ("hello", "start", "stop", "pull", "ack", "forget", "watch", "evict", "ping")
 RECEIVED = (
     *("hello", "inventory", "fact", "log", "gap", "log_end", "forgotten"),
-    *("gpus", "evicted", "sample", "pong", "error"),
+    *("gpus", "evicted", "load", "sample", "pong", "error"),
 )
 NAMES = (
     "submit.before",  # the rows of a request are written, not committed

@@ -22,6 +22,7 @@ MAX_PHASE = 16
 MAX_CORES = 100_000.0
 MAX_MB = (1 << 31) - 1
 MAX_GPUS = 64
+MAX_WATTS, MAX_CELSIUS = 100_000, 1_000
 
 ARRIVAL_KINDS = frozenset({"fact", "inventory", "log", "gap", "log_end", "forgotten", "sample"})
 
@@ -97,7 +98,25 @@ def _sample(message: Message) -> Sample:
         gpus={clean_text(uuid, 80): _gpu_load(load) for uuid, load in gpus.items()},
         disk_free_mb=untrusted.whole_number(message.get("disk_free_mb"), 0, MAX_OFFSET),
         connected=connected if isinstance(connected := message.get("connected"), bool) else None,
+        power=_of_gpus(message.get("power"), MAX_WATTS),
+        temperature=_of_gpus(message.get("temp"), MAX_CELSIUS),
+        network=rates(message.get("net")),
+        disks=rates(message.get("io")),
     )
+
+
+def _of_gpus(values: Any, maximum: int) -> dict[str, int]:
+    """A number for each GPU. Older runners report none, and a card need not report it."""
+    pairs = list(untrusted.mapping(values).items())[:MAX_GPUS]
+    found = {clean_text(uuid, 80): untrusted.number(value, maximum) for uuid, value in pairs}
+    return {uuid: round(value) for uuid, value in found.items() if value is not None}
+
+
+def rates(values: Any) -> tuple[int | None, int | None]:
+    """Two numbers of bytes per second; of a runner that reports none, (None, None)."""
+    if not isinstance(values, list) or len(values) != 2:
+        return None, None
+    return untrusted.whole_number(values[0], 0, MAX_OFFSET), untrusted.whole_number(values[1], 0, MAX_OFFSET)
 
 
 def _gpu_load(load: Any) -> tuple[int | None, int | None]:

@@ -73,7 +73,9 @@ class Forgotten:
 class Sample:
     """The load of a process: cores in use, memory, and for each of its GPUs (utilisation in percent, memory in MiB).
 
-    `connected`: whether it was seen to have a connection to its peers; None where nobody looked.
+    `connected`: whether it was seen to have a connection to its peers; None where nobody looked. `power` in W and
+    `temperature` in °C are of its GPUs. `network` (received, sent) and `disks` (read, written) are of its whole host,
+    in bytes per second. Older runners report none of these.
     """
 
     cpu: float
@@ -81,6 +83,10 @@ class Sample:
     gpus: Mapping[str, tuple[int | None, int | None]] = field(default_factory=dict)
     disk_free_mb: int | None = None
     connected: bool | None = None
+    power: Mapping[str, int] = field(default_factory=dict)
+    temperature: Mapping[str, int] = field(default_factory=dict)
+    network: tuple[int | None, int | None] = (None, None)
+    disks: tuple[int | None, int | None] = (None, None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ RATES = {
     "error": (20_000, 100.0),
     "gpus": (100, 2.0),
     "evicted": (500, 2.0),
+    "load": (100, 2.0),
     "pong": (100, 10.0),
 }
 # The facts of one run, which change a dozen times in its life.

@@ -17,12 +17,12 @@ from typing import Any
 import paramiko
 from django.utils import timezone
 
-from agents.hosts import gpu_quarantine
 from agents.hosts.seals import SealOwner
 from agents.infra.failpoints import failpoint
 from agents.links import host_status
 from agents.links.backoff import Backoff, FailureKind
 from agents.links.control_plane import Arrival, ControlPlane, Fact, Frame, LogEnd
+from agents.links.host_watch import HostWatch
 from agents.links.leases import Lease
 from agents.links.link import Hello, Link, RunnerMissing
 from agents.links.orders import CLOSED, Start, is_changing, orders_to_send
@@ -47,8 +47,6 @@ logger = logging.getLogger(__name__)
 
 QUIET_COMPARE_S = 5.0
 STABLE_LINK_S = 10.0
-# How often the database is asked which GPUs the host should watch, if nothing says so earlier.
-GPU_WATCH_S = 10.0
 # With more than this unsent, further orders would only wait in memory.
 MAX_UNSENT_BYTES = 4 * 1024 * 1024
 MAX_STARTS = 200
@@ -103,8 +101,7 @@ class HostThread:
         self._last_comparison_at = 0.0
         self._ticked_at = time.monotonic()
         self._changing = False
-        self._watch: gpu_quarantine.WatchedGpus | None = None  # what was last sent on this link
-        self._watched_at = 0.0
+        self._watch = HostWatch(host_id)
         self._dial_failed = False  # the last dial failed too
         self._greeting = False  # holds one of GREETING_SLOTS; used in the host's own thread only
         self.closed_until: datetime | None = None  # it misbehaved and is not dialled before
@@ -209,7 +206,8 @@ class HostThread:
             # The holder of the lease asks the host again; so do we if the lease becomes ours again.
             return False
         for message in link.host_messages():
-            self._record_host_message(message)
+            if self._watch.record(message, self.lease.token):
+                self._control_plane.host_changed(self.host_id)
         # Not before the control plane has stored the inventory: it may find that it must not give orders at all.
         if self._compare_due and link.ready and (link.inventory_stored or not len(link.inbox)):
             link.inventory_stored = True
@@ -299,7 +297,7 @@ class HostThread:
             )
             self._mark_checked = False
             self._link, self._compare_due, self._changing = link, True, True
-            self._watch, self._watched_at = gpu_quarantine.WatchedGpus(), 0.0
+            self._watch.begin()
             if self._stopping:  # `stop` was called before there was a link to close
                 link.close()
             else:
@@ -388,30 +386,13 @@ class HostThread:
                 self._start(link, order, documents[order.run])
             else:
                 link.send_order(order)
-        if self._last_comparison_at - self._watched_at >= GPU_WATCH_S:
-            self._watched_at = self._last_comparison_at
-            self._send_gpu_watch(link)
+        self._watch.send(link, self._last_comparison_at)
 
     def _start_orders(self, known: Mapping[str, Mapping[str, Any] | None]) -> Mapping[str, Mapping[str, Any]]:
         """The orders of these runs: those that came with the wanted runs, and the others, for which this asks."""
         orders = {run: order for run, order in known.items() if order is not None}
         others = [run for run in known if run not in orders]
         return {**orders, **self._control_plane.start_orders(others)} if others else orders
-
-    def _send_gpu_watch(self, link: Link) -> None:
-        """Send which GPUs are kept out of use: the host looks at them until they are free."""
-        wanted, before = gpu_quarantine.watched_gpus(self.host_id), self._watch
-        for uuid, named in wanted.evictions:
-            link.send({"t": "evict", "gpu": uuid, "pids": named})
-        if before is None or (wanted.gpus, wanted.soon) != (before.gpus, before.soon):
-            link.send({"t": "watch", "gpus": wanted.gpus, "soon": wanted.soon})
-        self._watch = wanted
-
-    def _record_host_message(self, message: Mapping[str, Any]) -> None:
-        write = gpu_quarantine.record_look if message["t"] == "gpus" else gpu_quarantine.record_eviction
-        if write(self.host_id, self.lease.token, message, timezone.now()):
-            self._control_plane.host_changed(self.host_id)
-            self._watched_at = 0.0
 
     def _start(self, link: Link, order: Start, document: Mapping[str, Any]) -> None:
         try:
@@ -441,7 +422,8 @@ class HostThread:
         if any(_may_change_orders(arrival) for arrival in batch):
             self._compare_due = True
         if any(isinstance(each.what, Fact) and each.what.document.get("busy") for each in batch):
-            self._compare_due, self._watched_at = True, 0.0
+            self._compare_due = True
+            self._watch.look_soon()
 
 
 def _may_change_orders(arrival: Arrival) -> bool:

@@ -48,7 +48,7 @@ LONGEST_REST_S = 5.0
 GATHER_FACT_S = 0.015
 GATHER_PHASE_S = {"claimed": 0.1, "running": 0.05}
 # Nobody waits for these.
-GATHER_KIND_S = {"forgotten": 0.25, "sample": 0.1}
+GATHER_KIND_S = {"forgotten": 0.25, "sample": 0.1, "load": 0.5}
 PLAIN_ORDER_BYTES = 512
 # How many runs of one host are kept in memory. A host keeps a run until it is forgotten; a tenth would be very many.
 MAX_RUNS = 100_000
@@ -60,7 +60,7 @@ MAX_SEAL = 100
 # The errors that a host reports are written into our log, which is on our disk.
 MAX_LOGGED_ERRORS = 100
 # About the host itself, not about a run. A newer message about the same GPU repeats all of it.
-HOST_MESSAGES = frozenset({"gpus", "evicted"})
+HOST_MESSAGES = frozenset({"gpus", "evicted", "load"})
 MAX_HOST_MESSAGES = 64
 
 
@@ -108,9 +108,9 @@ def gather_s(message: Message) -> float:
     kind, phase = message["t"], message.get("phase")
     if kind == "fact":
         return GATHER_PHASE_S.get(phase, GATHER_FACT_S) if isinstance(phase, str) else GATHER_FACT_S
-    if kind in ARRIVAL_KINDS:
+    if kind in ARRIVAL_KINDS or kind in HOST_MESSAGES:
         return GATHER_KIND_S.get(kind, 0.0)
-    return 0.0 if kind in HOST_MESSAGES or kind == "error" else math.inf
+    return 0.0 if kind == "error" else math.inf
 
 
 class Link:

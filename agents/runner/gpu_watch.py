@@ -8,6 +8,7 @@ from typing import Any, List, Set
 from agents.runner.background_tasks import BackgroundTasks
 from agents.runner.gpus import GPU_LOOK_S, evict, report_on_gpus
 from agents.runner.home import is_gpu
+from agents.runner.host_load import HostLoad
 from agents.runner.outbox import Outbox
 from agents.runner.runs import Runs
 from agents.runner.wire import Message
@@ -22,8 +23,8 @@ def gpu_names(found: Any) -> List[str]:
 class GpuWatch:
     """Handles the frames `watch` and `evict`."""
 
-    def __init__(self, runs: Runs, out: Outbox, background: BackgroundTasks) -> None:
-        self.runs, self.out, self.background = runs, out, background
+    def __init__(self, runs: Runs, out: Outbox, background: BackgroundTasks, load: HostLoad) -> None:
+        self.runs, self.out, self.background, self.load = runs, out, background, load
         self.watched: List[str] = []
         self.seen_free: Set[str] = set()
         self.reported: Any = None
@@ -34,7 +35,10 @@ class GpuWatch:
             self.look()
 
     def on_watch(self, message: Message, payload: bytes) -> None:
-        """Look at these GPUs every few seconds. A GPU is free after two free looks, or after one if it is in `soon`."""
+        """Look at these GPUs every few seconds. A GPU is free after two free looks, or after one if it is in `soon`.
+
+        `load`: whether the console wants the load of the host, too."""
+        self.load.asked = message.get("load") is True
         self.watched = gpu_names(message["gpus"])
         self.seen_free &= set(self.watched)
         self.seen_free |= set(gpu_names(message.get("soon") or []))

@@ -14,18 +14,14 @@ from typing import Callable, Dict, Iterator, List, Tuple
 from agents.runner.containment import counter
 from agents.runner.facts import Facts
 from agents.runner.files import read_json
-from agents.runner.home import is_gpu
+from agents.runner.host_load import HostLoad
 from agents.runner.peers import LOOK_S, connected, peers_of
 from agents.runner.processes import all_processes, children_of, descendants, read_process
-from agents.runner.programs import Program
 from agents.runner.runs import Run
 from agents.runner.wire import Message
 
 SAMPLE_S = 10.0
 SAMPLE_SLICE_S = 0.02
-# nvidia-smi takes a second on a slow host, and never ends where the driver hangs.
-SMI_PATIENCE_S = 8.0
-SMI = ["nvidia-smi", "--query-gpu=uuid,utilization.gpu,memory.used", "--format=csv,noheader,nounits"]
 
 
 class Usage:
@@ -45,25 +41,24 @@ class Usage:
 class Samples:
     """The samples of all living runs of this host."""
 
-    def __init__(self) -> None:
+    def __init__(self, load: HostLoad) -> None:
         self.usage: Dict[str, Usage] = {}
-        self.load: Dict[str, List[int | None]] = {}
-        self.smi: Program | None = None
-        self.smi_started_at = -SAMPLE_S
-        self.smi_answered = False
+        self.load = load
 
     def take(self, runs: List[Run], free_mb: Callable[[], int]) -> Iterator[Message]:
         """The samples that are due now, as messages."""
         now = time.monotonic()
         living = [run for run in runs if run.facts is not None and run.facts["phase"] == "running"]
         self.usage = {run.run: self.usage.get(run.run) or Usage(run, now) for run in living}
-        self.look_at_gpus(now)
+        self.load.look(now, any(use.gpus for use in self.usage.values()))
+        if living:
+            self.load.count(now)
         for run in sorted(living, key=lambda run: self.usage[run.run].due):
             use = self.usage[run.run]
             if use.due > now or time.monotonic() - now > SAMPLE_SLICE_S:
                 return
-            if use.gpus and self.smi is not None and not self.smi_answered:
-                continue  # the first nvidia-smi has not answered yet
+            if use.gpus and self.load.waits_for_first_smi:
+                continue
             use.due = now + SAMPLE_S
             sample = self.sample(run, use)
             if sample is not None:
@@ -85,44 +80,22 @@ class Samples:
             "at": time.time(),
             "cpu": round(max(cpu_s - before, 0.0) / (now - since), 4),
             "rss_mb": rss >> 20,
-            "gpus": {uuid: self.load[uuid] for uuid in use.gpus if uuid in self.load},
+            **self.of_host(use.gpus),
         }
         found_peer = look_for_peers(run.facts or {}, use, now)
         return sample if found_peer is None else dict(sample, connected=found_peer)
 
-    def look_at_gpus(self, now: float) -> None:
-        """One nvidia-smi for all GPUs of all runs, begun now and read later: nothing ever waits for it."""
-        if self.smi is not None:
-            self.read_smi(now)
-        elif now - self.smi_started_at >= SAMPLE_S and any(use.gpus for use in self.usage.values()):
-            self.smi_started_at = now
-            self.smi = Program(SMI, with_stderr=False)
+    def of_host(self, uuids: List[str]) -> Message:
+        """The load of these GPUs, and of the network and the disks, which all runs of the host share.
 
-    def read_smi(self, now: float) -> None:
-        assert self.smi is not None
-        if self.smi.read():
-            self.load, self.smi_answered = read_load(self.smi.output), True
-        elif now - self.smi_started_at < SMI_PATIENCE_S:
-            return
-        else:
-            self.smi.kill()
-            self.load, self.smi_answered = {}, True
-        self.smi.close()
-        self.smi = None
-
-    def close(self) -> None:
-        if self.smi is not None:
-            self.smi.kill()
-
-
-def read_load(text: str) -> Dict[str, List[int | None]]:
-    """UUID → [utilisation in percent, memory in MiB]; None for what the card does not report."""
-    found: Dict[str, List[int | None]] = {}
-    for line in text.splitlines():
-        parts = [part.strip() for part in line.split(",")]
-        if len(parts) == 3 and is_gpu(parts[0]):
-            found[parts[0]] = [int(part) if part.isdigit() else None for part in parts[1:]]
-    return found
+        `gpus` has pairs, as in older runners: power and temperature have fields of their own.
+        """
+        seen = {uuid: self.load.gpus[uuid] for uuid in uuids if uuid in self.load.gpus}
+        found: Message = {"gpus": {uuid: [load[0], load[1]] for uuid, load in seen.items()}}
+        if seen:
+            found["power"] = {uuid: load[2] for uuid, load in seen.items()}
+            found["temp"] = {uuid: load[3] for uuid, load in seen.items()}
+        return dict(found, **self.load.traffic())
 
 
 def look_for_peers(facts: Facts, use: Usage, now: float) -> bool | None:

@@ -27,6 +27,7 @@ from agents.runner.files import (
 from agents.runner.forks import ignored_signals, wake_on_child_exit
 from agents.runner.gpu_watch import GpuWatch
 from agents.runner.home import Home, is_run_id
+from agents.runner.host_load import HostLoad
 from agents.runner.linux import boot_id, own_argv
 from agents.runner.orders import login_env
 from agents.runner.outbox import Hangup, Outbox
@@ -52,8 +53,9 @@ class Serve:
         self.background = BackgroundTasks()
         self.claims = Claims(self.runs, self.out)
         self.cleanup = Cleanup(self.runs, self.out, self.background)
-        self.gpus = GpuWatch(self.runs, self.out, self.background)
-        self.samples = Samples()
+        self.load = HostLoad()
+        self.gpus = GpuWatch(self.runs, self.out, self.background, self.load)
+        self.samples = Samples(self.load)
         self.mark = 0  # the last mark of this connection that is on disk
         self.next_tick = time.monotonic() + TICK_S
         self.deadline = time.monotonic() + HELLO_S
@@ -87,7 +89,7 @@ class Serve:
             self.out.send({"t": "error", "about": "wire", "message": str(error)})
             self.out.drain()
         finally:
-            self.samples.close()
+            self.load.close()
 
     def step(self) -> None:
         self.runs.send_logs()
@@ -198,6 +200,9 @@ class Serve:
                 list(self.runs.by_name.values()), lambda: free_bytes(base) >> 20
             ):
                 self.out.send(message)
+            report = self.load.report(time.monotonic())
+            if report is not None:
+                self.out.send(report)
 
     # -- hello, inventory --
 

@@ -1,14 +1,15 @@
 """Samples of how busy runs are: store them, make them coarser as they age, and derive when a run was last active.
 
 A sample covers ten seconds for an hour, a minute for a day, and ten minutes after that: a run of a month has about six
-thousand rows. CPU and utilisation are averaged, memory keeps its peak.
+thousand rows. CPU, utilisation, power and rates are averaged, memory and temperature keep their peak.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
+from statistics import fmean as mean
 
 from django.db import transaction
 from django.db.models import Min
@@ -21,6 +22,7 @@ STEP = 10
 # (step, kept for, becomes)
 LEVELS = ((10, timedelta(hours=1), 60), (60, timedelta(days=1), 600))
 RUNS_AT_ONCE = 200
+RATES = ("net_rx", "net_tx", "io_read", "io_write")
 # A run that was inactive for so long and is active again makes its job due, so that its flags are decided anew.
 RESUMED_AFTER = timedelta(minutes=1)
 
@@ -36,6 +38,14 @@ def row_of(run: Run, sample: Sample, now: datetime) -> RunSample:
         memory_mb=sample.memory_mb,
         gpus=[list(load) for load in loads_of(run, sample)],
         disk_free_mb=sample.disk_free_mb,
+        gpu_power=[sample.power.get(uuid) for uuid in run.gpu_uuids] if sample.power else None,
+        gpu_temperature=[sample.temperature.get(uuid) for uuid in run.gpu_uuids]
+        if sample.temperature
+        else None,
+        net_rx=sample.network[0],
+        net_tx=sample.network[1],
+        io_read=sample.disks[0],
+        io_write=sample.disks[1],
     )
 
 
@@ -115,7 +125,24 @@ def _joined(rows: Sequence[RunSample], step: int, at: datetime) -> RunSample:
         memory_mb=max((row.memory_mb for row in rows if row.memory_mb is not None), default=None),
         gpus=[_load(of) for of in gpus],
         disk_free_mb=min(disk, default=None),
+        gpu_power=_by_gpu([row.gpu_power for row in rows], mean),
+        gpu_temperature=_by_gpu([row.gpu_temperature for row in rows], max),
+        **{name: _mean([getattr(row, name) for row in rows]) for name in RATES},
     )
+
+
+def _by_gpu(
+    lists: Sequence[list[int | None] | None], summary: Callable[[Sequence[int]], float]
+) -> list[int | None] | None:
+    """One number for each GPU, of the lists that are there."""
+    columns = zip(*(each for each in lists if each), strict=False)
+    known = [[value for value in column if value is not None] for column in columns]
+    return [round(summary(values)) if values else None for values in known] or None
+
+
+def _mean(values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return round(mean(known)) if known else None
 
 
 def _load(loads: Sequence[Sequence[int | None]]) -> list[int | None]:

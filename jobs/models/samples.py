@@ -19,6 +19,13 @@ class RunSample(models.Model):
         default=list, help_text="[[percent, MiB], ...] in the order of the run's gpu_uuids"
     )
     disk_free_mb = models.BigIntegerField(null=True)
+    # Older runners report none of what follows. Network and disks are those of the whole host.
+    gpu_power = models.JSONField(null=True, help_text="W, in the order of the run's gpu_uuids")
+    gpu_temperature = models.JSONField(null=True, help_text="°C, in the order of the run's gpu_uuids")
+    net_rx = models.BigIntegerField(null=True, help_text="bytes per second, as are the next three")
+    net_tx = models.BigIntegerField(null=True)
+    io_read = models.BigIntegerField(null=True)
+    io_write = models.BigIntegerField(null=True)
 
     class Meta:
         ordering = ["run", "at"]

@@ -42,7 +42,7 @@ RUNNER = "agents/runner/"
 RUNNER_STOREYS = (
     *("__main__", "serve", "shell", "probe"),
     *("shell_holder", "shell_viewers", "shell_terminal", "shell_ring"),
-    *("claims", "cleanup", "gpu_watch", "samples", "runs"),
+    *("claims", "cleanup", "gpu_watch", "samples", "host_load", "runs"),
     *(
         "keeper",
         "run_lifecycle",

@@ -26,13 +26,14 @@ RARE = (
     "receive.gap",
     "receive.error",
     "receive.sample",
+    "receive.load",
     "install.before",
     "install.after",
     "roll.written",
     "roll.after",
 )
 # Reached only when foreign processes use GPUs.
-STRANGE = (*(f"send.{kind}.{when}" for kind in ("watch", "evict") for when in ("before", "after")),)
+STRANGE = (*(f"send.evict.{when}" for when in ("before", "after")),)
 STRANGE += ("receive.gpus", "receive.evicted")
 POINTS = [point for point in failpoints.NAMES if point not in {*IN_WEB, *RARE, *STRANGE}]
 # Truncates its own log after the host has sent it, also a busy host, so that there is a gap to report.

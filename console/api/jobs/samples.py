@@ -60,8 +60,24 @@ def document(row: RunSample) -> dict[str, Any]:
         "seconds": row.step,
         "cpu": round(row.cpu, 3),
         "memoryMb": row.memory_mb,
-        "gpus": [{"utilization": percent, "memoryMb": mb} for percent, mb in row.gpus],
+        "gpus": [_gpu(row, index) for index in range(len(row.gpus))],
         "diskFreeMb": row.disk_free_mb,
+        "host": {
+            "networkReceive": row.net_rx,
+            "networkSend": row.net_tx,
+            "diskRead": row.io_read,
+            "diskWrite": row.io_write,
+        },
+    }
+
+
+def _gpu(row: RunSample, index: int) -> dict[str, Any]:
+    (percent, mb), power, heat = row.gpus[index], row.gpu_power or [], row.gpu_temperature or []
+    return {
+        "utilization": percent,
+        "memoryMb": mb,
+        "powerW": power[index] if index < len(power) else None,
+        "temperatureC": heat[index] if index < len(heat) else None,
     }
 
 

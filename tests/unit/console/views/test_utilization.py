@@ -86,6 +86,8 @@ def test_the_api_returns_samples(browser, busy):
     assert len(run["samples"]) == 60 and run["samples"][-1]["gpus"][0] == {
         "utilization": 90,
         "memoryMb": 2048,
+        "powerW": None,
+        "temperatureC": None,
     }
     half = run["samples"][30]["time"]
     later = ask(f"/api/v1/jobs/{busy.pk}/samples", {"run": run["run"], "after": half}).json()

@@ -45,6 +45,39 @@ def test_a_sample_is_stored_once_and_only_of_the_runs_own_gpus(scene):
     assert (row.step, row.cpu, row.memory_mb, row.gpus) == (10, 1.5, 100, [[50, 10], [0, 20]])
 
 
+def test_power_temperature_and_traffic_are_stored_and_joined(scene):
+    run, tell = scene
+    now = samples.start_of_step(timezone.now(), 600)
+    uuids = ("GPU-h1-0", "GPU-h1-1")
+    for back, watts in ((50, 100), (40, 300)):
+        more = replace(
+            sample(),
+            power={uuids[0]: watts, "GPU-stranger": 9},
+            temperature={uuids[0]: watts // 4, uuids[1]: 30},
+            network=(watts * 10, None),
+            disks=(0, 7),
+        )
+        tell(more, now - timedelta(hours=2, seconds=back))
+    tell(sample(), now - timedelta(hours=2, seconds=30))
+    columns = ("gpu_power", "gpu_temperature", "net_rx", "net_tx", "io_read", "io_write")
+    rows = list(RunSample.objects.filter(run=run).order_by("at").values_list(*columns))
+    # The last one came from an older runner.
+    assert rows == [
+        ([100, None], [25, 30], 1000, None, 0, 7),
+        ([300, None], [75, 30], 3000, None, 0, 7),
+        (None,) * 6,
+    ]
+    samples.roll(now)
+    assert RunSample.objects.filter(run=run).values_list(*columns).get() == (
+        [200, None],
+        [75, 30],
+        2000,
+        None,
+        0,
+        7,
+    )
+
+
 def test_old_samples_are_averaged_and_none_is_counted_twice(scene):
     run, tell = scene
     now = samples.start_of_step(timezone.now(), 600)

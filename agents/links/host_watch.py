@@ -1,0 +1,62 @@
+"""What a host watches for the console: the GPUs that are kept out of use, and how busy the host is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.utils import timezone
+
+from agents.hosts import gpu_quarantine
+from agents.links import host_load
+from agents.links.link import Link
+
+# How often the database is asked which GPUs the host should watch, if nothing says so earlier.
+GPU_WATCH_S = 10.0
+# Each returns whether the control plane should decide again.
+_RECORDERS = {
+    "gpus": gpu_quarantine.record_look,
+    "evicted": gpu_quarantine.record_eviction,
+    "load": host_load.record,
+}
+
+
+class HostWatch:
+    """Sends the frame `watch`, and records the answers. The work item of the host uses it; its thread only `begin`."""
+
+    def __init__(self, host_id: int) -> None:
+        self._host_id = host_id
+        self._sent: gpu_quarantine.WatchedGpus | None = None  # on this link
+        self._with_load = False
+        self._looked_at = 0.0
+
+    def begin(self) -> None:
+        """There is a new link: nothing was sent on it."""
+        self._sent, self._looked_at = None, 0.0
+
+    def look_soon(self) -> None:
+        """Something has happened to a GPU of the host."""
+        self._looked_at = 0.0
+
+    def send(self, link: Link, now: float) -> None:
+        """Send which GPUs are kept out of use: the host looks at them until they are free. The first frame of a link
+        also asks for the load of the host."""
+        if now - self._looked_at < GPU_WATCH_S:
+            return
+        self._looked_at = now
+        wanted, before = gpu_quarantine.watched_gpus(self._host_id), self._sent
+        for uuid, named in wanted.evictions:
+            link.send({"t": "evict", "gpu": uuid, "pids": named})
+        if before is None:
+            self._with_load = host_load.is_wanted(self._host_id)
+        if before is None or (wanted.gpus, wanted.soon) != (before.gpus, before.soon):
+            link.send({"t": "watch", "gpus": wanted.gpus, "soon": wanted.soon, "load": self._with_load})
+        self._sent = wanted
+
+    def record(self, message: Mapping[str, Any], token: int) -> bool:
+        """Record what the host reported about itself. True if the control plane should decide again."""
+        write = _RECORDERS[message["t"]]
+        changed = write(self._host_id, token, message, timezone.now())
+        if changed:
+            self.look_soon()
+        return changed
