@@ -20,12 +20,12 @@ Absolute = Callable[[str], str]
 MAX_NAMED = 10
 
 
-def requested_replica(job: Job, name: str) -> str:
+def requested_replica(job: Job, name: str, field: str = "replica") -> str:
     """The name of the replica in a query, checked to be one of the job's. An empty name means no replica."""
     if name and not job.replicas.filter(name=name).exists():
         known = list(job.replicas.order_by("pool", "index").values_list("name", flat=True)[: MAX_NAMED + 1])
         more = ", ..." if len(known) > MAX_NAMED else ""
-        raise BadRequest("replica", f"replica must be one of {', '.join(known[:MAX_NAMED])}{more}.")
+        raise BadRequest(field, f"{field} must be one of {', '.join(known[:MAX_NAMED])}{more}.")
     return name
 
 

@@ -18,6 +18,7 @@ from console.api.jobs import (
     log_lines,
     log_pages,
     log_search,
+    metrics,
     queue,
     samples,
 )
@@ -41,6 +42,7 @@ urlpatterns = [
     re_path(rf"^/*api/v1/jobs/{JOB}/?$", jobs.JobView.as_view(), name="api-job"),
     re_path(rf"^/*api/v1/jobs/{JOB}/events$", events.EventsView.as_view(), name="api-events"),
     re_path(rf"^/*api/v1/jobs/{JOB}/samples$", samples.SamplesView.as_view(), name="api-samples"),
+    re_path(rf"^/*api/v1/jobs/{JOB}/metrics$", metrics.MetricsView.as_view(), name="api-metrics"),
     re_path(
         rf"^/*api/v1/jobs/{JOB}/replicas/(?P<replica>[a-z0-9-]{{1,40}})/log$",
         log_bytes.LogView.as_view(),

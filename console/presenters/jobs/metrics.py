@@ -1,0 +1,222 @@
+"""What the replicas of a job used over time, as lines for charts: few replicas over each other, many as bands.
+
+The number of queries does not depend on the replicas, and the number of rows is bounded: of very many samples, one of
+each step is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.db.models import BigIntegerField, Func, Max, Min
+
+from agents.infra.shared_answers import SharedAnswers
+from agents.models import Gpu
+from console.presenters.jobs.metric_lines import (
+    METRICS,
+    POINTS,
+    SAMPLE_S,
+    SPANS,
+    Grid,
+    Line,
+    Metric,
+    Sample,
+    Span,
+    Value,
+    step_for,
+)
+from console.presenters.jobs.metric_marks import Mark, marks
+from jobs.models import Job, Run, RunSample
+
+# So many replicas are shown over each other; more become bands.
+MOST_LINES = 8
+MAX_ROWS = 8_000
+FEWEST_POINTS = 24
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+# With fewer samples than one each step, a line would have gaps: a sample may come a little late.
+SLICE_S = SAMPLE_S + 2
+KEPT = timedelta(seconds=4)
+
+# The column of each value.
+_COLUMNS = {
+    "cpu": "cpu",
+    "memory": "memory_mb",
+    "networkReceive": "net_rx",
+    "networkSend": "net_tx",
+    "diskRead": "io_read",
+    "diskWrite": "io_write",
+    "diskFree": "disk_free_mb",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Which lines are wanted. Without `start`: of the last `span`. `bands`: None for what suits so many replicas."""
+
+    start: datetime | None = None
+    end: datetime | None = None
+    step: int = 0
+    replicas: tuple[str, ...] = ()
+    bands: bool | None = None
+    span: str = "hour"
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """One metric. `top`: what it cannot exceed, if that is known."""
+
+    metric: Metric
+    top: int | float | None
+    lines: tuple[Line, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """`first`, `last`: the times of all samples of the job. `thinned`: not every sample was read."""
+
+    span: Span
+    first: datetime | None
+    last: datetime | None
+    bands: bool
+    thinned: bool
+    replicas: tuple[str, ...]
+    charts: tuple[Chart, ...]
+    marks: tuple[Mark, ...]
+
+
+class _Epoch(Func):
+    """A time as whole seconds since 1970, on both databases."""
+
+    output_field = BigIntegerField()
+
+    def as_sqlite(self, compiler: Any, connection: Any, **extra: Any) -> Any:
+        return self.as_sql(
+            compiler, connection, template="CAST(strftime('%%%%s', %(expressions)s) AS INTEGER)", **extra
+        )
+
+    def as_postgresql(self, compiler: Any, connection: Any, **extra: Any) -> Any:
+        template = "CAST(FLOOR(EXTRACT(EPOCH FROM %(expressions)s)) AS BIGINT)"
+        return self.as_sql(compiler, connection, template=template, **extra)
+
+
+_Answer = tuple[int, Asked]
+# A page draws its charts, and its script asks for the same a moment later; so do all people who look at the job.
+_shared: SharedAnswers[_Answer, Metrics] = SharedAnswers(KEPT, 32)
+
+
+def metrics(job: Job, asked: Asked, now: datetime) -> Metrics:
+    """Return the lines. Makes six queries at most. Nothing in them depends on who asks."""
+    return _shared.get((job.pk, asked), lambda: _metrics(job, asked, now))
+
+
+@dataclass(frozen=True, slots=True)
+class _Of:
+    """A run, as far as its lines need it."""
+
+    replica: str
+    gpus: int
+    cpus: float
+    memory_mb: int
+    uuids: Sequence[str]
+
+
+def _metrics(job: Job, asked: Asked, now: datetime) -> Metrics:
+    runs = _runs(job)
+    bounds = RunSample.objects.filter(run__in=list(runs)).order_by().aggregate(Min("at"), Max("at"))
+    first, last = bounds["at__min"], bounds["at__max"]
+    end = asked.end or min(now, last + timedelta(seconds=SAMPLE_S) if last else now)
+    start = asked.start or _start(end, SPANS[asked.span], first)
+    names = list(dict.fromkeys(run.replica for run in runs.values()))
+    chosen = [name for name in names if name in asked.replicas] if asked.replicas else names
+    bands = len(chosen) > MOST_LINES if asked.bands is None else asked.bands
+    span, thinned = _span(start, end, asked.step, len(chosen), now)
+    wanted = {pk: run for pk, run in runs.items() if run.replica in set(chosen)}
+    grid = Grid(span, by_gpu=len(chosen) == 1 and not bands)
+    grid.add(_samples(wanted, span, thinned))
+    charts = tuple(_charts(grid, bands, wanted))
+    return Metrics(span, first, last, bands, thinned, tuple(names), charts, marks(job, span))
+
+
+def _start(end: datetime, length: timedelta | None, first: datetime | None) -> datetime:
+    """So long before the end, but not before the first sample."""
+    if first is None or first >= end:
+        return end - (length or HOUR)
+    return first if length is None else max(first, end - length)
+
+
+def _runs(job: Job) -> dict[str, _Of]:
+    columns = ("pk", "replica__name", "gpu_uuids", "cpus", "memory_mb")
+    rows = Run.objects.filter(job=job).order_by("replica__pool", "replica__index", "pk").values_list(*columns)
+    return {pk: _Of(replica, len(uuids), cpus, memory, uuids) for pk, replica, uuids, cpus, memory in rows}
+
+
+def _span(start: datetime, end: datetime, step: int, replicas: int, now: datetime) -> tuple[Span, bool]:
+    """The steps, and whether only one sample of each is to be read: all would be too many."""
+    length = max((end - start).total_seconds(), 1.0)
+    step = step or step_for(length)
+    rows = replicas * sum(_overlap(start, end, *level) for level in _levels(now))
+    if rows <= MAX_ROWS:
+        return Span.of(start, end, step), False
+    points = max(FEWEST_POINTS, min(POINTS, MAX_ROWS // max(replicas, 1)))
+    return Span.of(start, end, step_for(length, step, points)), True
+
+
+def _levels(now: datetime) -> Iterator[tuple[datetime, datetime, int]]:
+    """From when to when samples stand for how many seconds."""
+    yield now - HOUR, now + DAY, 10
+    yield now - DAY, now - HOUR, 60
+    yield datetime.min.replace(tzinfo=UTC), now - DAY, 600
+
+
+def _overlap(start: datetime, end: datetime, since: datetime, until: datetime, seconds: int) -> float:
+    return max((min(end, until) - max(start, since)).total_seconds(), 0.0) / seconds
+
+
+def _samples(runs: Mapping[str, _Of], span: Span, thinned: bool) -> Iterator[Sample]:
+    # A sample of ten minutes that began before the span reaches into it.
+    since = datetime.fromtimestamp(span.start - 600, UTC)
+    until = datetime.fromtimestamp(span.end, UTC)
+    rows = RunSample.objects.filter(run__in=list(runs), at__gte=since, at__lt=until).order_by()
+    if thinned:
+        rows = rows.annotate(phase=_Epoch("at") % span.step).filter(phase__lt=SLICE_S)
+    columns = ("run", "at", "step", "gpus", "gpu_power", "gpu_temperature")
+    for row in rows.values_list(*columns, *_COLUMNS.values()).iterator():
+        run, at, seconds, gpus, power, heat = row[:6]
+        values = dict(zip(_COLUMNS, row[6:], strict=True))
+        yield Sample(at.timestamp(), seconds, runs[run].replica, _gpus(gpus, power, heat), values)
+
+
+def _gpus(
+    gpus: Sequence[Sequence[int | None]], power: Sequence[Value] | None, heat: Sequence[Value] | None
+) -> list[tuple[Value, Value, Value, Value]]:
+    """Percent, MiB, W and °C of each GPU. Older runners report only the first two."""
+    none = [None] * len(gpus)
+    watts, degrees = (each if each and len(each) == len(gpus) else none for each in (power, heat))
+    return [(load[0], load[1], watt, degree) for load, watt, degree in zip(gpus, watts, degrees, strict=True)]
+
+
+def _charts(grid: Grid, bands: bool, runs: Mapping[str, _Of]) -> Iterable[Chart]:
+    tops = _tops(runs.values(), by_gpu=len({run.replica for run in runs.values()}) == 1 and not bands)
+    order = {name: place for place, name in enumerate(dict.fromkeys(run.replica for run in runs.values()))}
+    for metric in METRICS:
+        lines = grid.bands(metric) if bands else grid.lines(metric)
+        if lines:
+            lines.sort(key=lambda line: order.get(line.replica, 0))
+            yield Chart(metric, tops.get(metric.name), tuple(lines))
+
+
+def _tops(runs: Collection[_Of], by_gpu: bool) -> dict[str, int | float]:
+    """What a line cannot exceed."""
+    tops: dict[str, int | float] = {"gpuUtilization": 100}
+    cpus = max((run.cpus for run in runs), default=0)
+    memory = max((run.memory_mb for run in runs), default=0)
+    largest = max(runs, key=lambda run: run.gpus, default=None)
+    sizes = (
+        Gpu.objects.filter(uuid__in=largest.uuids[:64]).values_list("memory_mb", flat=True) if largest else []
+    )
+    gpu_memory = max(sizes, default=0) if by_gpu else sum(sizes)
+    found = {"cpu": cpus, "memory": memory, "gpuMemory": gpu_memory}
+    return tops | {name: top for name, top in found.items() if top}
