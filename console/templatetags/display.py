@@ -20,7 +20,7 @@ from django.views.i18n import JavaScriptCatalog
 from agents import clock_keeper
 from console.presenters import sizes
 from console.presenters.badges import Badge
-from console.presenters.hosts.gpu_map import Cell
+from console.presenters.hosts.gpu_cells import FREE, HELD, Cell
 from console.presenters.jobs.job_query import JobQuery
 from console.presenters.notes import Notes, notes
 
@@ -108,13 +108,18 @@ def _badge(state: Badge, language: str) -> SafeString:
 
 @register.simple_tag
 def gpu_cell(cell: Cell) -> SafeString:
-    """Render one GPU of the map: a page has hundreds of them."""
-    shown = str(cell.index) if cell.state.value == "free" else icon(cell.state.icon)
-    looks = (cell.state.tone, cell.state.value)
+    """Render one GPU of the map: a page has hundreds of them.
+
+    Its number is its load in percent, or of a GPU that is neither held nor free an icon.
+    """
+    shown: str = icon(cell.state.icon)
+    if cell.state in (FREE, HELD):
+        shown = str(cell.index) if cell.load is None else f"{cell.load} %"
+    looks = (cell.state.tone, cell.state.value, cell.looks)
     if cell.linked:
-        form = '<a class="gpu tone-{} state-{}" href="{}" title="{}" aria-label="{}">{}</a>'
+        form = '<a class="gpu tone-{} state-{} {}" href="{}" title="{}" aria-label="{}">{}</a>'
         return format_html(form, *looks, cell.url, cell.words, cell.words, shown)
-    form = '<span class="gpu tone-{} state-{}" role="img" title="{}" aria-label="{}">{}</span>'
+    form = '<span class="gpu tone-{} state-{} {}" role="img" title="{}" aria-label="{}">{}</span>'
     return format_html(form, *looks, cell.words, cell.words, shown)
 
 

@@ -6,9 +6,10 @@ from datetime import datetime
 
 from django.db import transaction
 
-from agents.hosts import adding, enrolment
+from agents.hosts import adding, enrolment, misbehaviour
 from agents.models import Host
 from jobs.projects import audit
+from jobs.wake import hints
 
 
 def add_host(
@@ -28,6 +29,15 @@ def accept_host_key(host: Host, expected: str, actor: str, now: datetime) -> Non
         before = {"machine": accepted.machine, "key": accepted.before} if accepted.before else None
         after = {"machine": accepted.machine, "key": accepted.after}
         audit.record(actor, "host.accept_key", "host", host.name, before, after, now)
+
+
+def check_again(host: Host, actor: str, now: datetime) -> None:
+    """Check the host once more. The check is due now, so the sweep starts it even if the hint is lost."""
+    with transaction.atomic():
+        Host.objects.filter(pk=host.pk).update(due_at=now)
+        misbehaviour.reopen(host.pk, now)
+        audit.record(actor, "host.check", "host", host.name, None, None, now)
+    hints.enrol(host.pk)
 
 
 def audited(host: Host) -> dict[str, str]:

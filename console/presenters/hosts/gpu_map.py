@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from urllib.parse import urlencode
 
 from django.contrib.auth.models import User
@@ -12,105 +12,153 @@ from django.db.models import Count, Exists, FilteredRelation, Max, OuterRef, Q, 
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext, gettext_noop
-from django.utils.translation import gettext as _
 
-from agents.models import Gpu, GpuState, Host, HostStatus
+from agents.models import LOAD_IS_FRESH, Gpu, GpuState, Host, HostLoad, HostStatus, Location
 from console.auth import access
 from console.presenters import badges
 from console.presenters.badges import Badge
+from console.presenters.hosts.gpu_cells import (
+    CLOSED,
+    FREE,
+    HELD,
+    PROVING,
+    STRANGERS,
+    HostGpus,
+    rows,
+    state_of,
+)
 from console.presenters.hosts.gpu_last_day import LastDay, last_day
-from jobs.lifecycle.host_maintenance import maintenance_of
 from jobs.models import GpuClaim, Run
 from jobs.projects import claim_holders
 from jobs.rules.lifecycle.states import RunPhase
 
-FREE = Badge("free", gettext_noop("Free"), "good", "dash")
-HELD = Badge("held", gettext_noop("Held by a job"), "live", "play")
-# A process that Trainyard did not start is on the GPU, or the host cannot tell.
-STRANGERS = Badge("strangers", gettext_noop("Held by somebody else"), "bad", "stop")
-PROVING = badges.GPU[GpuState.CLEANING]
-CLOSED = Badge("closed", gettext_noop("On a host that takes no jobs"), "still", "slash")
 LEGEND = (HELD, FREE, badges.GPU_CLEANING, PROVING, badges.GPU_FORGOTTEN, STRANGERS, CLOSED)
 SIZE = 25  # hosts of a page
 CHARTS_EVERY_S = 600
-SOMEBODY = gettext_noop("a job of a project that is not yours")
+# Loads come every 30 s from each host, so with many hosts every moment: a page that is looked at follows so often.
+LOADS_EVERY_S = 10
+SHOWN: Mapping[str, str] = {
+    "held": gettext_noop("with GPUs that jobs hold"),
+    "free": gettext_noop("with GPUs that jobs can have"),
+    "trouble": gettext_noop("that are not well, or have GPUs that are not"),
+    "closed": gettext_noop("that take no new jobs"),
+}
+TABLE = "table"
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
-    """A job that holds GPUs of a host. `url` is empty if the person may not see the job."""
+class Filters:
+    """What the address of the page asks for. An unknown value counts as no filter. `after`: the cursor of the page."""
 
-    job: str
-    project: str
-    url: str
-    gpus: int
+    text: str = ""
+    location: str = ""
+    type: str = ""
+    show: str = ""
+    view: str = ""
+    after: str = ""
 
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """One GPU. `words` describe it fully: what it is, what it does, and for which job. `url`: the job's page."""
-
-    index: int
-    state: Badge
-    words: str
-    url: str
+    @classmethod
+    def of(cls, query: Mapping[str, str]) -> Filters:
+        plain = {name: query.get(name, "").replace("\0", "")[:63] for name in cls.__dataclass_fields__}
+        show, view = plain.pop("show"), plain.pop("view")
+        return cls(**plain, show=show if show in SHOWN else "", view=TABLE if view == TABLE else "")
 
     @property
-    def linked(self) -> bool:
-        """Whether it links to the job that holds it."""
-        return bool(self.url) and self.state in (HELD, badges.GPU_CLEANING)
+    def any(self) -> bool:
+        return bool(self.text or self.location or self.type or self.show)
 
+    def address(self, **changes: str) -> str:
+        """The address of the page with these filters, some of them changed."""
+        changed = replace(self, **{"after": "", **changes})
+        asked = {name: getattr(changed, name) for name in self.__dataclass_fields__}
+        query = urlencode({name: value for name, value in asked.items() if value})
+        return f"{reverse('gpus')}?{query}" if query else reverse("gpus")
 
-@dataclass(frozen=True, slots=True)
-class HostGpus:
-    name: str
-    url: str
-    badge: Badge
-    location: str
-    models: str
-    cells: tuple[Cell, ...]
-    holders: tuple[Holder, ...]
+    @property
+    def as_table(self) -> str:
+        return self.address(view=TABLE, after=self.after)
+
+    @property
+    def as_map(self) -> str:
+        return self.address(view="", after=self.after)
+
+    @property
+    def query(self) -> str:
+        return self.address(after=self.after).partition("?")[2]
 
 
 @dataclass(frozen=True, slots=True)
 class GpuMap:
-    """One page of hosts with their GPUs. `total`, `tally` and `day` are of all hosts. `next`, `first`: addresses."""
+    """One page of hosts with their GPUs. `total`, `tally` and `day` are of all hosts with this name, location and type,
+    `hosts` only of those that `filters.show` asks for. `next`, `first`: addresses.
+    """
 
+    filters: Filters
     hosts: tuple[HostGpus, ...]
     total: int
     tally: tuple[tuple[Badge, int], ...]
     types: tuple[str, ...]
-    type: str
+    locations: tuple[str, ...]
+    shown: tuple[tuple[str, str], ...]
     day: LastDay | None
+    may_manage: bool
     next: str
     first: str
 
+    @property
+    def type(self) -> str:
+        return self.filters.type
+
+    @property
+    def has_gpus(self) -> bool:
+        return bool(self.types or self.total)
+
 
 def gpu_map(user: User, query: Mapping[str, str]) -> GpuMap:
-    """Return a page of the map of all GPUs, or of one type. The number of queries does not depend on the GPUs."""
+    """Return a page of the map. The number of queries does not depend on the GPUs."""
     now = timezone.now()
-    visible = access.visible(user, Host.machines.order_by("name"))
+    filters = Filters.of(query)
+    hosts = _hosts(user, filters)
     forgotten = claim_holders.gpus_of_strays()
-    tallies = _tallies(visible, forgotten)
-    kind = query.get("type", "")
-    kind = kind if kind in tallies else ""
+    tallies = _tallies(hosts, forgotten)
+    if filters.type not in tallies:
+        filters = replace(filters, type="")
+    kind = filters.type
     counts = sum((tally for type_, tally in tallies.items() if kind in ("", type_)), Counter())
-    page = list(_page(visible, kind, query.get("after", "")))
+    found = _filtered(hosts, filters).select_related("location", "maintenance").defer("checklist", "facts")
+    page = list(found[: SIZE + 1])
     total, more = counts.total(), len(page) > SIZE
+    locations = access.visible(user, Location.objects.order_by("name"))
     return GpuMap(
-        hosts=tuple(_rows(user, page[:SIZE], kind, forgotten)),
+        filters=filters,
+        hosts=tuple(rows(user, page[:SIZE], kind, forgotten, now)),
         total=total,
         tally=tuple((state, counts[state]) for state in LEGEND if counts[state]),
         types=tuple(sorted(type_ for type_ in tallies if type_)),
-        type=kind,
-        day=last_day(visible.order_by().values_list("pk", flat=True), kind, total, now),
-        next=_address(kind, page[SIZE - 1].name) if more else "",
-        first=_address(kind, "") if query.get("after") else "",
+        locations=tuple(locations.values_list("name", flat=True)),
+        shown=tuple((value, gettext(words)) for value, words in SHOWN.items()),
+        day=last_day(hosts.order_by().values_list("pk", flat=True), kind, total, now),
+        may_manage=access.can(user, "manage", Host),
+        next=filters.address(after=page[SIZE - 1].name) if more else "",
+        first=filters.address() if filters.after else "",
     )
 
 
+def _hosts(user: User, filters: Filters) -> QuerySet[Host]:
+    hosts = access.visible(user, Host.machines.order_by("name"))
+    if filters.text:
+        hosts = hosts.filter(name__icontains=filters.text)
+    return hosts.filter(location__name=filters.location) if filters.location else hosts
+
+
 def stamp(user: User) -> list[object]:
-    """Return what changes whenever a page of the map would change, without what changes at each contact of a host."""
+    """Return what changes whenever a page of the map would change, without what changes at each contact of a host.
+
+    New loads change it every ten seconds. A load that is not fresh any more changes it too.
+    """
+    now = timezone.now()
+    fresh = HostLoad.objects.filter(at__gt=now - LOAD_IS_FRESH).aggregate(Count("pk"), Max("at"))
+    newest = fresh["at__max"]
     hosts = access.visible(user, Host.machines.all())
     cordoned = Count("pk", filter=Q(maintenance__cordoned=True))
     gpus = Gpu.objects.filter(present=True).order_by()
@@ -121,32 +169,34 @@ def stamp(user: User) -> list[object]:
         GpuClaim.objects.filter(released_at=None).aggregate(Count("pk"), Max("pk")),
         open_runs.aggregate(Count("pk"), ended=Count("pk", filter=Q(phase=RunPhase.ENDED))),
         sorted(claim_holders.gpus_of_strays()),
+        (fresh["pk__count"], newest and int(newest.timestamp()) // LOADS_EVERY_S),
         # The charts of the last day.
-        int(timezone.now().timestamp()) // CHARTS_EVERY_S,
+        int(now.timestamp()) // CHARTS_EVERY_S,
     ]
 
 
-def _page(visible: QuerySet[Host], kind: str, after: str) -> QuerySet[Host]:
-    there = Gpu.objects.filter(
-        present=True, host=OuterRef("pk"), **({"accelerator_type": kind} if kind else {})
-    )
-    rows = visible.filter(Exists(there), name__gt=after[:63])
-    return rows.select_related("location", "maintenance").defer("checklist", "facts")[: SIZE + 1]
+def hosts_of(user: User, filters: Filters, most: int) -> list[int]:
+    """The hosts of all pages of the map with these filters, at most so many."""
+    found = _filtered(_hosts(user, filters), replace(filters, after=""))
+    return list(found.values_list("pk", flat=True)[:most])
 
 
-def _address(kind: str, after: str) -> str:
-    asked = {name: value for name, value in (("type", kind), ("after", after)) if value}
-    return f"{reverse('gpus')}?{urlencode(asked)}"
-
-
-def _rows(user: User, hosts: Sequence[Host], kind: str, forgotten: Collection[str]) -> Iterable[HostGpus]:
-    ids = [host.pk for host in hosts]
-    gpus = Gpu.objects.filter(present=True, host__in=ids, **({"accelerator_type": kind} if kind else {}))
-    by_host: defaultdict[int, list[Gpu]] = defaultdict(list)
-    for gpu in gpus.only("host", "uuid", "index", "model", "state").order_by("host", "index"):
-        by_host[gpu.host_id].append(gpu)
-    claims = _claims(user, ids)
-    return (_host(host, by_host[host.pk], claims, forgotten) for host in hosts)
+def _filtered(hosts: QuerySet[Host], filters: Filters) -> QuerySet[Host]:
+    there = Gpu.objects.filter(present=True, host=OuterRef("pk"))
+    if filters.type:
+        there = there.filter(accelerator_type=filters.type)
+    rows = hosts.filter(Exists(there), name__gt=filters.after)
+    held = Exists(GpuClaim.objects.filter(gpu=OuterRef("pk"), released_at=None))
+    takes_jobs = Q(status=HostStatus.UP) & ~Q(maintenance__cordoned=True)
+    if filters.show == "held":
+        rows = rows.filter(Exists(there.filter(held)))
+    elif filters.show == "free":
+        rows = rows.filter(takes_jobs, Exists(there.filter(~held, state=GpuState.OK)))
+    elif filters.show == "trouble":
+        rows = rows.filter(~Q(status=HostStatus.UP) | Exists(there.exclude(state=GpuState.OK)))
+    elif filters.show == "closed":
+        rows = rows.filter(~takes_jobs)
+    return rows
 
 
 def _tallies(visible: QuerySet[Host], forgotten: Collection[str]) -> dict[str, Counter[Badge]]:
@@ -163,110 +213,14 @@ def _tallies(visible: QuerySet[Host], forgotten: Collection[str]) -> dict[str, C
     rows = known.annotate(claim=held, is_held=Q(claim__isnull=False)).values_list(*columns, "is_held")
     for kind, state, status, cordoned, is_held, count in rows.annotate(Count("pk")):
         phase = RunPhase.RUNNING if is_held else None
-        counts[kind][_state(state, phase, status == HostStatus.UP and not cordoned)] += count
+        counts[kind][state_of(state, phase, status == HostStatus.UP and not cordoned)] += count
     ended = Run.objects.filter(released_at=None, phase=RunPhase.ENDED).order_by().values("pk")
     cleaning = known.filter(claims__released_at=None, claims__run__in=ended)
     for kind, state, count in cleaning.values_list("accelerator_type", "state").annotate(Count("pk")):
-        counts[kind][_state(state, RunPhase.RUNNING, True)] -= count
-        counts[kind][_state(state, RunPhase.ENDED, True)] += count
+        counts[kind][state_of(state, RunPhase.RUNNING, True)] -= count
+        counts[kind][state_of(state, RunPhase.ENDED, True)] += count
     if forgotten:
         lost = there.filter(uuid__in=forgotten).values_list("accelerator_type")
         for kind, count in lost.annotate(Count("pk")):
             counts[kind][badges.GPU_FORGOTTEN] += count
     return counts
-
-
-@dataclass(frozen=True, slots=True)
-class _SeenRun:
-    """A run that the person may see, with what the page says of it."""
-
-    job: str
-    replica: str
-    project: str
-    url: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Claim:
-    """A claim on a GPU. `run` is None if the person may not see the job."""
-
-    run: _SeenRun | None
-    ended: bool
-
-
-def _claims(user: User, hosts: Sequence[int]) -> Mapping[int, _Claim]:
-    rows = GpuClaim.objects.filter(released_at=None, gpu__host__in=hosts).values_list(
-        "gpu", "run", "run__phase"
-    )
-    # With a login for each project, the host of a run is the row of that login.
-    here = Q(host__in=hosts) | Q(host__machine__in=hosts)
-    held = access.visible(user, Run.objects.filter(here, released_at=None)).order_by()
-    columns = ("pk", "job", "job__display_name", "replica__name", "job__project__name")
-    seen = {
-        run: _SeenRun(name, replica, project, reverse("job", args=[job]))
-        for run, job, name, replica, project in held.values_list(*columns)
-    }
-    return {gpu: _Claim(seen.get(run), phase == RunPhase.ENDED) for gpu, run, phase in rows}
-
-
-def _host(
-    host: Host, gpus: Sequence[Gpu], claims: Mapping[int, _Claim], forgotten: Collection[str]
-) -> HostGpus:
-    models = Counter(gpu.model for gpu in gpus)
-    cordoned = maintenance_of(host).cordoned and host.status == HostStatus.UP
-    return HostGpus(
-        name=host.name,
-        url=reverse("host", args=[host.pk]),
-        badge=badges.CORDONED if cordoned else badges.HOST[host.status],
-        location=host.location.name,
-        models=", ".join(f"{count} × {model}" for model, count in models.items()),
-        cells=tuple(_cell(host, gpu, claims.get(gpu.pk), gpu.uuid in forgotten) for gpu in gpus),
-        holders=tuple(_holders(claims[gpu.pk] for gpu in gpus if gpu.pk in claims)),
-    )
-
-
-def _cell(host: Host, gpu: Gpu, claim: _Claim | None, forgotten: bool) -> Cell:
-    phase = None if claim is None else RunPhase.ENDED if claim.ended else RunPhase.RUNNING
-    takes_jobs = host.status == HostStatus.UP and not maintenance_of(host).cordoned
-    state = badges.GPU_FORGOTTEN if forgotten else _state(gpu.state, phase, takes_jobs)
-    words = _("GPU {index} of {host}, {model}: {state}").format(
-        index=gpu.index, host=host.name, model=gpu.model, state=state.word.lower()
-    )
-    if claim is None:
-        return Cell(gpu.index, state, words, "")
-    run = claim.run
-    if run is None:
-        return Cell(gpu.index, state, f"{words}, {gettext(SOMEBODY)}", "")
-    return Cell(
-        gpu.index,
-        state,
-        f"{words}, "
-        + _("{job} ({replica}) of {project}").format(job=run.job, replica=run.replica, project=run.project),
-        run.url,
-    )
-
-
-def _state(state: str, phase: str | None, takes_jobs: bool) -> Badge:
-    """Return the state of a GPU. Who uses it comes first. Whether its host takes jobs matters only for a free GPU.
-
-    `phase` is that of the run that holds it.
-    """
-    if state == GpuState.QUARANTINED:
-        return STRANGERS
-    if phase is not None:
-        return badges.GPU_CLEANING if phase == RunPhase.ENDED else HELD
-    if state == GpuState.CLEANING:
-        return PROVING
-    return FREE if takes_jobs else CLOSED
-
-
-def _holders(claims: Iterable[_Claim]) -> Iterable[Holder]:
-    counts = Counter(
-        (claim.run.url, claim.run.job, claim.run.project) if claim.run else None for claim in claims
-    )
-    for job, count in counts.items():
-        if job is None:
-            yield Holder(gettext(SOMEBODY), "", "", count)
-        else:
-            url, name, project = job
-            yield Holder(name, project, url, count)

@@ -53,6 +53,7 @@ WORDS = {
     "secret.remove": gettext_noop("Secret deleted"),
     "host.add": gettext_noop("Host added"),
     "host.accept_key": gettext_noop("Host key accepted"),
+    "host.check": gettext_noop("Host checked again"),
     "host.remove": gettext_noop("Host removed"),
     "host.cordon": gettext_noop("Host closed to new jobs"),
     "host.uncordon": gettext_noop("Host opened to jobs"),

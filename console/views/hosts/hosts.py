@@ -13,7 +13,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from agents.hosts import adding, misbehaviour
+from agents.hosts import adding
 from agents.infra.refusals import Refused
 from agents.infra.sentences import shown
 from agents.models import Host, Location
@@ -114,10 +114,7 @@ def accept(request: HttpRequest, host_id: int) -> HttpResponse:
 @login_required
 def check(request: HttpRequest, host_id: int) -> HttpResponse:
     row = access.get_or_404(request.user, "manage", Host.objects.all(), pk=host_id)
-    # The check is due now, so the sweep starts it even if the hint is lost.
-    Host.objects.filter(pk=row.pk).update(due_at=timezone.now())
-    misbehaviour.reopen(row.pk, timezone.now())
-    hints.enrol(row.pk)
+    enrol_host.check_again(row, person(request).username, timezone.now())
     messages.info(request, _("The check of the host has started."))
     return redirect("host", host_id=host_id)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from django.urls import path
 
-from console.views.hosts import gpus, hosts, locations, machine_types, maintenance, recovery
+from console.views.hosts import bulk, gpus, hosts, locations, machine_types, maintenance, recovery
 
 urlpatterns = [
     path("hosts/", hosts.hosts, name="hosts"),
     path("hosts/gpus", gpus.gpus, name="gpus"),
+    path("hosts/bulk", bulk.bulk, name="bulk-hosts"),
     path("hosts/add", hosts.add, name="add-host"),
     path("hosts/paste", hosts.paste, name="paste-hosts"),
     path("hosts/<int:host_id>/", hosts.host, name="host"),

@@ -108,6 +108,7 @@ POST = {
     "delete-job": row(302, 302, 302, 403, 403, 404, 404),
     # Each job is judged by itself (test_bulk.py).
     "bulk-jobs": row(302, 302, 302, 302, 302, 302, 302),
+    "bulk-hosts": row(302, 403, 403, 403, 403, 403, 404),
     "sample-job": row(302, 302, 302, 302, 403, 302, 404),
     "new-job": row(200, 200, 200, 200, 403, 200, 404),
     "add-host": ROOT_ONLY,
