@@ -108,6 +108,16 @@ class Preferences(models.Model):
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="preferences"
     )
     language = models.CharField(max_length=16, blank=True, help_text="empty: as the browser asks")
+    time_zone = models.CharField(
+        max_length=64,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Asia/Tokyo; empty: that of the browser",
+    )
+    single_keys = models.BooleanField(
+        default=True, db_default=True, help_text="keys of one letter do something (static/frame/keys.js)"
+    )
 
 
 class SecondFactor(models.Model):

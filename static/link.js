@@ -1,6 +1,8 @@
 // Shows at the top of the page how its sockets are: the worst of them counts. While one of them has no contact, the page
 // is marked as stale: it is grey, says since when, and its clocks stand still.
 
+import { clockInZone } from "./frame/times.js";
+
 const WORDS = { live: "Live", lost: "Reconnecting…", off: "Not live" };
 const WORST_FIRST = ["stale", "off", "lost", "live"];
 
@@ -36,7 +38,7 @@ function show() {
   const { state, reason } = worst;
   const stale = [...sockets.values()].filter((one) => one.state === "stale").map(({ since }) => since);
   const at = stale.length ? new Date(Math.min(...stale)) : null;
-  const text = at ? `No contact since ${at.toLocaleTimeString("en-GB")}` : reason || WORDS[state];
+  const text = at ? `No contact since ${clockInZone(at)}` : reason || WORDS[state];
   write(state, text);
   mark(at);
 }

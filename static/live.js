@@ -22,8 +22,10 @@ Object.assign(Idiomorph.defaults, { ignoreActiveValue: true });
 Object.assign(Idiomorph.defaults.callbacks, {
   // What the person opened stays open; what they are typing stays typed.
   beforeAttributeUpdated: (name, node) => !(name === "open" && node.matches("details, dialog")),
-  beforeNodeMorphed: (node) =>
-    !(node instanceof Element && (node.matches("[data-keep], :popover-open") || isChanged(node))),
+  // A time that has not changed keeps the text in the zone of the person (frame/times.js).
+  beforeNodeMorphed: (node, fresh) =>
+    !(node instanceof Element && (node.matches("[data-keep], :popover-open") || isChanged(node) ||
+      (node.dataset.when && node.dataset.when === fresh.dataset?.when))),
 });
 
 // What the extension takes for a WebSocket. It reconnects by itself, so the extension learns only of its end.

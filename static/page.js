@@ -1,4 +1,5 @@
 // Small helps for every page. Without this file every page still works.
+import "./frame/times.js";
 import { say } from "./texts.js";
 
 const UNITS = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import re_path
 
-from console.api import unimplemented
+from console.api import search, unimplemented
 from console.api.hosts import gpus, hosts, locations, machine_types, recovery
 from console.api.jobs import (
     batches,
@@ -78,6 +78,7 @@ urlpatterns = [
         gpus.GpuActView.as_view(),
     ),
     *urls.urlpatterns,
+    re_path(r"^/*api/v1/search/?$", search.SearchView.as_view(), name="api-search-all"),
     re_path(r"^/*api/v1/recovery/?$", recovery.RecoveryView.as_view()),
     re_path(r"^/*api/v1/recovery:begin$", recovery.BeginView.as_view()),
     re_path(r"^/*api/v1/recovery:confirm$", recovery.ConfirmView.as_view()),

@@ -8,7 +8,9 @@ from functools import lru_cache
 from django import template
 from django.conf import settings
 from django.contrib.auth.models import User
+from django.http import HttpRequest
 from django.templatetags.static import static
+from django.urls import reverse
 from django.utils import timezone, translation
 from django.utils.html import format_html, json_script
 from django.utils.safestring import SafeString
@@ -18,11 +20,13 @@ from django.utils.translation.trans_real import DjangoTranslation
 from django.views.i18n import JavaScriptCatalog
 
 from agents import clock_keeper
-from console.presenters import sizes
+from console.auth import access
+from console.presenters import help_pages, sizes
 from console.presenters.badges import Badge
 from console.presenters.hosts.gpu_cells import FREE, HELD, Cell
 from console.presenters.jobs.job_query import JobQuery
 from console.presenters.notes import Notes, notes
+from jobs.models import Project
 
 register = template.Library()
 
@@ -49,6 +53,22 @@ def icon(name: str) -> SafeString:
 def notes_for(user: User) -> Notes:
     """The notes above the page. The page's socket brings them again whenever they change."""
     return notes(user)
+
+
+@register.simple_tag
+def help_address(request: HttpRequest) -> str:
+    """The address of the help on the page of this request."""
+    found = getattr(request, "resolver_match", None)
+    topic = help_pages.topic_of(found.url_name or "") if found else ""
+    return reverse("help", args=[topic]) if topic else reverse("help-index")
+
+
+@register.simple_tag
+def project_switch(request: HttpRequest) -> str:
+    """The project that the person works in, in words; empty for a person who has no choice."""
+    mine = access.visible(request.user, Project.objects.filter(archived_at=None).order_by())
+    chosen = request.COOKIES.get("project", "") or _("All projects")
+    return chosen if len(mine.values_list("pk")[:2]) > 1 else ""
 
 
 @register.simple_tag
@@ -125,11 +145,16 @@ def gpu_cell(cell: Cell) -> SafeString:
 
 @register.simple_tag
 def when(moment: datetime | None) -> SafeString:
-    """Render a moment twice: to the second, and as a time ago that page.js keeps current."""
+    """Render a moment twice: to the second, and as a time ago that page.js keeps current.
+
+    The text is UTC, so that a part is equal for all people; frame/times.js shows it in the zone of the person.
+    """
     if moment is None:
         return format_html('<span class="none">{}</span>', "–")
     return format_html(
-        '<time datetime="{}" class="when">{} <span class="ago" data-ago="{}">{}</span></time>',
+        '<time datetime="{}" class="when"><span data-when="{}">{}</span> '
+        '<span class="ago" data-ago="{}">{}</span></time>',
+        iso(moment),
         iso(moment),
         absolute(moment),
         iso(moment),

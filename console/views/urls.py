@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from console.views import help, home
+from console.views import help, home, search
 from console.views.hosts.urls import urlpatterns as hosts
 from console.views.jobs.urls import urlpatterns as jobs
 from console.views.people.urls import urlpatterns as people
@@ -13,6 +13,10 @@ from console.views.projects.urls import urlpatterns as projects
 urlpatterns = [
     path("", home.home, name="home"),
     path("welcome", home.welcome, name="welcome"),
+    path("search", search.search, name="search"),
+    path("help/", help.index, name="help-index"),
+    path("help/on/<slug:topic>", help.page, name="help"),
+    path("help/keys", help.keys, name="help-keys"),
     path("help/training", help.training, name="help-training"),
     *people,
     *jobs,

@@ -59,7 +59,7 @@ console/presenters: console/{auth forms models} jobs/rules/{lifecycle list_text 
 console/runtime: console/{auth environment views} jobs/{host_sync logs models wake} agents/{clock_keeper infra
     links models ssh}
 console/settings: console/{auth environment runtime} agents/{infra}
-console/templatetags: console/{presenters} agents/{clock_keeper}
+console/templatetags: console/{auth presenters} jobs/{models} agents/{clock_keeper}
 console/urls: console/{runtime}
 console/views: console/{auth forms models presenters} jobs/rules/{lifecycle list_text scheduling spec}
     jobs/{bulk host_sync idle_rule lifecycle maintenance models notifications projects scheduling secrets services

@@ -20,6 +20,8 @@ NEWEST = "-created"
 _COLUMNS = {"created": "id", "name": "display_name", "gpus": "gpu_count"}
 SORTS = (NEWEST, "created", "name", "-name", "-gpus", "gpus")
 MAX_LABELS = 5
+# An id has so many digits. So many of them at its beginning are taken for a part of an id.
+ID_DIGITS, MIN_ID_PART = 19, 6
 
 
 def cursor_number(text: str) -> int | None:
@@ -93,6 +95,16 @@ class Filters:
         return urlencode({name: value for name, value in {**asked, **changes}.items() if value})
 
     @property
+    def elsewhere(self) -> str:
+        """The address of the same list of all projects. It says so, because a bare one leads to the chosen project."""
+        return "?" + (self.query(project="") or "project=")
+
+    @property
+    def none(self) -> str:
+        """The address of the list without filters."""
+        return "?project=" if self.project else ""
+
+    @property
     def address(self) -> str:
         """The address of this page of the list."""
         return self.query(after=self.after, ahead=self.ahead)
@@ -117,15 +129,23 @@ def found(user: User, filters: Filters) -> QuerySet[Job]:
     if filters.owner:
         rows = rows.filter(owner_name=filters.owner)
     if filters.text:
-        match = Q(display_name__icontains=filters.text)
-        if cursor_number(filters.text) is not None:
-            match |= Q(pk=cursor_number(filters.text))
-        rows = rows.filter(match)
+        rows = rows.filter(Q(display_name__icontains=filters.text) | _with_id(filters.text))
     for key, value in filters.labels:
         # A job has a key once, so this doubles no row.
         named = {"label_rows__key": key} | ({} if value is None else {"label_rows__value": value})
         rows = rows.filter(**named)
     return rows
+
+
+def _with_id(text: str) -> Q:
+    """The job with this id, or the jobs whose ids begin with it."""
+    number = cursor_number(text)
+    if number is None:
+        return Q(pk__in=())
+    if not MIN_ID_PART <= len(text) < ID_DIGITS:
+        return Q(pk=number)
+    unit = 10 ** (ID_DIGITS - len(text))
+    return Q(pk__gte=number * unit, pk__lt=(number + 1) * unit)
 
 
 def page(user: User, filters: Filters, size: int) -> Page:

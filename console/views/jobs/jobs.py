@@ -17,6 +17,7 @@ from console.auth.person import person
 from console.presenters.badges import JOB
 from console.presenters.jobs import job_list
 from console.views.fragments import page_or_fragment
+from console.views.projects.switch import chosen_list
 from jobs import services
 from jobs.models import Job
 
@@ -24,6 +25,8 @@ from jobs.models import Job
 @require_safe
 @login_required
 def jobs(request: HttpRequest) -> HttpResponse:
+    if elsewhere := chosen_list(request):
+        return elsewhere
     found = job_list.job_list(person(request), request.GET.dict())
     may_submit = access.can(request.user, "submit", Job)
     context = {"noun": "jobs", "list": found, "states": JOB.values(), "may_submit": may_submit}

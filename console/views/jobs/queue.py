@@ -9,10 +9,13 @@ from django.views.decorators.http import require_safe
 from console.auth.person import person
 from console.presenters.jobs import queue_page
 from console.views.fragments import page_or_fragment
+from console.views.projects.switch import chosen_list
 
 
 @require_safe
 @login_required
 def queue(request: HttpRequest) -> HttpResponse:
+    if elsewhere := chosen_list(request):
+        return elsewhere
     found = queue_page.queue(person(request), request.GET.dict())
     return page_or_fragment(request, "jobs/queue.html", "jobs/_queue_exchange.html", {"queue": found})

@@ -113,8 +113,7 @@ def _entered(request: HttpRequest, wanted: str) -> HttpResponse:
                 ),
             )
     response = HttpResponseRedirect(_onward(request, wanted))
-    if chosen := preferences.language_of(user):
-        preferences.show_in(response, chosen)
+    preferences.show_all(response, user)
     return response
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from console.views.people import account, people, second_factor, security, session, setup
+from console.views.people import account, people, preferences, second_factor, security, session, setup
 
 urlpatterns = [
     path("setup/<str:token>", setup.setup, name="setup"),
@@ -14,6 +14,7 @@ urlpatterns = [
     path("theme", session.theme, name="theme"),
     path("language", session.language, name="language"),
     path("account", account.account, name="account"),
+    path("account/preferences", preferences.preferences, name="preferences"),
     path("account/password", account.password, name="password"),
     path("account/tokens", account.new_token, name="new-token"),
     path("account/tokens/<int:token_id>/revoke", account.revoke_token, name="revoke-token"),

@@ -14,6 +14,7 @@ from console.auth import access
 from console.auth.person import person
 from console.presenters.projects import usage as presenter
 from console.presenters.projects import usage_csv
+from console.views.projects.switch import chosen_list
 from jobs.models import Project
 from jobs.projects import usage as accounts
 from jobs.rules.scheduling.usage_months import month_named, month_of
@@ -22,6 +23,8 @@ from jobs.rules.scheduling.usage_months import month_named, month_of
 @require_safe
 @login_required
 def usage(request: HttpRequest) -> HttpResponse:
+    if elsewhere := chosen_list(request):
+        return elsewhere
     month, only = _month(request), _only_project(request)
     report = presenter.report(person(request), only, month, timezone.now())
     return render(request, "usage/report.html", {"report": report})

@@ -34,8 +34,13 @@ ANYBODY = ("anybody", "")
 # What each page needs, by name: pairs (object, verb). The first pair that is not allowed decides.
 PAGES = {
     "welcome": (),
+    "search": (),
+    "help-keys": (),
+    "help-index": (),
+    "help": (),
     "help-training": (),
     "account": (),
+    "preferences": (),
     "new-token": (),
     "password": (),
     "security": (),
@@ -48,6 +53,7 @@ PAGES = {
     "queue": (),
     "bulk-jobs": (),
     "projects": (),
+    "choose-project": (),
     "own-secrets": (),
     "remove-own-secret": (),
     "project-secrets": (("project", "submit"),),
@@ -159,6 +165,7 @@ REST = [
         ("job", "see_log"),
         {"resourceNames": ["projects/default"], "filter": "resource.labels.job_id={job}"},
     ),
+    ("GET", "/api/v1/search?q=x", ANYBODY, None),
     ("GET", "/api/v1/jobs", ANYBODY, None),
     ("GET", "/api/v1/queue", ANYBODY, None),
     # Each job of the list is judged by itself (api/test_batches.py).

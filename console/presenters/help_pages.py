@@ -1,0 +1,81 @@
+"""The help of each page: its title. Its text is the template `help/pages/NAME.html`, NAME as in urls.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from django.utils.translation import gettext, gettext_noop
+
+TITLES = {
+    "welcome": gettext_noop("The first five minutes"),
+    "search": gettext_noop("Search"),
+    "jobs": gettext_noop("Jobs"),
+    "queue": gettext_noop("Queue"),
+    "new-job": gettext_noop("New job"),
+    "clone-job": gettext_noop("Clone of a job"),
+    "job": gettext_noop("A job"),
+    "job-metrics": gettext_noop("What a job uses"),
+    "job-shells": gettext_noop("The shells of a job"),
+    "job-spec": gettext_noop("What was requested"),
+    "job-events": gettext_noop("What happened to a job"),
+    "log": gettext_noop("The log of a replica"),
+    "merged-log": gettext_noop("The log of all replicas"),
+    "shell": gettext_noop("A shell"),
+    "projects": gettext_noop("Projects"),
+    "choose-project": gettext_noop("Choose a project"),
+    "project": gettext_noop("A project"),
+    "new-project": gettext_noop("New project"),
+    "own-secrets": gettext_noop("Your secrets"),
+    "project-secrets": gettext_noop("Secrets of a project"),
+    "usage": gettext_noop("Usage"),
+    "notifications": gettext_noop("Notifications"),
+    "notification-log": gettext_noop("Sent notifications"),
+    "project-notifications": gettext_noop("Notifications of a project"),
+    "project-notification-log": gettext_noop("Sent notifications of a project"),
+    "account": gettext_noop("Account"),
+    "security": gettext_noop("Security of your account"),
+    "second-factor": gettext_noop("A second factor"),
+    "preferences": gettext_noop("Preferences"),
+    "hosts": gettext_noop("Hosts"),
+    "gpus": gettext_noop("GPUs"),
+    "host": gettext_noop("A host"),
+    "add-host": gettext_noop("Add hosts"),
+    "maintain-host": gettext_noop("Maintenance of a host"),
+    "locations": gettext_noop("Locations"),
+    "machines": gettext_noop("Machine types"),
+    "recovery": gettext_noop("Recovery mode"),
+    "people": gettext_noop("People"),
+    "default-quotas": gettext_noop("Default limits"),
+    "audit": gettext_noop("Audit"),
+    "help-keys": gettext_noop("Keys"),
+    "help-training": gettext_noop("What training code can rely on"),
+}
+# Addresses that answer with the page of another one: a form with errors, a page that asks before an act.
+SAME_AS = {
+    "bulk-jobs": "jobs",
+    "new-token": "account",
+    "password": "account",
+    "begin-second-factor": "second-factor",
+    "remove-second-factor": "security",
+    "new-recovery-codes": "security",
+    "paste-hosts": "add-host",
+    "project-settings": "project",
+    "set-member": "project",
+    "set-quota": "project",
+    "declare-gone": "maintain-host",
+}
+
+
+def topic_of(page: str) -> str:
+    """The help for a page, by its name in urls.py. Empty where there is none."""
+    name = SAME_AS.get(page, page)
+    return name if name in TITLES else ""
+
+
+def title_of(topic: str) -> str:
+    return gettext(TITLES[topic])
+
+
+def topics(names: Iterable[str] = TITLES) -> list[tuple[str, str]]:
+    """Names and titles, sorted by title."""
+    return sorted(((name, title_of(name)) for name in names), key=lambda pair: pair[1].casefold())

@@ -1,0 +1,170 @@
+"""The search over everything that a person may see: jobs, hosts, projects, people and pages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+from django.contrib.auth.models import User
+from django.db.models import Q
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from console.auth import access
+from console.presenters import badges, site_pages
+from console.presenters.badges import Badge
+from console.presenters.hosts import host_list
+from console.presenters.jobs import job_filters
+from jobs.models import Job, Project
+
+MOST = 5
+MAX_TEXT = 128
+# An id of a job, also as a part of the name of a resource, of a run or of an address.
+_ID = re.compile(r"(?:^|\D)(\d{19})(?:\D|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """`id`: of a job, otherwise empty. `act`: what a script does instead of following the address, or empty."""
+
+    title: str
+    detail: str
+    url: str
+    badge: Badge | None = None
+    id: str = ""
+    act: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """What was found of one kind. `more`: the address of the list with all of it; empty where nothing is left out."""
+
+    kind: str
+    title: str
+    hits: tuple[Hit, ...]
+    more: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    text: str
+    groups: tuple[Group, ...]
+
+    @property
+    def count(self) -> int:
+        return sum(len(group.hits) for group in self.groups)
+
+    @property
+    def count_text(self) -> str:
+        return ngettext("{number} result", "{number} results", self.count).format(number=self.count)
+
+
+def search(user: User, text: str, acts: bool = False) -> Found:
+    """Find at most five of each kind, with one query a kind. Without a text: the pages that the person may open.
+
+    `acts`: also what scripts do on the page.
+    """
+    text = " ".join(text.split())[:MAX_TEXT]
+    groups = list(_everything(user, text) if text else (_pages(user, text, len(site_pages.PAGES)),))
+    if acts:
+        groups.append(_acts(text))
+    return Found(text, tuple(group for group in groups if group.hits))
+
+
+def _everything(user: User, text: str) -> Iterator[Group]:
+    """What is named by an id or a label is meant; else pages come first, because their words are ours."""
+    is_of_job = "=" in text or _ID.search(text) is not None
+    jobs = _jobs(user, text)
+    if is_of_job:
+        yield jobs
+    yield _pages(user, text, MOST)
+    if not is_of_job:
+        yield jobs
+    yield _hosts(user, text)
+    yield _projects(user, text)
+    if access.can(user, "see", User):
+        yield _people(text)
+
+
+def _jobs(user: User, text: str) -> Group:
+    asked = {"label": text} if "=" in text else {"text": text}
+    if found := _ID.search(text):
+        asked = {"text": found[1]}
+    filters = job_filters.Filters.of(asked)
+    rows = job_filters.found(user, filters).order_by("-pk").select_related("project")
+    columns = ("pk", "display_name", "state", "owner_name", "project__name")
+    jobs = list(rows.only(*columns)[: MOST + 1])
+    return Group("job", _("Jobs"), _first(_job(job) for job in jobs), _more(jobs, "jobs", **asked))
+
+
+def _job(job: Job) -> Hit:
+    return Hit(
+        title=job.display_name,
+        detail=f"{job.pk} · {job.owner_name} · {job.project.name}",
+        url=reverse("job", args=[job.pk]),
+        badge=badges.JOB[job.state],
+        id=str(job.pk),
+    )
+
+
+def _hosts(user: User, text: str) -> Group:
+    rows = host_list.found(user, host_list.Filters(text=text)).select_related("location")
+    hosts = list(rows.only("pk", "name", "address", "status", "location__name")[: MOST + 1])
+    hits = (
+        Hit(
+            title=host.name,
+            detail=f"{host.address} · {host.location.name}",
+            url=reverse("host", args=[host.pk]),
+            badge=badges.HOST[host.status],
+        )
+        for host in hosts
+    )
+    return Group("host", _("Hosts"), _first(hits), _more(hosts, "hosts", text=text))
+
+
+def _projects(user: User, text: str) -> Group:
+    named = Q(name__icontains=text) | Q(title__icontains=text)
+    projects = list(access.visible(user, Project.objects.order_by("name")).filter(named)[: MOST + 1])
+    hits = (Hit(row.name, row.title, reverse("project", args=[row.name])) for row in projects)
+    return Group("project", _("Projects"), _first(hits), _more(projects, "projects"))
+
+
+def _people(text: str) -> Group:
+    people = list(
+        User.objects.filter(username__icontains=text).order_by("-is_active", "username")[: MOST + 1]
+    )
+    here = reverse("people")
+    hits = (
+        Hit(
+            title=row.username,
+            detail=_("admin") if row.is_superuser else "" if row.is_active else _("disabled"),
+            url=f"{here}?{urlencode({'text': row.username})}",
+        )
+        for row in people
+    )
+    return Group("person", _("People"), _first(hits), _more(people, "people", text=text))
+
+
+def _pages(user: User, text: str, most: int) -> Group:
+    found = site_pages.pages(user, text, most)
+    return Group("page", _("Pages"), tuple(Hit(_(page.title), "", page.url) for page in found))
+
+
+def _acts(text: str) -> Group:
+    found = site_pages.acts(text)
+    return Group(
+        "act", _("Acts"), tuple(Hit(_(act.title), "", reverse(act.page), act=act.name) for act in found)
+    )
+
+
+def _first(hits: Iterator[Hit]) -> tuple[Hit, ...]:
+    return tuple(hits)[:MOST]
+
+
+def _more(rows: Sequence[object], page: str, **query: str) -> str:
+    if len(rows) <= MOST:
+        return ""
+    return f"{reverse(page)}?{urlencode(query)}" if query else reverse(page)

@@ -1,0 +1,62 @@
+// Times in the zone of the person. The server's text is UTC, so that parts of pages are equal for all viewers; here it
+// becomes that of the zone from Preferences, or of the browser. UTC stands in the title; a click on a time, or the key u,
+// shows it on the whole page, and again shows the zone.
+
+const root = document.documentElement;
+let inUtc = false;
+
+function formatter(zone) {
+  const parts = { year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit" };
+  const choice = { ...parts, hourCycle: "h23", timeZoneName: "short" };
+  try {
+    return new Intl.DateTimeFormat("en-GB", { ...choice, timeZone: zone || undefined });
+  } catch {
+    // The browser does not know this zone.
+    return new Intl.DateTimeFormat("en-GB", choice);
+  }
+}
+
+const utc = formatter("UTC");
+const own = formatter(root.dataset.zone);
+
+function text(format, moment) {
+  const part = Object.fromEntries(format.formatToParts(moment).map(({ type, value }) => [type, value]));
+  return `${part.year}-${part.month}-${part.day} ${part.hour}:${part.minute}:${part.second} ${part.timeZoneName}`;
+}
+
+// A moment in words, as all times of the page are shown.
+export const inZone = (moment) => text(inUtc ? utc : own, moment);
+
+// The time of day alone.
+export const clockInZone = (moment) => inZone(moment).split(" ")[1];
+
+function write(element) {
+  const moment = Date.parse(element.dataset.when ?? element.dataset.ago);
+  if (Number.isNaN(moment)) return;
+  // A time ago has its moment in the title only.
+  const here = inZone(moment);
+  const there = text(inUtc ? own : utc, moment);
+  if (!element.dataset.when) element.title = here === there ? here : `${here} · ${there}`;
+  else {
+    if (element.textContent !== here) element.textContent = here;
+    element.title = there;
+  }
+}
+
+export function paintTimes(within = document) {
+  for (const element of within.querySelectorAll("[data-when], time[data-ago]")) write(element);
+}
+
+export function switchToUtc() {
+  inUtc = !inUtc;
+  paintTimes();
+}
+
+document.addEventListener("click", (event) => {
+  if (event.target.closest("[data-when]") && !event.target.closest("a, button")) switchToUtc();
+});
+// A part that a socket or a request has brought has the server's text. It is written again before the browser paints.
+for (const name of ["htmx:afterSwap", "htmx:oobAfterSwap"]) {
+  document.addEventListener(name, ({ detail }) => paintTimes(detail.target?.isConnected ? detail.target : document));
+}
+paintTimes();
