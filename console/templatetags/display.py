@@ -24,6 +24,7 @@ from console.auth import access
 from console.presenters import help_pages, sizes
 from console.presenters.badges import Badge
 from console.presenters.hosts.gpu_cells import FREE, HELD, Cell
+from console.presenters.jobs.cells import Cell as ReplicaCell
 from console.presenters.jobs.job_query import JobQuery
 from console.presenters.notes import Notes, notes
 from jobs.models import Project
@@ -141,6 +142,19 @@ def gpu_cell(cell: Cell) -> SafeString:
         return format_html(form, *looks, cell.url, cell.words, cell.words, shown)
     form = '<span class="gpu tone-{} state-{} {}" role="img" title="{}" aria-label="{}">{}</span>'
     return format_html(form, *looks, cell.words, cell.words, shown)
+
+
+@register.simple_tag
+def replica_cell(cell: ReplicaCell, dense: bool) -> SafeString:
+    """Render one replica as a cell: a job has a thousand at most."""
+    name, badge = cell.line.name, cell.line.badge
+    classes = (
+        f"cell tone-{badge.tone}{f' load-{cell.tenth}' if cell.tenth else ''}{' odd' if cell.odd else ''}"
+    )
+    text = cell.mark if dense else f"{cell.label}{cell.mark}"
+    here = SafeString(' aria-current="true"') if cell.selected else ""
+    form = '<a class="{}" id="cell-{}" href="{}" data-state="{}" title="{}" aria-label="{}"{}>{}</a>'
+    return format_html(form, classes, name, cell.url, badge.value, cell.words, cell.words, here, text)
 
 
 @register.simple_tag

@@ -12,13 +12,15 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.db.models import Count, Max
 from django.template.loader import render_to_string
+from django.urls import reverse
 
 from console.auth import access
 from console.presenters.jobs import job_head, timeline
+from console.presenters.jobs.cells import cells
 from console.presenters.jobs.job_filters import cursor_number
 from console.presenters.jobs.job_query import JobQuery
 from console.presenters.jobs.job_shells import may_open, shells
-from console.presenters.jobs.replicas import replica_lines, tally
+from console.presenters.jobs.replicas import replica_lines
 from console.presenters.jobs.utilization import utilization
 from console.presenters.stamps import digest
 from jobs.models import Job, Run, ShellSession, Transition
@@ -27,6 +29,8 @@ from jobs.rules.lifecycle.states import TERMINAL
 Query = Mapping[str, str]
 Context = dict[str, Any]
 SAMPLES_EVERY_S = 10
+# A push of the cells of a thousand replicas has some hundred kilobytes before it is packed.
+MANY_RUNS, MANY_EVERY_S = 200, 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +52,13 @@ def _overview_head(job: Job, user: User, query: Query) -> Context:
 
 
 def _replicas(job: Job, user: User, query: Query) -> Context:
-    found = tuple(replica_lines(job, may_open(job, user)))
-    return {"replicas": found, "tally": tally(found), "terminal": job.state in TERMINAL}
+    lines = tuple(replica_lines(job, may_open(job, user)))
+    shown = cells(lines, JobQuery.from_query(query))
+    return {
+        "cells": shown,
+        "terminal": job.state in TERMINAL,
+        "metrics_url": reverse("job-metrics", args=[job.pk]),
+    }
 
 
 def _story(job: Job, user: User, query: Query) -> Context:
@@ -89,9 +98,10 @@ def _runs_stamp(job_id: int) -> str:
 
 
 def _samples_stamp(job_id: int) -> str:
-    """The samples of many replicas arrive all the time. Show those of all replicas together."""
-    at = Run.objects.filter(job_id=job_id).aggregate(at=Max("sampled_at"))["at"]
-    return digest([_runs_stamp(job_id), int(at.timestamp()) // SAMPLES_EVERY_S if at else None])
+    """The samples of many replicas arrive all the time. Show them together, and those of very many less often."""
+    found = Run.objects.filter(job_id=job_id).aggregate(at=Max("sampled_at"), runs=Count("pk"))
+    every_s = SAMPLES_EVERY_S if found["runs"] <= MANY_RUNS else MANY_EVERY_S
+    return digest([_runs_stamp(job_id), int(found["at"].timestamp()) // every_s if found["at"] else None])
 
 
 def _events_stamp(job_id: int) -> str:
@@ -112,7 +122,7 @@ def _newest(job_id: int) -> Any:
 PARTS: Mapping[str, JobPart] = {
     "job-head": JobPart("jobs/_head.html", _head, _state_stamp),
     "job-overview-head": JobPart("jobs/_head.html", _overview_head, _state_stamp),
-    "job-replicas": JobPart("jobs/_replicas.html", _replicas, _runs_stamp),
+    "job-replicas": JobPart("jobs/_cells.html", _replicas, _samples_stamp),
     "job-story": JobPart("jobs/_story.html", _story, _events_stamp),
     "job-events": JobPart("jobs/_events.html", _events, _events_stamp),
     "job-metrics": JobPart("jobs/_metrics.html", _metrics, _samples_stamp),

@@ -11,21 +11,29 @@ from console.presenters.jobs.job_filters import cursor_number
 from jobs.rules.lifecycle.history_kinds import HistoryKind
 
 LONGEST = 80
+TABLE, CELLS = "table", "cells"
 
 
 @dataclass(frozen=True, slots=True)
 class JobQuery:
     """A value that does not exist counts as none.
 
-    `replica`: whose log, charts, shells and events are shown. `sort`: the order of the replicas. `of`, `kind` and
-    `attempt`: of which events. `span`: of which time the charts are.
+    `replica`: whose log, charts, shells and events are shown. `state`, `pool` and `text`: which replicas are shown, in
+    the order `sort`, as `view` says, from the number `start` on. `of`, `kind` and `attempt`: of which events; `open`:
+    the group of events that is shown one by one. `span`: of which time the charts are.
     """
 
     replica: str = ""
+    state: str = ""
+    pool: str = ""
+    text: str = ""
     sort: str = ""
+    view: str = ""
+    start: str = ""
     of: str = ""
     kind: str = ""
     attempt: str = ""
+    open: str = ""
     span: str = ""
 
     @classmethod
@@ -35,8 +43,9 @@ class JobQuery:
         given["replica"] = given["replica"] or (query.get("log") or query.get("use") or "")[:LONGEST]
         if given["kind"] not in HistoryKind.__members__.values():
             given["kind"] = ""
-        if cursor_number(given["attempt"]) is None:
-            given["attempt"] = ""
+        for name in ("start", "attempt", "open"):
+            if cursor_number(given[name]) is None:
+                given[name] = ""
         return cls(**given)
 
     @property

@@ -152,13 +152,6 @@ def _run_line(run: Run) -> RunLine:
     return RunLine(run.pk, label, run.host.name, ending(run), run.started_at, run.ended_at)
 
 
-def tally(replicas: tuple[ReplicaLine, ...]) -> tuple[tuple[Badge, int], ...]:
-    counts: dict[Badge, int] = {}
-    for replica in replicas:
-        counts[replica.badge] = counts.get(replica.badge, 0) + 1
-    return tuple(counts.items())
-
-
 def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name

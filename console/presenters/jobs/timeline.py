@@ -14,13 +14,15 @@ from django.utils.translation import gettext as _
 
 from agents.infra.sentences import shown
 from console.presenters import badges
+from console.presenters.jobs.event_groups import Group, Line, fold
+from console.presenters.jobs.job_filters import cursor_number
 from console.presenters.jobs.job_query import JobQuery
 from jobs.models import Job, Transition
 from jobs.rules.lifecycle.history_kinds import ABOUT_THE_JOB, JOB, HistoryKind
 from jobs.rules.lifecycle.states import TERMINAL
 
-# Events on the overview, and on a page of all events.
-SHOWN, PAGE_SIZE = 60, 200
+# Groups of events on the overview, and on a page of all events; and how many events are read for one page at most.
+SHOWN, PAGE_SIZE, MOST = 12, 100, 3_000
 # Smaller differences come from the time that a message takes, and from clocks that are a second off everywhere.
 CLOCK_IS_OFF_S = 2.0
 AGAIN = (HistoryKind.RESTART, HistoryKind.RETRY, HistoryKind.PREEMPT, HistoryKind.DRAIN)
@@ -43,40 +45,26 @@ WORDS: Mapping[str, tuple[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    id: int
-    at: datetime
-    host_at: datetime | None
-    clock_off: str
-    kind: str
-    word: str
-    icon: str
-    subject: str
-    run: str
-    before: str
-    after: str
-    attempt: int
-    cause: str
-    actor: str
-
-    @property
-    def of_job(self) -> bool:
-        return self.subject in ABOUT_THE_JOB
-
-
-@dataclass(frozen=True, slots=True)
 class Attempt:
     number: int
-    lines: tuple[Line, ...]
+    groups: tuple[Group, ...]
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        return tuple(line for group in self.groups for line in group.lines)
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """`older_url`: of the lines before these. `filtered`: whether only some lines are asked for."""
+    """`older_url`: of the events before these. `filtered`: whether only some events are asked for.
+
+    `here`: the address of this page of events, to which `open=ID` can be added.
+    """
 
     attempts: tuple[Attempt, ...]
     filtered: bool
     older_url: str
+    here: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,14 +90,12 @@ def _timeline(job: Job, query: JobQuery, before: int | None, size: int) -> Timel
     rows = select(job, query.of, query.kind, query.attempt).order_by("-id")
     if before is not None:
         rows = rows.filter(id__lt=before)
-    found = list(rows[: size + 1])
-    following = found[size - 1].pk if len(found) > size else None
-    lines = [_line(row) for row in found[:size]]
-    return Timeline(
-        attempts=by_attempt(lines),
-        filtered=bool(query.of or query.kind or query.attempt),
-        older_url=_older(job, query, following) if following else "",
-    )
+    # Enough that a start and an end of all replicas fit on one page.
+    found = list(rows[: min(MOST, 2 * size + 4 * job.replica_count) + 1])
+    groups, taken = fold((_line(row) for row in found[:MOST]), size, cursor_number(query.open))
+    rest = _address(job, query, found[taken - 1].pk) if taken < len(found) else ""
+    here = _address(job, replace(query, open=""), before)
+    return Timeline(by_attempt(groups), bool(query.of or query.kind or query.attempt), rest, here)
 
 
 def choices(job: Job) -> Choices:
@@ -132,13 +118,15 @@ def select(job: Job, of: str = "", kind: str = "", attempt: str = "") -> QuerySe
     return rows.filter(kind=kind) if kind else rows
 
 
-def by_attempt(lines: Iterable[Line]) -> tuple[Attempt, ...]:
-    return tuple(Attempt(number, tuple(of)) for number, of in groupby(lines, key=lambda line: line.attempt))
+def by_attempt(groups: Iterable[Group]) -> tuple[Attempt, ...]:
+    parted = groupby(groups, key=lambda group: group.newest.attempt)
+    return tuple(Attempt(number, tuple(of)) for number, of in parted)
 
 
-def _older(job: Job, query: JobQuery, before: int) -> str:
-    asked = "&".join(part for part in (query.query, f"before={before}") if part)
-    return f"{reverse('job-events', args=[job.pk])}?{asked}"
+def _address(job: Job, query: JobQuery, before: int | None) -> str:
+    """The address of a page of events. Ends with ? or &, so that more can follow."""
+    asked = query.query_with(before=str(before or ""))
+    return f"{reverse('job-events', args=[job.pk])}?{asked}{'&' if asked else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,10 +163,11 @@ def _line(row: Transition) -> Line:
         word=gettext(word),
         icon=icon,
         subject=row.subject,
+        of_job=row.subject in ABOUT_THE_JOB,
         run=row.run,
         before=badges.word(row.from_state) if row.from_state else "",
         after=badges.word(row.to_state) if row.to_state else _("over"),
         attempt=row.attempt,
-        cause=shown(row.cause),
+        said=row.cause,
         actor=row.actor,
     )

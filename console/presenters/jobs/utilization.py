@@ -66,16 +66,18 @@ def utilization(
     at = timezone.now()
     names = [line.name for line in replicas]
     chosen = replica if replica in names else names[0] if names else ""
-    lines = _current_use(replicas, chosen, at)
+    lines = current_use(replicas, at, chosen)
     if sort == QUIETEST_FIRST:
         lines.sort(key=lambda line: (line.quiet_since is None, line.quiet_since or at))
     odd = tuple(line for line in lines if line.odd)
     return UtilizationPanel(tuple(lines), odd, sort == QUIETEST_FIRST, charts(job, chosen, span, at))
 
 
-def _current_use(replicas: Sequence[ReplicaLine], chosen: str, at: datetime) -> list[CurrentUse]:
+def current_use(replicas: Sequence[ReplicaLine], at: datetime, chosen: str = "") -> list[CurrentUse]:
+    """What each of these replicas uses now, in their order. Makes four queries for any number of them."""
     ids = [line.run for line in replicas if line.run]
-    runs = Run.objects.only("cpus", "phase", "started_at").in_bulk(ids)
+    # One query: in_bulk() would make several for a thousand runs.
+    runs = {run.pk: run for run in Run.objects.only("cpus", "phase", "started_at").filter(pk__in=ids)}
     printed = last_printed.last_printed(ids, at)
     fresh = RunSample.objects.filter(run__in=ids, step=10, at__gte=at - FRESH).order_by("at")
     latest = {row.run_id: row for row in fresh}

@@ -14,6 +14,7 @@ from console.auth.access import Verb
 from console.auth.person import person
 from console.presenters.jobs import job_page, job_parts, requested
 from console.presenters.jobs.job_query import JobQuery
+from console.presenters.jobs.replica_picker import picker
 from console.views.fragments import asks_for_fragment, page_or_fragment
 from jobs.models import Job
 from jobs.scheduling import output_directories
@@ -23,13 +24,27 @@ from jobs.scheduling import output_directories
 @login_required
 def overview(request: HttpRequest, job_id: int) -> HttpResponse:
     job = _job(request, job_id)
+    if asks_for_fragment(request):
+        context = _context(request, job, job_page.OVERVIEW, "job-replicas")
+        return page_or_fragment(request, "jobs/job.html", "jobs/_cells_exchange.html", context)
     context = _context(request, job, job_page.OVERVIEW, *job_parts.OVERVIEW)
     page = context["page"]
     # The log of the replica that was chosen; else of the one that failed first; else of the first one.
     failed = context["head"].last_lines
     context["advice"] = output_directories.advice_of(job)
     context["shown"] = page.replica or (failed.replica if failed else "") or page.names[0]
-    return render(request, "jobs/job.html", context)
+    return page_or_fragment(request, "jobs/job.html", "jobs/_cells_exchange.html", context)
+
+
+@require_safe
+@login_required
+def replicas(request: HttpRequest, job_id: int) -> HttpResponse:
+    """Choose a replica: a list for htmx, which opens it beside a log; a page for a browser without scripts."""
+    job = _job(request, job_id)
+    allowed = access.verbs(request.user, job)
+    found = picker(job, allowed, request.GET.get("text", "")[:80], request.GET.get("to", ""))
+    context = {**_context(request, job, found.to, "job-head"), "picker": found}
+    return page_or_fragment(request, "jobs/picker.html", "jobs/_picker_list.html", context)
 
 
 @require_safe

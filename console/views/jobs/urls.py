@@ -13,6 +13,7 @@ urlpatterns = [
     path("jobs/new", new_job.new, name="new-job"),
     path("jobs/sample", new_job.sample, name="sample-job"),
     path("jobs/<int:job_id>/", job_tabs.overview, name="job"),
+    path("jobs/<int:job_id>/replicas", job_tabs.replicas, name="job-replicas"),
     path("jobs/<int:job_id>/metrics", job_tabs.metrics, name="job-metrics"),
     path("jobs/<int:job_id>/shells/", job_tabs.shells, name="job-shells"),
     path("jobs/<int:job_id>/spec", job_tabs.spec, name="job-spec"),

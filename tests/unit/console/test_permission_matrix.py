@@ -68,6 +68,7 @@ PAGES = {
     "new-job": (("Job", "submit"),),
     "sample-job": (("Job", "submit"),),
     "job": (("job", "see"),),
+    "job-replicas": (("job", "see"),),
     "job-metrics": (("job", "see"),),
     "job-shells": (("job", "watch_shell"),),
     "job-spec": (("job", "see"),),

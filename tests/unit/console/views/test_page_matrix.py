@@ -46,6 +46,7 @@ GET = {
     "queue": EVERYBODY,
     "new-job": row(200, 200, 200, 200, 403, 200, 404),
     "job": SEES_JOB,
+    "job-replicas": SEES_JOB,
     "job-metrics": SEES_JOB,
     "job-shells": row(200, 200, 200, 403, 403, 404, 404),
     "job-spec": SEES_JOB,

@@ -1,0 +1,120 @@
+"""The page of a job of 64 replicas in a browser, from seeded rows: without the product's sockets."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import pytest
+from django.conf import settings
+from playwright.sync_api import expect
+
+from agents.infra.texts import said
+from jobs.models import Replica
+from tests.browser.test_job_lists import is_accessible
+from tests.unit.console.views.conftest import browser, cast, project
+from tests.unit.console.views.example_rows import a_host, a_job, moved
+
+__all__ = ["browser", "cast", "project"]
+
+TABS = ("Overview", "Logs", "Metrics", "Shells", "Specification", "Events")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def database_beside_the_browser():
+    """Playwright runs an event loop in this thread, and Django refuses its database there unless it is told."""
+    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"
+    yield
+    del os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"]
+
+
+@pytest.fixture
+def large(transactional_db, cast, project):
+    job = a_job(project, cast.bob, replicas=64, host=a_host("gpu-north"), name="llama-64")
+    for replica in job.replicas.all():
+        cause = said("Started on {host}.", host=f"gpu-{replica.index}")
+        moved(job, "STARTING", "RUNNING", replica.name, cause, "trainyard", "run")
+    moved(job, "PENDING", "RUNNING", cause="All are up.")
+    Replica.objects.filter(job=job, name="workerpool1-3").update(state="FAILED")
+    return job
+
+
+@pytest.fixture
+def seen(page, live_server, browser, large):
+    """The page of a browser in which Bob is logged in."""
+    session = browser("bob").cookies[settings.SESSION_COOKIE_NAME].value
+    page.context.add_cookies(
+        [{"name": settings.SESSION_COOKIE_NAME, "value": session, "url": live_server.url}]
+    )
+    page.set_viewport_size({"width": 1280, "height": 800})
+    page.goto(f"{live_server.url}/jobs/{large.pk}/")
+    return page
+
+
+def overhang(page):
+    return page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+
+
+def test_the_log_is_above_the_fold_at_64_replicas(seen):
+    expect(seen.locator(".cell")).to_have_count(64)
+    log = seen.locator(".log-body").bounding_box()
+    # Room for some lines of the log, without scrolling.
+    assert log["y"] < 800 - 200, log
+
+
+def test_a_cell_chooses_its_replica_for_the_log_the_events_and_the_tabs(seen):
+    seen.get_by_label(re.compile("^workerpool1-9, rank 10:")).click()
+    expect(seen).to_have_url(re.compile(r"\?replica=workerpool1-9$"))
+    expect(seen.get_by_role("heading", name="Log of workerpool1-9")).to_be_visible()
+    expect(seen.locator(".timeline")).to_contain_text("Started on gpu-9.")
+    expect(seen.locator(".timeline > li")).to_have_count(1)
+    seen.get_by_role("navigation", name="Views of this job").get_by_role("link", name="Logs").click()
+    expect(seen).to_have_url(re.compile(r"/log/workerpool1-9$"))
+
+
+def test_cells_are_filtered_in_place(seen):
+    seen.evaluate("window.stays = true")
+    seen.get_by_label("Name, rank or host").fill("workerpool1-6")
+    seen.get_by_role("button", name="Show").click()
+    expect(seen.locator(".cell")).to_have_count(4)
+    expect(seen).to_have_url(re.compile("text=workerpool1-6"))
+    seen.get_by_role("link", name="Show all").click()
+    expect(seen.locator(".cell")).to_have_count(64)
+    seen.get_by_role("link", name="1 failed").click()
+    expect(seen.locator(".cell")).to_have_count(1)
+    assert seen.evaluate("window.stays")
+    seen.go_back()
+    expect(seen.locator(".cell")).to_have_count(64)
+
+
+def test_a_replica_is_picked_by_its_rank_or_state(seen):
+    picker = seen.locator("details.picker")
+    picker.locator("summary").click()
+    # All of them together, and the first fifty.
+    expect(picker.locator(".found a")).to_have_count(51)
+    picker.get_by_label("Name, rank, host or state").fill("failed")
+    expect(picker.locator(".found a")).to_have_text(["All replicas", "workerpool1-3"])
+    picker.get_by_role("link", name="workerpool1-3").click()
+    expect(seen.get_by_role("heading", name="Log of workerpool1-3")).to_be_visible()
+
+
+def test_what_happened_is_folded_and_unfolds(seen):
+    expect(seen.locator("#job-story .timeline > li")).to_have_count(3)
+    seen.get_by_role("link", name="Show these 64 events one by one").click()
+    expect(seen.locator("#job-events .inside")).to_have_count(64)
+    assert "open=" in seen.url and seen.url.count("/events") == 1
+    seen.get_by_role("link", name="Show these 64 events one by one").click()
+    expect(seen.locator("#job-events .inside")).to_have_count(0)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_each_tab_is_accessible_and_fits_a_phone(seen, theme):
+    seen.emulate_media(color_scheme=theme)
+    for tab in TABS:
+        views = seen.get_by_role("navigation", name="Views of this job")
+        views.get_by_role("link", name=tab).click()
+        expect(views.locator("[aria-current=page]")).to_have_text(tab)
+        is_accessible(seen)
+        seen.set_viewport_size({"width": 360, "height": 740})
+        assert overhang(seen) <= 0, tab
+        seen.set_viewport_size({"width": 1280, "height": 800})
