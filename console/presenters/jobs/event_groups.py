@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import groupby
 
+from agents.infra.sentences import shown
 from agents.infra.texts import Parts, Text
-from console.presenters.sentences import shown
 
 # Events are one group while each comes within this time of the one before it.
 NEAR = timedelta(seconds=60)

@@ -22,7 +22,7 @@ from jobs.rules.lifecycle.history_kinds import ABOUT_THE_JOB, JOB, HistoryKind
 from jobs.rules.lifecycle.states import TERMINAL
 
 # Groups of events on the overview, and on a page of all events; and how many events are read for one page at most.
-SHOWN, PAGE_SIZE, MOST = 12, 100, 3_000
+SHOWN, PAGE_SIZE, MOST = 20, 100, 3_000
 # Smaller differences come from the time that a message takes, and from clocks that are a second off everywhere.
 CLOCK_IS_OFF_S = 2.0
 AGAIN = (HistoryKind.RESTART, HistoryKind.RETRY, HistoryKind.PREEMPT, HistoryKind.DRAIN)
