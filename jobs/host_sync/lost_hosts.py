@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, QuerySet
 
 from agents.links.control_plane import Fact, Gap
 from jobs.host_sync import facts
@@ -55,32 +55,34 @@ def declare_lost(host_id: int, why: str, now: datetime) -> set[int]:
     """Close the open runs of a host that an admin declares gone. Returns their jobs, which are to be advanced.
 
     If the host comes back, it is ordered to end them first, and what it still has of their logs is fetched. The caller
-    holds the lock of the host's row.
+    holds the locks of the host's row and of all jobs that have something there, so no run begins or ends meanwhile.
     """
-    open_runs = Run.objects.filter(host=host_id).exclude(phase=RunPhase.CLOSED)
-    jobs = close_as_lost(list(open_runs.values_list("pk", flat=True)), why, now, declared=True)
+    jobs = _close(Run.objects.filter(host=host_id), why, now, declared=True)
     return jobs | _give_up_waiting_restarts(host_id, why, now)
 
 
 def _give_up_waiting_restarts(host_id: int, why: str, now: datetime) -> set[int]:
     """A replica whose restart here waits (rules/lifecycle/retry_waits.py) must start elsewhere. Its last run is closed
     by the host's own word, so there is nothing to prove."""
-    waiting = Run.objects.filter(host=host_id, phase=RunPhase.CLOSED, released_at=None)
-    found = list(waiting.exclude(restart_at=None).values_list("pk", flat=True))
-    lock_jobs(found)
-    still = waiting.filter(pk__in=found)
-    jobs = set(still.values_list("job", flat=True))
-    still.update(declared_lost_at=now, proved_at=now, message=why)
+    closed = Run.objects.filter(host=host_id, phase=RunPhase.CLOSED, released_at=None)
+    waiting = closed.exclude(restart_at=None)
+    jobs = set(waiting.values_list("job", flat=True))
+    waiting.update(declared_lost_at=now, proved_at=now, message=why)
     Job.every.filter(pk__in=jobs).update(due_at=now)
     return jobs
 
 
-def close_as_lost(run_ids: Sequence[str], why: str, now: datetime, declared: bool = False) -> set[int]:
-    """Close runs because an admin says that they are over. `declared`: the host may come back and still have them."""
+def close_as_lost(run_ids: Sequence[str], why: str, now: datetime) -> set[int]:
+    """Close runs because an admin says that they are over. Returns their jobs, which are to be advanced."""
     lock_jobs(run_ids)
+    return _close(Run.objects.filter(pk__in=run_ids), why, now)
+
+
+def _close(runs: QuerySet[Run], why: str, now: datetime, declared: bool = False) -> set[int]:
+    """Close those that are open. `declared`: the host may come back and still have them."""
     writes, jobs = PendingWrites(now), set()
     lost = facts.read_facts({"phase": "closed", "why": "lost", "message": why})
-    rows = Run.objects.select_for_update(no_key=True).filter(pk__in=run_ids).exclude(phase=RunPhase.CLOSED)
+    rows = runs.exclude(phase=RunPhase.CLOSED).select_for_update(no_key=True)
     for run in rows.order_by("pk").defer("order", "log_proof"):
         changed = facts.fill_facts(run, lost, now) if lost else set()
         run.declared_lost_at = now if declared else None

@@ -330,6 +330,14 @@ RACES = (
         postgresql=True,
     ),
     Safeguard(
+        "jobs-of-a-host-that-is-gone",
+        "jobs/maintenance/cordon_and_drain.py",
+        "_hold_jobs_on(rows)\n        gpus",
+        "gpus",
+        (f"{OF_JOBS}a_restart_that_begins_while_its_host_is_declared_gone_is_given_up_with_it",),
+        postgresql=True,
+    ),
+    Safeguard(
         "lease-of-a-gpu",
         "agents/hosts/gpu_quarantine.py",
         "Host.every.select_for_update(no_key=True).filter(pk=host_id, lease_token=token)",

@@ -6,6 +6,7 @@ luck. `make mutants` takes each guard out in turn, on PostgreSQL; then these tes
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 
@@ -17,7 +18,7 @@ from agents.infra.clock import Clock
 from agents.infra.refusals import Exhausted, Refused
 from agents.links import leases
 from agents.links.control_plane import Arrival
-from agents.models import Gpu, GpuState, Host, Recovery
+from agents.models import Gpu, GpuState, Host, HostStatus, Recovery
 from jobs import idle_rule, services, sweep
 from jobs.host_sync import intake, lost_hosts, recovery_mode, strays
 from jobs.host_sync.apply_reports import UnreadableFrames
@@ -178,6 +179,26 @@ def test_recovery_mode_is_begun_by_one_of_two_admins():
     root, ruth = (partial(recovery_mode.begin, "why", name, timezone.now()) for name in ("root", "ruth"))
     assert kinds(race(root, ruth, before="INSERT agents_recovery")) == ["done", Refused.__name__]
     assert Recovery.objects.get().why == "root says: why"
+
+
+def test_a_restart_that_begins_while_its_host_is_declared_gone_is_given_up_with_it(
+    add_host, submit, control_plane, settings
+):
+    """`declare_lost` takes no locks of jobs: its caller took those of all jobs with something on the host."""
+    settings.TRAINYARD = replace(settings.TRAINYARD, retry_wait_s=30.0)
+    host, job = add_host("h1"), submit()
+    for _ in range(2):
+        settle(control_plane, host)
+        host.end(control_plane, Run.objects.latest("number").pk, exit_signal=9)
+        settle(control_plane, host)
+    waiting = Run.objects.latest("number")
+    assert waiting.restart_at is not None
+    Host.objects.filter(pk=host.row.pk).update(status=HostStatus.UNREACHABLE, status_since=timezone.now())
+    restart = partial(advance.advance, [job.pk], Clock(waiting.restart_at + timedelta(seconds=1)))
+    gone = partial(cordon_and_drain.declare_gone, host.row, "h1", "root", timezone.now())
+    race(restart, gone, before="INSERT jobs_run")
+    assert not Run.objects.filter(host=host.row, declared_lost_at=None).exclude(phase="closed").exists()
+    assert Run.objects.filter(number=waiting.number + 1, declared_lost_at__isnull=False).exists()
 
 
 # -- deciders and sweepers ---------------------------------------------------------------------------------------------
