@@ -22,7 +22,7 @@ from pathlib import Path
 
 from django.db import DEFAULT_DB_ALIAS, connection, connections
 
-from agents.infra import clock
+from agents.infra import clock, database_pool
 from agents.infra.database_errors import DATABASE_UNAVAILABLE
 from agents.models import ClockJump, Host, MachineClock
 
@@ -131,6 +131,8 @@ class ClockKeeper:
         except DATABASE_UNAVAILABLE as problem:
             log.debug("The time could not be compared: %s", problem)
             connection.close()
+            # This thread asks every two seconds, so it is the first to see that there was an outage.
+            database_pool.renew(getattr(connection, "pool", None))
         except Exception:
             log.exception("The time could not be compared")
             connection.close()

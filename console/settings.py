@@ -186,7 +186,8 @@ LOGGING = {
         "not_501": {
             "()": "django.utils.log.CallbackFilter",
             "callback": lambda record: getattr(record, "status_code", 0) != 501,
-        }
+        },
+        "rarely": {"()": "agents.infra.database_pool.SayRarely"},
     },
     "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "plain"}},
@@ -194,6 +195,8 @@ LOGGING = {
     "loggers": {
         # kombu warns that a Unix socket has no host name.
         "kombu.connection": {"level": "ERROR"},
+        # While the database is away the pool warns of each try to connect, twice a second.
+        "psycopg.pool": {"filters": ["rarely"]},
         # Django warns of every request for an address that does not exist. Scanners ask for many.
         "django.request": {"level": "ERROR", "filters": ["not_501"]},
     }

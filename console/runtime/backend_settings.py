@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 import dj_database_url
 
+from agents.infra import database_pool
 from console.environment import BadSetting, Environment
 
 # Celery tasks are short (the work of one hint). When a task is not acknowledged for this long, its worker has died.
@@ -51,7 +52,7 @@ def database(environment: Environment) -> dict[str, Any]:
     stuck_ms = int(1000 * max(2.0, environment.lease_s))
     chosen["OPTIONS"] = {
         **chosen.get("OPTIONS", {}),
-        "pool": {"min_size": 1, "max_size": 24, "timeout": 20, "max_idle": 120},
+        "pool": database_pool.options(),
         "connect_timeout": 10,
         # Without a number here Django lets the driver prepare nothing, and each statement is parsed and planned anew.
         "prepare_threshold": PREPARED_AFTER,
