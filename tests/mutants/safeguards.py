@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tests.mutants.races import RACES
 from tests.mutants.safeguard import Safeguard
+from tests.mutants.time_and_connections import TIME_AND_CONNECTIONS
 
 RUNNER = "tests/unit/agents/runner"
 RULES = "tests/unit/jobs/rules/lifecycle"
@@ -188,5 +189,22 @@ SAFEGUARDS = (
         "if new - mine:",
         (f"{RUNNER}/test_leftovers.py::test_what_somebody_else_made_or_still_uses_is_left_alone",),
     ),
+    Safeguard(
+        "name-that-no-file-can-have",
+        "agents/runner/shared_memory.py",
+        "with contextlib.suppress(OSError, ValueError):\n            found",
+        "with contextlib.suppress(OSError):\n            found",
+        (f"{RUNNER}/test_leftovers.py::test_a_note_that_a_replica_forged_removes_nothing_of_others",),
+    ),
+    Safeguard(
+        "card-that-cannot-be-read",
+        "agents/runner/cuda.py",
+        'if any(len(row) in (2, 3) and not is_gpu(row[1]) and "lost" not in row[1] for row in rows):',
+        "if False:",
+        (
+            f"{RUNNER}/test_host_env.py::test_only_cards_that_answer_are_counted_and_none_beside_one_in_mig_mode",
+        ),
+    ),
     *RACES,
+    *TIME_AND_CONNECTIONS,
 )
