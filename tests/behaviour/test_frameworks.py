@@ -18,13 +18,16 @@ from tests.harness.product.product import ROOT
 pytestmark = [pytest.mark.needs_namespaces, pytest.mark.timeout(900)]
 RANK = re.compile(r"(\w+) (\d+) of (\d+) on (\w+): .*?(\w+)$", re.M)
 PATIENCE = 400
+# A look is taken every 20 s.
+UNCONNECTED_S = 44
 TRAINERS = ("workerpool0-0", "workerpool1-0")
 TORCHRUN = ["python3", "-m", "torch.distributed.run"]
 
 
 @pytest.fixture(scope="module")
 def yard():
-    with Fleet(3, binds={"/opt/programs": ROOT / "var" / "programs"}) as fleet, Product() as product:
+    binds = {"/opt/programs": ROOT / "var" / "programs"}
+    with Fleet(3, binds=binds) as fleet, Product(UNCONNECTED_S=UNCONNECTED_S) as product:
         yield product.with_admin().with_hosts(fleet)
         product.check()
 
@@ -56,7 +59,13 @@ def trained(yard, pool, name, size, **options):
     assert [(rank, of) for rank, of, _, _ in found] == [(str(n), str(size)) for n in range(size)], logs
     assert len({host for _, _, host, _ in found}) == 2
     assert len({result for *_, result in found}) == 1
+    assert "UNCONNECTED" not in flags(observed)
     return observed
+
+
+def flags(observed):
+    told = observed.yard.client.call("GET", f"{observed.yard.url}/api/v1/jobs/{observed.id}").json()
+    return [flag["flag"] for flag in told["flags"]]
 
 
 @pytest.mark.parametrize(
@@ -92,6 +101,12 @@ def test_lightning_finds_its_nodes(yard):
 def test_accelerate_trains_one_model_with_torchrun(yard):
     command = [*TORCHRUN, "/usr/local/bin/accelerate-train"]
     trained(yard, program("torch", *command, PET_NPROC_PER_NODE="2"), "accelerate", 4)
+
+
+def test_accelerate_without_a_launcher_connects_on_cpus_and_nobody_calls_it_unconnected(yard):
+    """On GPUs it would train a model in each replica: there it asks for LOCAL_RANK, which a launcher sets."""
+    command = ["python3", "/usr/local/bin/accelerate-train", "--seconds", str(UNCONNECTED_S)]
+    trained(yard, program("torch", *command), "no launcher", 2)
 
 
 def test_deepspeed_reads_the_gpus_and_finds_its_group(yard):
