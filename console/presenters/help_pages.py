@@ -77,5 +77,5 @@ def title_of(topic: str) -> str:
 
 
 def topics(names: Iterable[str] = TITLES) -> list[tuple[str, str]]:
-    """Names and titles, sorted by title."""
-    return sorted(((name, title_of(name)) for name in names), key=lambda pair: pair[1].casefold())
+    """Names and titles, in the same order in every language."""
+    return [(name, title_of(name)) for name in sorted(names, key=lambda name: TITLES[name].casefold())]

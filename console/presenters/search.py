@@ -10,8 +10,8 @@ from urllib.parse import urlencode
 from django.contrib.auth.models import User
 from django.db.models import Q
 from django.urls import reverse
+from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
 
 from console.auth import access
 from console.presenters import badges, site_pages
@@ -150,13 +150,13 @@ def _people(text: str) -> Group:
 
 def _pages(user: User, text: str, most: int) -> Group:
     found = site_pages.pages(user, text, most)
-    return Group("page", _("Pages"), tuple(Hit(_(page.title), "", page.url) for page in found))
+    return Group("page", _("Pages"), tuple(Hit(gettext(page.title), "", page.url) for page in found))
 
 
 def _acts(text: str) -> Group:
     found = site_pages.acts(text)
     return Group(
-        "act", _("Acts"), tuple(Hit(_(act.title), "", reverse(act.page), act=act.name) for act in found)
+        "act", _("Acts"), tuple(Hit(gettext(act.title), "", reverse(act.page), act=act.name) for act in found)
     )
 
 

@@ -107,13 +107,13 @@ def test_a_choice_is_remembered_for_the_next_login_on_another_browser(client, db
     ada = User.objects.create_user("ada", password=PASSWORD)
     client.force_login(ada)
     client.post("/language", {"language": "pt-br"})
-    assert preferences.language_of(ada) == "pt-br"
+    assert preferences.of(ada).language == "pt-br"
     other = type(client)()
     answer = other.post("/login", {"username": "ada", "password": PASSWORD})
     assert answer.status_code == 302 and answer.cookies["language"].value == "pt-br"
     assert '<html lang="pt-br"' in other.get("/account").content.decode()
     other.post("/language", {"language": ""})
-    assert preferences.language_of(ada) == ""
+    assert preferences.of(ada).language == ""
     assert '<html lang="ja"' in other.get("/account", headers={"Accept-Language": "ja"}).content.decode()
 
 
