@@ -127,6 +127,33 @@ def matching(pattern: str, cure: str) -> Callable[[str, str], str]:
     return read
 
 
+def login_server(name: str, value: str) -> str:
+    """The address of an OpenID Connect server, without the path of its configuration."""
+    parts = urlsplit(value)
+    is_here = parts.hostname in ("localhost", "127.0.0.1", "::1")
+    if (
+        not parts.hostname
+        or parts.scheme not in ("https", "http")
+        or (parts.scheme == "http" and not is_here)
+    ):
+        raise BadSetting(
+            name, value, "give an address that begins with https://, such as https://login.example.org."
+        )
+    return value.removesuffix("/.well-known/openid-configuration")
+
+
+def groups(name: str, value: str) -> tuple[tuple[str, str, str], ...]:
+    """`ml-admins=admin,nlp=nlp:submitter`: (group, project, role). An admin of the deployment has no project."""
+    found = []
+    for part in value.split(","):
+        group, _, what = part.strip().rpartition("=")
+        project, _, role = what.rpartition(":")
+        if not group or role not in ("viewer", "submitter", "admin") or (not project and role != "admin"):
+            raise BadSetting(name, value, "give GROUP=admin or GROUP=PROJECT:ROLE, separated by commas.")
+        found.append((group, project, role))
+    return tuple(found)
+
+
 def directory(name: str, value: str) -> Path:
     path = Path(value).expanduser().resolve()
     if path.exists() and not path.is_dir():
@@ -180,6 +207,13 @@ class Environment:
     segment_mb: int = 8
     shell_keep_s: int = 1800
     require_second_factor: str = ""
+    oidc_url: str = ""
+    oidc_client_id: str = ""
+    oidc_client_secret_file: str = ""
+    oidc_name: str = "single sign-on"
+    oidc_create: bool = False
+    oidc_groups: tuple[tuple[str, str, str], ...] = ()
+    oidc_groups_claim: str = "groups"
     failpoint: str = ""
 
 
@@ -241,6 +275,25 @@ READERS: Mapping[str, tuple[str, Callable[[str, str], object]]] = {
     "segment_mb": ("TRAINYARD_SEGMENT_MB", whole_number(1, 1024, " of MiB")),
     "shell_keep_s": ("TRAINYARD_SHELL_KEEP_S", whole_number(10, 86_400, " of seconds")),
     "require_second_factor": ("TRAINYARD_REQUIRE_SECOND_FACTOR", one_of("ADMINS", "ALL")),
+    "oidc_url": ("TRAINYARD_OIDC_URL", login_server),
+    "oidc_client_id": (
+        "TRAINYARD_OIDC_CLIENT_ID",
+        matching(r"[\x21-\x7e]{1,255}", "give the id of the client."),
+    ),
+    "oidc_client_secret_file": (
+        "TRAINYARD_OIDC_CLIENT_SECRET_FILE",
+        matching(r"/.{1,1000}", "give the whole path of a file that only this user can read."),
+    ),
+    "oidc_name": (
+        "TRAINYARD_OIDC_NAME",
+        matching(r"[^<>\n]{1,40}", "give the name for the button, such as Keycloak."),
+    ),
+    "oidc_create": ("TRAINYARD_OIDC_CREATE", boolean),
+    "oidc_groups": ("TRAINYARD_OIDC_GROUPS", groups),
+    "oidc_groups_claim": (
+        "TRAINYARD_OIDC_GROUPS_CLAIM",
+        matching(r"[^\s]{1,100}", "give the name of a claim."),
+    ),
     "failpoint": (
         "TRAINYARD_FAILPOINT",
         matching(r"[\x20-\x7e]{1,500}", "give a specification that agents/infra/failpoints.py can parse."),

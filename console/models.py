@@ -120,6 +120,20 @@ class Preferences(models.Model):
     )
 
 
+class OidcIdentity(models.Model):
+    """Who a person is at the login server: its `sub`, and never an address or a name, which may be given away."""
+
+    user = models.OneToOneField(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="oidc_identity"
+    )
+    issuer = models.CharField(max_length=200)
+    sub = models.CharField(max_length=255)
+    made_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["issuer", "sub"], name="oidc_identity_of_one")]
+
+
 class SecondFactor(models.Model):
     """The key that a person shares with the app of their phone, which shows a code every 30 s (TOTP, RFC 6238)."""
 

@@ -17,7 +17,12 @@ CONFIRMED_AT = "confirmed_at"
 
 def mark(session: SessionBase, now: datetime) -> None:
     """The person has just given the password."""
-    session[CONFIRMED_AT] = now.timestamp()
+    mark_at(session, now.timestamp())
+
+
+def mark_at(session: SessionBase, moment: float) -> None:
+    """The person has last given the password at this moment, in seconds since 1970."""
+    session[CONFIRMED_AT] = moment
 
 
 def is_fresh(session: SessionBase, now: datetime) -> bool:

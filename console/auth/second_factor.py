@@ -23,6 +23,7 @@ from django.http import HttpRequest
 
 from agents.infra import secrets as sealing
 from agents.infra.refusals import Refused
+from agents.infra.texts import said
 from console.auth import login_audit, throttle, tokens
 from console.auth.session_store import Way
 from console.models import RecoveryCode, SecondFactor
@@ -76,7 +77,9 @@ def set_up(user: User, key: bytes, code: str, actor: str, now: datetime) -> list
     """
     step = _step_of(key, code, now)
     if step is None:
-        raise Refused("code", "The code is wrong. Compare the clock of your phone, and type the newest code.")
+        raise Refused(
+            "code", said("The code is wrong. Compare the clock of your phone, and type the newest code.")
+        )
     sealed = sealing.encrypt(key)
     with transaction.atomic():
         rows = {"sealed": sealed, "made_at": now, "used_step": step}
@@ -113,10 +116,10 @@ def check(request: HttpRequest, user: User, typed: str, now: datetime) -> None:
     if wait:
         login_audit.wrong_code(user, throttle.address_of(request), now)
         minutes = int(wait.total_seconds() // 60) + 1
-        raise Refused("", f"Too many wrong codes. Try again in {minutes} min.")
+        raise Refused("", said("Too many wrong codes. Try again in {minutes} min.", minutes=minutes))
     if not (_is_good_code(user, typed, now) or _is_good_recovery_code(user, typed, now)):
         login_audit.wrong_code(user, throttle.address_of(request), now)
-        raise Refused("code", "The code is wrong, too old, or used already. Wait for the next one.")
+        raise Refused("code", said("The code is wrong, too old, or used already. Wait for the next one."))
     throttle.succeeded(user.username, account)
 
 

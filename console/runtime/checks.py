@@ -33,6 +33,8 @@ def contradictions(environment: Environment) -> Iterator[CheckMessage]:
             hint="Unset TRAINYARD_DEBUG or bind to 127.0.0.1.",
             id="trainyard.E002",
         )
+    if problem := incomplete_login_server(environment):
+        yield Error(problem, hint="See docs/operating.md, Login server (OIDC).", id="trainyard.E004")
     if not is_loopback(environment.bind) and not environment.url.startswith("https://"):
         yield Warning(
             f"Trainyard listens on {environment.bind} without TLS: passwords and tokens cross the network in clear.",
@@ -46,6 +48,15 @@ def contradictions(environment: Environment) -> Iterator[CheckMessage]:
                 hint=f"Set `requirepass` in Redis and {name}=redis://:PASSWORD@host:6379/0, or use a unix:// socket.",
                 id="trainyard.W002",
             )
+
+
+def incomplete_login_server(environment: Environment) -> str:
+    """Why the login by a server (OIDC) cannot work as it is set; empty if it can, or is not wanted."""
+    if bool(environment.oidc_url) != bool(environment.oidc_client_id):
+        return "A login server needs both TRAINYARD_OIDC_URL and TRAINYARD_OIDC_CLIENT_ID."
+    if not environment.oidc_url and (environment.oidc_groups or environment.oidc_create):
+        return "TRAINYARD_OIDC_GROUPS and _CREATE have no effect without TRAINYARD_OIDC_URL."
+    return ""
 
 
 def is_open_redis(url: str) -> bool:

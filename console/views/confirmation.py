@@ -5,6 +5,7 @@ The typed form is kept and sent again with it.
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
@@ -12,9 +13,10 @@ from django.utils.translation import gettext as _
 
 from agents.infra.refusals import Refused
 from agents.infra.sentences import shown
-from console.auth import confirmation, passwords, second_factor
+from console.auth import confirmation, oidc_server, passwords, second_factor
 from console.auth.person import person
 from console.forms.people import Confirm
+from console.models import OidcIdentity
 
 ASKED = "confirm_password"
 NOT_KEPT = {"csrfmiddlewaretoken", ASKED}
@@ -37,9 +39,17 @@ def asked_again(request: HttpRequest, act: str) -> HttpResponse | None:
     kept = [
         (name, value) for name, values in request.POST.lists() if name not in NOT_KEPT for value in values
     ]
-    response = render(request, "people/confirm.html", {"form": form, "kept": kept, "act": act})
+    response = render(
+        request, "people/confirm.html", {"form": form, "kept": kept, "act": act, **_oidc(request)}
+    )
     response.headers["Cache-Control"] = "no-store"
     return response
+
+
+def _oidc(request: HttpRequest) -> dict[str, str]:
+    """The name of the login server, for a person who may confirm there."""
+    is_known = oidc_server.is_on() and OidcIdentity.objects.filter(user=person(request)).exists()
+    return {"oidc": settings.TRAINYARD.oidc_name} if is_known else {}
 
 
 def refusal(request: HttpRequest, password: str) -> str:

@@ -33,5 +33,5 @@ def log_in(page, url, name="ada"):
     page.goto(f"{url}/login")
     page.get_by_label("Name", exact=True).fill(name)
     page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Log in").click()
+    page.get_by_role("button", name="Log in", exact=True).click()
     page.wait_for_url(lambda url: "/login" not in url)

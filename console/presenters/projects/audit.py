@@ -42,6 +42,8 @@ WORDS = {
     "session.end": gettext_noop("Session ended"),
     "session.end_all": gettext_noop("Logged out everywhere"),
     "login.wrong_code": gettext_noop("Wrong code of a second factor"),
+    "oidc.connect": gettext_noop("Connected with the login server"),
+    "oidc.disconnect": gettext_noop("Disconnected from the login server"),
     "second_factor.set": gettext_noop("Second factor set up"),
     "second_factor.remove": gettext_noop("Second factor removed"),
     "second_factor.codes": gettext_noop("New recovery codes"),

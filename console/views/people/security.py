@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.db import transaction
@@ -12,9 +13,9 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 from django.views.decorators.http import require_POST, require_safe
 
-from console.auth import second_factor, session_list
+from console.auth import oidc_server, second_factor, session_list
 from console.auth.person import person
-from console.models import SecondFactor
+from console.models import OidcIdentity, SecondFactor
 from console.presenters.people import sessions as presenter
 
 
@@ -23,9 +24,15 @@ from console.presenters.people import sessions as presenter
 def security(request: HttpRequest) -> HttpResponse:
     user = person(request)
     factor = SecondFactor.objects.filter(user=user).first()
-    shown = {"factor": factor, "codes_left": second_factor.codes_left(user) if factor else 0}
+    state: dict[str, object] = {
+        "factor": factor,
+        "codes_left": second_factor.codes_left(user) if factor else 0,
+    }
+    if oidc_server.is_on():
+        identity = OidcIdentity.objects.filter(user=user).first()
+        state |= {"oidc": settings.TRAINYARD.oidc_name, "identity": identity}
     rows = presenter.rows(user, request.session.session_key, timezone.now())
-    return render(request, "people/security.html", {"sessions": rows, **shown})
+    return render(request, "people/security.html", {"sessions": rows, **state})
 
 
 @require_POST

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.contrib import auth, messages
 from django.contrib.auth.models import User
 from django.db import transaction
@@ -16,7 +17,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from agents.infra.refusals import Refused
 from agents.infra.sentences import shown
-from console.auth import login_steps, passwords, preferences, setup, tokens
+from console.auth import login_steps, oidc_server, passwords, preferences, setup, tokens
 from console.auth.person import person
 from console.auth.session_store import Way
 from console.forms.people import Code, Login
@@ -33,8 +34,16 @@ YEAR_S = 365 * 24 * 3600
 def login(request: HttpRequest) -> HttpResponse:
     form = Login(request.POST or None, initial={"next": request.GET.get("next", "")})
     if request.method == "POST" and form.is_valid() and (page := _next_page(request, form)):
-        return redirect(page) if page == CODE else _entered(request, form.cleaned_data["next"])
-    return render(request, "people/login.html", {"form": form, "unclaimed": setup.needed()})
+        return redirect(page) if page == CODE else entered(request, form.cleaned_data["next"])
+    return render(
+        request,
+        "people/login.html",
+        {
+            "form": form,
+            "unclaimed": setup.needed(),
+            "oidc": oidc_server.is_on() and settings.TRAINYARD.oidc_name,
+        },
+    )
 
 
 @never_cache
@@ -50,7 +59,7 @@ def code(request: HttpRequest) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         try:
             if login_steps.finish(request, found, form.cleaned_data["code"], now):
-                return _entered(request, found.onward)
+                return entered(request, found.onward)
             return redirect("login")
         except Refused as refused:
             form.add_error(refused.field or None, shown(refused.message))
@@ -101,7 +110,7 @@ def _next_page(request: HttpRequest, form: Login) -> str:
     return page
 
 
-def _entered(request: HttpRequest, wanted: str) -> HttpResponse:
+def entered(request: HttpRequest, wanted: str) -> HttpResponse:
     """The answer to the last step of a login."""
     user, now = person(request), timezone.now()
     for row in tokens.ending(now).filter(user=user):

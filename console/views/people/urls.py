@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from django.urls import path
 
-from console.views.people import account, people, preferences, second_factor, security, session, setup
+from console.views.people import account, oidc, people, preferences, second_factor, security, session, setup
 
 urlpatterns = [
     path("setup/<str:token>", setup.setup, name="setup"),
     path("login", session.login, name="login"),
     path("login/code", session.code, name="login-code"),
+    path("login/oidc", oidc.begin, name="login-oidc"),
+    path("login/oidc/callback", oidc.callback, name="oidc-callback"),
+    path("account/oidc/connect", oidc.connect, name="connect-oidc"),
+    path("account/oidc/disconnect", oidc.disconnect, name="disconnect-oidc"),
+    path("account/oidc/confirm", oidc.confirm, name="confirm-by-oidc"),
     path("logout", session.logout, name="logout"),
     path("theme", session.theme, name="theme"),
     path("language", session.language, name="language"),

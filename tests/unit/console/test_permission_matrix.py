@@ -113,6 +113,7 @@ PAGES = {
     "default-quotas": (("Project", "set_quotas"),),
     "people": (("User", "manage"),),
     "reset-second-factor": (("User", "manage"),),
+    "disconnect-oidc": (),
     **dict.fromkeys(
         (
             "add-person",
@@ -148,7 +149,8 @@ PAGES = {
 POSTS = {"machines": (("MachineType", "manage"),), "project-secrets": (("project", "manage_secrets"),)}
 # A person's own objects. Those of other people do not exist here.
 # A notification target that is removed exists for nobody after that.
-OWN = {"revoke-token", "end-session", "remove-notification"}
+# Without a login server there is nothing to connect with or to confirm at (auth/test_oidc.py has one).
+OWN = {"connect-oidc", "confirm-by-oidc", "revoke-token", "end-session", "remove-notification"}
 
 JOBS = "/v1/projects/default/locations/us-central1"
 P = "/api/v1/projects/default"

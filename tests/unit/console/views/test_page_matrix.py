@@ -146,12 +146,19 @@ POST = {
     "remove-second-factor": row(302, 302, 302, 302, 302, 302, 302),
     "new-recovery-codes": row(302, 302, 302, 302, 302, 302, 302),
     "reset-second-factor": ACTS_ON_PEOPLE,
+    # There is no login server here (auth/test_oidc.py has one).
+    "connect-oidc": row(404, 404, 404, 404, 404, 404, 404),
+    "confirm-by-oidc": row(404, 404, 404, 404, 404, 404, 404),
+    "disconnect-oidc": row(302, 302, 302, 302, 302, 302, 302),
     "end-sessions": row(302, 302, 302, 302, 302, 302, 302),
     "end-session": row(404, 404, 404, 404, 404, 404, 404),
     "revoke-token": row(404, 404, 404, 404, 404, 404, 404),
 }
 # Open to whoever comes; test_session.py looks at them.
-OPEN = {"setup", "invited", "confirm-notifications", "login", "login-code", "logout", "theme", "language"}
+OPEN = {
+    *("setup", "invited", "confirm-notifications", "theme", "language"),
+    *("login", "login-code", "login-oidc", "oidc-callback", "logout"),
+}
 REDIRECTS = {"home"}
 
 

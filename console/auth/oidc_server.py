@@ -1,0 +1,220 @@
+"""Speaks with the login server of a company: OpenID Connect, authorization code flow with PKCE.
+
+Nothing is believed that the server has not signed for this client and this login: the signature, issuer, audience, time
+and nonce of its token are checked. A server that does not answer costs a login 5 s, and nobody else anything.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import secrets
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote, urlencode, urlsplit
+
+import jwt
+from django.conf import settings
+
+from agents.infra.shared_answers import SharedAnswers
+from console.auth import secret_files
+
+TIMEOUT_S: Final = 5.0
+MAX_ANSWER: Final = 1 << 20
+LEEWAY: Final = timedelta(minutes=1)
+# What the server is asked for, where it knows it.
+SCOPES: Final = ("openid", "profile", "email", "groups")
+# Signatures with a key that only the server has. Never `none`, never a shared secret.
+ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+_configurations: SharedAnswers[str, dict[str, Any]] = SharedAnswers(timedelta(minutes=5), most=4)
+
+Claims = dict[str, Any]
+
+
+class OidcFailed(Exception):
+    """The login server did not do its part. The message is for the person, and says what would help."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a browser was sent to the login server with. It is kept in the browser's session until it comes back.
+
+    `fresh`: the person must type the password there again, which `auth_time` proves.
+    """
+
+    state: str
+    nonce: str
+    verifier: str
+    back: str
+    asked_at: float
+    fresh: bool
+    purpose: str
+    onward: str
+
+    def kept(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+def is_on() -> bool:
+    return bool(settings.TRAINYARD.oidc_url and settings.TRAINYARD.oidc_client_id)
+
+
+def new_question(back: str, now: float, purpose: str, onward: str = "", fresh: bool = False) -> Question:
+    """`back`: the address to which the server sends the browser."""
+    state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
+    return Question(state, nonce, verifier, back, now, fresh, purpose, onward)
+
+
+def address_for(question: Question) -> str:
+    """The address of the login server to which the browser goes. Raises OidcFailed."""
+    found = configuration()
+    known = found.get("scopes_supported") or SCOPES
+    digest = hashlib.sha256(question.verifier.encode()).digest()
+    asked = {
+        "response_type": "code",
+        "client_id": settings.TRAINYARD.oidc_client_id,
+        "redirect_uri": question.back,
+        "scope": " ".join(name for name in SCOPES if name == "openid" or name in known),
+        "state": question.state,
+        "nonce": question.nonce,
+        "code_challenge": base64.urlsafe_b64encode(digest).rstrip(b"=").decode(),
+        "code_challenge_method": "S256",
+        **({"prompt": "login", "max_age": "0"} if question.fresh else {}),
+    }
+    address = _endpoint(found, "authorization_endpoint")
+    return f"{address}{'&' if '?' in address else '?'}{urlencode(asked)}"
+
+
+def claims_for(question: Question, code: str, issuer: str) -> Claims:
+    """What the server says of the person who came back with this code. Raises OidcFailed.
+
+    `issuer`: what the answer names as its issuer, or empty.
+    """
+    found = configuration()
+    if issuer and issuer != found["issuer"]:
+        raise OidcFailed("The answer came from another login server than the one that was asked.")
+    answer = _exchanged(found, question, code)
+    claims = _checked(found, str(answer.get("id_token", "")), question.nonce)
+    if question.fresh and float(claims.get("auth_time", 0)) < question.asked_at - LEEWAY.total_seconds():
+        raise OidcFailed("The login server did not ask for the password again. Try again.")
+    return {**_more(found, claims, str(answer.get("access_token", ""))), **claims}
+
+
+def configuration() -> dict[str, Any]:
+    """What the server says of itself. Raises OidcFailed."""
+    issuer = settings.TRAINYARD.oidc_url.rstrip("/")
+    return _configurations.get(issuer, lambda: _configuration(issuer))
+
+
+def _configuration(issuer: str) -> dict[str, Any]:
+    found = _fetch(urllib.request.Request(f"{issuer}/.well-known/openid-configuration"))
+    if str(found.get("issuer", "")).rstrip("/") != issuer:
+        raise OidcFailed(
+            "The login server names another issuer than TRAINYARD_OIDC_URL. An admin has to correct it."
+        )
+    return found
+
+
+def _exchanged(found: Mapping[str, Any], question: Question, code: str) -> dict[str, Any]:
+    client, secret = settings.TRAINYARD.oidc_client_id, _client_secret()
+    body = {
+        "grant_type": "authorization_code",
+        "code": code,
+        "redirect_uri": question.back,
+        "code_verifier": question.verifier,
+    }
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    ways = found.get("token_endpoint_auth_methods_supported") or ["client_secret_basic"]
+    if not secret or "client_secret_basic" not in ways:
+        body |= {"client_id": client} | ({"client_secret": secret} if secret else {})
+    else:
+        pair = f"{quote(client, safe='')}:{quote(secret, safe='')}"
+        headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
+    address = _endpoint(found, "token_endpoint")
+    return _fetch(urllib.request.Request(address, urlencode(body).encode(), headers))
+
+
+def _client_secret() -> str:
+    path = settings.TRAINYARD.oidc_client_secret_file
+    try:
+        return secret_files.read(Path(path)) if path else ""
+    except (OSError, secret_files.UnsafeFile) as problem:
+        raise OidcFailed(
+            "The client secret cannot be read. An admin has to look at TRAINYARD_OIDC_CLIENT_SECRET_FILE."
+        ) from problem
+
+
+def _checked(found: Mapping[str, Any], token: str, nonce: str) -> Claims:
+    try:
+        keys = jwt.PyJWKSet.from_dict(_fetch(urllib.request.Request(_endpoint(found, "jwks_uri"))))
+        wanted = jwt.get_unverified_header(token).get("kid")
+        fitting = [key for key in keys.keys if wanted is None or key.key_id == wanted]
+        if len(fitting) != 1:
+            raise OidcFailed("The login server signed with a key that it does not publish. Try again.")
+        claims: Claims = jwt.decode(
+            token,
+            fitting[0],
+            algorithms=list(ALGORITHMS),
+            audience=settings.TRAINYARD.oidc_client_id,
+            issuer=found["issuer"],
+            leeway=LEEWAY,
+            options={"require": ["exp", "iat", "iss", "aud", "sub"]},
+        )
+    except jwt.PyJWTError as problem:
+        raise OidcFailed(f"The token of the login server is not good: {problem}. Try again.") from problem
+    if not secrets.compare_digest(str(claims.get("nonce", "")).encode(), nonce.encode()):
+        raise OidcFailed("The token of the login server belongs to another login. Try again.")
+    if claims.get("azp", settings.TRAINYARD.oidc_client_id) != settings.TRAINYARD.oidc_client_id:
+        raise OidcFailed("The token of the login server was made for another program.")
+    return claims
+
+
+def _more(found: Mapping[str, Any], claims: Claims, access_token: str) -> Claims:
+    """What the server says of the person elsewhere, where its token does not say it."""
+    wanted = {settings.TRAINYARD.oidc_groups_claim, "preferred_username"}
+    if not access_token or "userinfo_endpoint" not in found or wanted <= claims.keys():
+        return {}
+    address = _endpoint(found, "userinfo_endpoint")
+    more = _fetch(urllib.request.Request(address, headers={"Authorization": f"Bearer {access_token}"}))
+    if more.get("sub") != claims["sub"]:
+        raise OidcFailed("The login server answered about another person.")
+    return more
+
+
+def _endpoint(found: Mapping[str, Any], name: str) -> str:
+    """An address of the server, with the same protection as the server's own."""
+    address = str(found.get(name, ""))
+    if urlsplit(address).scheme not in {"https", urlsplit(settings.TRAINYARD.oidc_url).scheme}:
+        raise OidcFailed(f"The login server has no usable {name}. An admin has to look at it.")
+    return address
+
+
+def _fetch(request: urllib.request.Request) -> dict[str, Any]:
+    host = urlsplit(request.full_url).hostname
+    try:
+        with urllib.request.build_opener(_NoRedirects).open(request, timeout=TIMEOUT_S) as answer:
+            found = json.loads(answer.read(MAX_ANSWER))
+    except urllib.error.HTTPError as problem:
+        problem.close()
+        raise OidcFailed(
+            f"The login server {host} refused: HTTP {problem.code}. An admin has to look at it."
+        ) from None
+    except (OSError, HTTPException, ValueError, RecursionError) as problem:
+        raise OidcFailed(
+            f"The login server {host} does not answer as it should. Log in with your password, or try again later."
+        ) from problem
+    if not isinstance(found, dict):
+        raise OidcFailed(f"The login server {host} does not answer as it should. An admin has to look at it.")
+    return found
