@@ -104,12 +104,12 @@ def pools(job: Job) -> Iterable[PoolLine]:
             name=f"workerpool{number}",
             count=int(pool.get("replicaCount", 1)),
             machine=_machine(pool.get("machineSpec", {})),
-            command=_command(argv),
-            env=tuple((pair["name"], _value(pair)) for pair in container.get("env", [])),
+            command=shown_command(argv),
+            env=tuple((pair["name"], shown_value(pair)) for pair in container.get("env", [])),
         )
 
 
-def _value(pair: Mapping[str, Any]) -> str:
+def shown_value(pair: Mapping[str, Any]) -> str:
     """Return what is shown as the value of a variable. The document never has the value of a secret one."""
     if source := pair.get("valueFrom"):
         return _("(secret {name})").format(name="/".join(filter(None, (source.get("of"), source["secret"]))))
@@ -126,7 +126,7 @@ def _machine(machine: Mapping[str, object]) -> str:
     return _(" on ").join(parts) or _("any host")
 
 
-def _command(argv: list[str]) -> str:
+def shown_command(argv: list[str]) -> str:
     """Return a script as it was typed. In another command, arguments with spaces are quoted as JSON."""
     if len(argv) == 3 and argv[0] in ("bash", "python3") and argv[1] == "-c":
         return f"# {argv[0]}\n{argv[2]}"

@@ -21,11 +21,14 @@ from console.auth.person import person
 from console.presenters.jobs import selection
 from console.presenters.jobs.job_filters import Filters, cursor_number
 from console.presenters.jobs.selection import Selection
+from console.views.jobs import compare
 from jobs import bulk as acts
 from jobs.bulk import Outcome
 from jobs.rules.list_text import list_text
 
 SHOWN, SHOWN_REFUSALS = 20, 3
+# Changes nothing, so it is not asked about.
+COMPARE = "compare"
 MAX_LABELS = 1_000
 
 
@@ -34,6 +37,8 @@ MAX_LABELS = 1_000
 def bulk(request: HttpRequest) -> HttpResponse:
     act, user = request.POST.get("act", ""), person(request)
     filters = Filters.of(QueryDict(request.POST.get("filters", "")[:2_000]).dict())
+    if act == COMPARE:
+        return redirect(compare.address(_ids(request, user, filters)[0]))
     if act not in selection.VERBS:
         messages.error(request, _("Choose what to do with the selected jobs."))
         return _back(filters)

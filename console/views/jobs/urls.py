@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from django.urls import path
 
-from console.views.jobs import bulk, job_tabs, jobs, logs, new_job, queue, shells
+from console.views.jobs import bulk, compare, job_tabs, jobs, logs, new_job, queue, shells
 
 urlpatterns = [
     path("jobs/", jobs.jobs, name="jobs"),
     path("jobs/bulk", bulk.bulk, name="bulk-jobs"),
+    path("jobs/compare", compare.compare_jobs, name="compare-jobs"),
     path("jobs/queue", queue.queue, name="queue"),
     path("jobs/new", new_job.new, name="new-job"),
     path("jobs/sample", new_job.sample, name="sample-job"),

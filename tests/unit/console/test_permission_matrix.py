@@ -51,6 +51,7 @@ PAGES = {
     ),
     "jobs": (),
     "queue": (),
+    "compare-jobs": (),
     "bulk-jobs": (),
     "projects": (),
     "choose-project": (),
