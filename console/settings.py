@@ -121,6 +121,7 @@ STATICFILES_DIRS = [
     ("npm/htmx", NPM / "htmx.org" / "dist"),
     ("npm/htmx-ws", NPM / "htmx-ext-ws" / "dist"),
     ("npm/idiomorph", NPM / "idiomorph" / "dist"),
+    ("npm/uplot", NPM / "uplot" / "dist"),
     ("npm/xterm/css", NPM / "@xterm" / "xterm" / "css"),
     ("npm/xterm/lib", NPM / "@xterm" / "xterm" / "lib"),
     ("npm/xterm-fit/lib", NPM / "@xterm" / "addon-fit" / "lib"),

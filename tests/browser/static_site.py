@@ -36,6 +36,13 @@ def shell_page():
     return page_of("Shell", ["npm/xterm/css/xterm.css", "log.css"], "shell/shell.js", box)
 
 
+def metrics_page(panel):
+    box = render_to_string("jobs/_charts.html", {"metrics": panel})
+    script = '<script src="/static/npm/uplot/uPlot.iife.min.js"></script>'
+    styles = ["css/components.css", "css/pages.css", "npm/uplot/uPlot.min.css"]
+    return page_of("Metrics", styles, "charts/charts.js", script + box)
+
+
 @contextmanager
 def served(html, inline_styles=False):
     class Handler(BaseHTTPRequestHandler):

@@ -75,7 +75,7 @@ def _events(job: Job, user: User, query: Query) -> Context:
 def _metrics(job: Job, user: User, query: Query) -> Context:
     asked = JobQuery.from_query(query)
     lines = tuple(replica_lines(job, shells=False))
-    use = utilization(job, lines, asked.replica, asked.span, asked.sort)
+    use = utilization(lines, asked.replica, asked.sort)
     return {"job_id": job.pk, "query": asked, "use": use}
 
 

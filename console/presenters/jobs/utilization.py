@@ -11,10 +11,10 @@ from django.utils import timezone
 from django.utils.translation import ngettext
 
 from console.presenters.badges import Badge
-from console.presenters.jobs.charts import Charts, charts, gib
+from console.presenters.jobs.charts import gib
 from console.presenters.jobs.replicas import ReplicaLine
 from jobs.logs import last_printed
-from jobs.models import Job, Run, RunSample
+from jobs.models import Run, RunSample
 from jobs.rules.lifecycle import quiet_replicas
 from jobs.rules.lifecycle.states import RunPhase
 
@@ -51,7 +51,6 @@ class UtilizationPanel:
     now: tuple[CurrentUse, ...]
     odd: tuple[CurrentUse, ...]
     sorted: bool
-    charts: Charts
 
     @property
     def gpus(self) -> bool:
@@ -59,18 +58,14 @@ class UtilizationPanel:
         return any(line.gpu for line in self.now)
 
 
-def utilization(
-    job: Job, replicas: Sequence[ReplicaLine], replica: str, span: str, sort: str
-) -> UtilizationPanel:
-    """Return the panel. Makes five queries for any number of replicas."""
+def utilization(replicas: Sequence[ReplicaLine], replica: str, sort: str) -> UtilizationPanel:
+    """Return the panel. Makes four queries for any number of replicas. `replica`: whose line is marked as chosen."""
     at = timezone.now()
-    names = [line.name for line in replicas]
-    chosen = replica if replica in names else names[0] if names else ""
-    lines = current_use(replicas, at, chosen)
+    lines = current_use(replicas, at, replica)
     if sort == QUIETEST_FIRST:
         lines.sort(key=lambda line: (line.quiet_since is None, line.quiet_since or at))
     odd = tuple(line for line in lines if line.odd)
-    return UtilizationPanel(tuple(lines), odd, sort == QUIETEST_FIRST, charts(job, chosen, span, at))
+    return UtilizationPanel(tuple(lines), odd, sort == QUIETEST_FIRST)
 
 
 def current_use(replicas: Sequence[ReplicaLine], at: datetime, chosen: str = "") -> list[CurrentUse]:

@@ -24,6 +24,7 @@ from whitenoise.storage import CompressedManifestStaticFilesStorage
 IGNORED = [
     *("*.map", "*.ts", "*.gz", "*.amd.js", "*.cjs.js", "addon-fit.js", "xterm.js"),
     *("ext", "htmx.js", "*.esm.js", "ws.js"),
+    "uPlot.iife.js",
     *("idiomorph.js", "idiomorph.min.js", "idiomorph-ext.js", "idiomorph-htmx.js"),
 ]
 MADE_BY = ("Django", "whitenoise", "brotli")

@@ -7,6 +7,7 @@ from typing import Any
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from console.auth import access
@@ -14,6 +15,7 @@ from console.auth.access import Verb
 from console.auth.person import person
 from console.presenters.jobs import job_page, job_parts, requested
 from console.presenters.jobs.job_query import JobQuery
+from console.presenters.jobs.metrics_page import metrics_panel
 from console.presenters.jobs.replica_picker import picker
 from console.views.fragments import asks_for_fragment, page_or_fragment
 from jobs.models import Job
@@ -52,6 +54,8 @@ def replicas(request: HttpRequest, job_id: int) -> HttpResponse:
 def metrics(request: HttpRequest, job_id: int) -> HttpResponse:
     job = _job(request, job_id)
     context = _context(request, job, job_page.METRICS, "job-head", "job-metrics")
+    if not asks_for_fragment(request):
+        context["metrics"] = metrics_panel(job, request.GET, timezone.now())
     return page_or_fragment(request, "jobs/metrics.html", "jobs/_metrics_exchange.html", context)
 
 
