@@ -247,7 +247,11 @@ def _debuggers(facts: HostFacts) -> CheckItem:
         )
     if facts.ptrace_scope == 0:
         return CheckItem(
-            "Debuggers", True, said("In a shell, py-spy and gdb may attach to a program of this login.")
+            "Debuggers",
+            True,
+            said(
+                "In a shell, py-spy, which is brought along, and gdb may attach to a program of this login."
+            ),
         )
     cure = said(
         "As root: sysctl -w kernel.yama.ptrace_scope=0, and a line kernel.yama.ptrace_scope = 0 in"

@@ -1,4 +1,4 @@
-"""The entry point: serve, shell or probe. Each mode imports what it needs, all of it before it begins."""
+"""The entry point: serve, shell, files or probe. Each mode imports what it needs, all of it before it begins."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ if MODE == "serve":
     from agents.runner.serve import main
 elif MODE == "shell":
     from agents.runner.shell import main
+elif MODE == "files":
+    from agents.runner.file_access import main
 elif MODE == "probe":
     from agents.runner.probe import main
 else:
-    sys.exit("usage: python3 %s serve|shell|probe" % sys.argv[0])
+    sys.exit("usage: python3 %s serve|shell|files|probe" % sys.argv[0])
 
 main()

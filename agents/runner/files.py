@@ -10,7 +10,7 @@ import os
 import stat
 from typing import Any, Dict, List, Tuple
 
-from agents.runner.wire import refuse_constant
+from agents.runner.wire import MAX_HEADER, WireError, refuse_constant
 
 SPARES = 4  # one for each fact that may still have to be written: running, stopping, ended, closed
 SPARE_BYTES = 16 * 1024
@@ -206,3 +206,16 @@ def clean_directory(directory: str) -> None:
     for name in names:
         if name in SECRETS or name == SHARED_MEMORY or name.startswith("spare.") or ".new." in name:
             unlink(os.path.join(directory, name))
+
+
+def read_line(fd: int) -> bytes:
+    """Read one line, byte by byte: what comes after it is not for the reader."""
+    line = b""
+    while len(line) < MAX_HEADER:
+        byte = os.read(fd, 1)
+        if byte in (b"\n", b"\r"):
+            return line
+        if not byte:
+            raise WireError("the connection ended before the request")
+        line += byte
+    raise WireError("the request is over %d bytes" % MAX_HEADER)

@@ -25,6 +25,7 @@ class Home:
         self.work = os.path.join(self.base, "work")
         self.trash = os.path.join(self.base, "trash")
         self.shells = os.path.join(self.base, "shells")
+        self.tools = os.path.join(self.root, "tools")
         self.gpus = os.path.join(self.root, "gpus")
         self.forgotten = os.path.join(self.base, "forgotten")
         self.owner = os.path.join(self.base, "owner")

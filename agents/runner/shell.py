@@ -20,7 +20,7 @@ import struct
 from typing import NoReturn
 
 from agents.runner.facts import load_facts
-from agents.runner.files import read_json, write_file
+from agents.runner.files import read_json, read_line, write_file
 from agents.runner.forks import fork_detached
 from agents.runner.home import Home, is_run_id
 from agents.runner.linux import boot_id
@@ -29,7 +29,8 @@ from agents.runner.processes import read_process
 from agents.runner.shell_holder import Holder
 from agents.runner.shell_terminal import Program
 from agents.runner.shell_wire import json_line
-from agents.runner.wire import MAX_HEADER, SHELL_PREFACE, Message, WireError, decode_object
+from agents.runner.tools import ToolsMissing, add_tools
+from agents.runner.wire import SHELL_PREFACE, Message, WireError, decode_object
 
 
 class Gone(Exception):
@@ -40,10 +41,13 @@ def main() -> NoReturn:
     """One line of JSON in, one line out, then frames, which the holder sends. Exits with status 1 when refused."""
     os.write(1, SHELL_PREFACE)
     try:
-        line = _read_line(0)
+        line = read_line(0)
         control = connect(decode_object(line))
         fds = array.array("i", [0, 1])
         control.sendmsg([line], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
+    except ToolsMissing as missing:
+        os.write(1, json_line({"error": str(missing), "missing": missing.machine}))
+        os._exit(1)
     except (Gone, WireError, OSError, ValueError, KeyError, TypeError) as error:
         words = "%s" % (error or repr(error))
         os.write(1, json_line({"error": words, "gone": isinstance(error, Gone)}))
@@ -55,19 +59,6 @@ def main() -> NoReturn:
     with contextlib.suppress(OSError):
         control.recv(1)
     os._exit(0)
-
-
-def _read_line(fd: int) -> bytes:
-    """Read one line, byte by byte: what comes after it belongs to the shell."""
-    line = b""
-    while len(line) < MAX_HEADER:
-        byte = os.read(fd, 1)
-        if byte in (b"\n", b"\r"):
-            return line
-        if not byte:
-            raise WireError("the connection ended before the request")
-        line += byte
-    raise WireError("the request is over %d bytes" % MAX_HEADER)
 
 
 def connect(request: Message) -> socket.socket:
@@ -129,7 +120,7 @@ def why_gone(record: str) -> str:
 
 
 def open_shell(request: Message, home: Home) -> Program:
-    """What a shell in this run executes, and where. Raises ValueError if the run has none."""
+    """What a shell in this run executes, and where. Raises ValueError if the run has none, or ToolsMissing."""
     directory = home.run(request["run"])
     facts = load_facts(directory)
     document = read_json(os.path.join(directory, "order.json"))
@@ -148,9 +139,12 @@ def open_shell(request: Message, home: Home) -> Program:
     if facts["pid"]:
         env["TRAINYARD_PID"] = "%d" % facts["pid"]
     env["TERM"] = "xterm-256color"
+    # bash shows the last part of the directory in its prompt: the whole path of a run's directory fills half a line.
+    env.setdefault("PROMPT_DIRTRIM", "1")
     for name, value in (request.get("env") or {}).items():
         env[str(name)] = str(value)
     env["TRAINYARD_MARK"] = facts["mark"]
+    add_tools(env, home.tools, request.get("tools"))
     argv = [str(part) for part in request.get("argv") or []]
     if not argv:
         argv = [shutil.which("bash", path=env["PATH"]) or "/bin/sh", "-i"]

@@ -224,7 +224,7 @@ class Holder:
         place, is_lost = self.ring.place(wanted if type(wanted) is int and wanted >= 0 else None)
         viewer.at = place
         if viewer.types and not self.end_frame:
-            self.terminal.resize(*size_of(request))
+            self.resize(*size_of(request))
         answer: Message = {"ok": True, "v": VERSION, "at": place, "end": self.ring.end, "lost": is_lost}
         answer["taken"] = self.taken.setdefault(viewer.client, 0)
         answer["size"] = list(self.terminal.size)
@@ -275,11 +275,15 @@ class Holder:
 
     def obey(self, viewer: Viewer, kind: int, number: int, payload: bytes) -> None:
         if kind == SIZE and viewer.types and not self.end_frame:
-            if self.terminal.resize(*in_range(number >> 32, number & 0xFFFFFFFF)):
-                for other in self.viewers:
-                    other.tell(json_frame(NOTE, {"size": list(self.terminal.size)}))
+            self.resize(*in_range(number >> 32, number & 0xFFFFFFFF))
         elif kind == CLOSE:
             self.close(payload.decode("utf-8", "replace")[:200])
+
+    def resize(self, columns: int, rows: int) -> None:
+        """The terminal has one size: that of the viewer who typed or came last. All are told."""
+        if self.terminal.resize(columns, rows):
+            for viewer in self.viewers:
+                viewer.tell(json_frame(NOTE, {"size": [columns, rows]}))
 
     def tell_viewers(self) -> None:
         """Tell everybody who is here."""

@@ -37,16 +37,15 @@ from agents.runner.shell_wire import (
     json_line,
     json_of,
 )
-from agents.runner.wire import MAX_HEADER, MAX_JUNK, SHELL_PREFACE, Message, WireError, decode_object
-from agents.ssh import install_runner
+from agents.runner.wire import Message, WireError
+from agents.ssh import install_runner, tools
 from agents.ssh.dial import (
     Connection,
     DialError,
     SshdBusy,
     dial,
-    open_session,
-    start_command,
 )
+from agents.ssh.modes import GREETING_S, RunnerMissing, start_mode
 from agents.ssh.packets import LoopReader
 from agents.ssh.sockets import CONNECTION_ERRORS
 from agents.ssh.targets import Target
@@ -58,7 +57,6 @@ Event = dict[str, Any]
 VERSION = 2
 CONNECTION_LOST = "The connection to the host was lost."
 PIECE_BYTES = 16 * 1024
-GREETING_S = 15.0
 # A person waits for the shell: long enough for the second name server, which the system asks after 5 s.
 LOOKUP_S = 8.0
 BUSY_RETRIES = (0.3, 1.0)
@@ -79,8 +77,12 @@ class ShellGone(ShellRefused):
     """The host was reached, but the shell is not there any more. The message gives the reason."""
 
 
-class _RunnerMissing(DialError):
-    """The command ended before the runner's preface: the runner is not on the host."""
+class _ToolsMissing(DialError):
+    """The host is without the tools that the console has for its kind of processor."""
+
+    def __init__(self, machine: str) -> None:
+        super().__init__(f"the tools for {machine} are not on the host")
+        self.machine = machine
 
 
 class ShellChannel:
@@ -314,17 +316,28 @@ class _ReadableEvent:
 def open_shell(target: Target, key: paramiko.PKey, request: Message) -> Shell:
     """Attach to a shell, or make it (`new` in the request). Raises a DialError: the host cannot be reached, or has no
     such shell (ShellRefused)."""
-    line = json_line({"v": VERSION, **request})
+    request = {"v": VERSION, **request}
+    if "new" in request:
+        request["tools"] = tools.offered()
     connection = _dial(target, key)
     try:
-        try:
-            return _open_on(connection, line)
-        except _RunnerMissing:
-            install_runner.put_runner(connection)
-            return _open_on(connection, line)
+        return _open_with_all(connection, request)
     except BaseException:
         connection.close()
         raise
+
+
+def _open_with_all(connection: Connection, request: Message) -> Shell:
+    """Attach, and put on the host what it is without: the runner, then the tools of shells."""
+    for _ in range(2):
+        try:
+            return _open_on(connection, json_line(request))
+        except RunnerMissing:
+            install_runner.put_runner(connection)
+        except _ToolsMissing as missing:
+            if not tools.put(connection, missing.machine):
+                request = {**request, "tools": {}}
+    return _open_on(connection, json_line(request))
 
 
 def _dial(target: Target, key: paramiko.PKey) -> Connection:
@@ -337,56 +350,21 @@ def _dial(target: Target, key: paramiko.PKey) -> Connection:
 
 
 def _open_on(connection: Connection, request: bytes) -> Shell:
-    channel = open_session(connection, window=WINDOW)
-    deadline = time.monotonic() + GREETING_S
-    lines = _GreetingLines(channel, deadline)
     try:
-        start_command(channel, install_runner.command(install_runner.shipped_sha(), "shell"))
-        # Nothing is sent before the preface: a login shell might read it.
-        while not lines.next().endswith(SHELL_PREFACE.rstrip(b"\n")):
-            pass
-        channel.sendall(request)
-        answer = decode_object(lines.next())
-    except _RunnerMissing:
-        with suppress(*CONNECTION_ERRORS):
-            channel.close()
-        raise
+        channel, answer, rest = start_mode(connection, "shell", request, window=WINDOW)
     except WireError as error:
         raise ShellRefused(f"no shell: {error}") from error
     except CONNECTION_ERRORS as error:
         raise ShellRefused(f"the host did not open a shell: {error}") from error
+    if isinstance(machine := answer.get("missing"), str):
+        with suppress(*CONNECTION_ERRORS):
+            channel.close()
+        raise _ToolsMissing(clean_text(machine, 20))
     if answer.get("ok") is not True:
         words = clean_text(answer.get("error") or "the host opens no shell", 500)
         raise (ShellGone if answer.get("gone") is True else ShellRefused)(words)
     channel.settimeout(None)
-    return Shell(ShellChannel(connection, channel, b""), answer, lines.rest)
-
-
-class _GreetingLines:
-    """The lines before the shell's own output, limited in time and size. `rest` is what came after the last line."""
-
-    def __init__(self, channel: paramiko.Channel, deadline: float) -> None:
-        self._channel, self._deadline = channel, deadline
-        self._seen = 0
-        self.rest = b""
-
-    def next(self) -> bytes:
-        while b"\n" not in self.rest:
-            self._channel.settimeout(max(0.01, self._deadline - time.monotonic()))
-            data = self._channel.recv(4096)
-            if not data:
-                raise _RunnerMissing(clean_text(self._all_output()) or "the host ended the session")
-            self._seen += len(data)
-            self.rest += data
-            if self._seen > MAX_JUNK + MAX_HEADER:
-                raise ShellRefused("the host sends other output than a shell's greeting")
-        line, _, self.rest = self.rest.partition(b"\n")
-        return line.rstrip(b"\r")
-
-    def _all_output(self) -> str:
-        """What was printed instead, with the errors."""
-        errors = self._channel.recv_stderr(4096) if self._channel.recv_stderr_ready() else b""
-        return (self.rest + errors).decode("utf-8", "replace")
+    return Shell(ShellChannel(connection, channel, b""), answer, rest)
 
 
 def _whole(value: object) -> int:

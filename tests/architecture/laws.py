@@ -40,8 +40,8 @@ MAX_FILE, MAX_FUNCTION = 450, 70
 # The runner: what hosts get. It stands alone, and inside it imports go down too, from the first of these to the last.
 RUNNER = "agents/runner/"
 RUNNER_STOREYS = (
-    *("__main__", "serve", "shell", "probe"),
-    *("shell_holder", "shell_viewers", "shell_terminal", "shell_ring"),
+    *("__main__", "serve", "shell", "file_access", "probe"),
+    *("shell_holder", "shell_viewers", "shell_terminal", "shell_ring", "tools"),
     *("claims", "cleanup", "gpu_watch", "samples", "host_load", "runs"),
     *(
         "keeper",

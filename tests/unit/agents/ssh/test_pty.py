@@ -16,7 +16,7 @@ import pytest
 from paramiko.common import MSG_CHANNEL_DATA
 
 from agents.ssh import dial as dialling
-from agents.ssh import pty
+from agents.ssh import modes, pty
 from agents.ssh.dial import dial, open_session, run_command
 from agents.ssh.pty import ShellChannel, ShellRefused
 from agents.ssh.sockets import CONNECTION_ERRORS
@@ -386,7 +386,7 @@ def test_a_terminal_that_sshd_never_makes_times_out(machine, key, monkeypatch):
         monkeypatch.setattr(dialling, "HANDSHAKE_S", 1.0)
         return channel
 
-    monkeypatch.setattr(pty, "open_session", open_then_stop)
+    monkeypatch.setattr(modes, "open_session", open_then_stop)
     try:
         with pytest.raises(ShellRefused, match="did not open"):
             pty._open_on(connection, b"")
