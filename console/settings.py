@@ -125,6 +125,9 @@ STATICFILES_DIRS = [
     ("npm/xterm/css", NPM / "@xterm" / "xterm" / "css"),
     ("npm/xterm/lib", NPM / "@xterm" / "xterm" / "lib"),
     ("npm/xterm-fit/lib", NPM / "@xterm" / "addon-fit" / "lib"),
+    ("npm/xterm-links/lib", NPM / "@xterm" / "addon-web-links" / "lib"),
+    ("npm/xterm-search/lib", NPM / "@xterm" / "addon-search" / "lib"),
+    ("npm/xterm-unicode11/lib", NPM / "@xterm" / "addon-unicode11" / "lib"),
 ]
 # A developer's pages name the files as they are. Otherwise only prepared files are served: those with hashed names live
 # a year in browsers, others are asked for again each time.

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.contrib.auth.models import User
-from django.db.models import Case, Exists, F, OuterRef, Q, Value, When
+from django.db import transaction
+from django.db.models import Case, Exists, F, OuterRef, Q, QuerySet, Value, When
 from django.db.models.functions import Coalesce
 
 from agents.infra.sql import Parameter, SelectStatement
 from jobs.lifecycle.snapshot import spec_of
-from jobs.models import Run, ShellSession
+from jobs.models import Job, Run, ShellSession
+from jobs.projects import audit
 from jobs.rules.lifecycle.states import TERMINAL, RunPhase
 from jobs.wake import announce
 
@@ -56,9 +58,16 @@ def too_many(user: User) -> str | None:
 
 
 def record_opened(run: Run, user: User, address: str, now: datetime) -> ShellSession:
-    session = ShellSession.objects.create(
-        run=run, user=user, user_name=user.get_username(), address=address[:64], opened_at=now, seen_at=now
-    )
+    with transaction.atomic():
+        session = ShellSession.objects.create(
+            run=run,
+            user=user,
+            user_name=user.get_username(),
+            address=address[:64],
+            opened_at=now,
+            seen_at=now,
+        )
+        _audit_open(session, now)
     announce.hint(f"shells:{run.pk}")
     return session
 
@@ -89,6 +98,7 @@ def record_kept(run: Run, user: User, address: str, kept: Kept, now: datetime) -
         },
     )
     if is_new:
+        _audit_open(session, now)
         announce.hint(f"shells:{run.pk}")
     return session
 
@@ -107,24 +117,55 @@ def want_close(session: ShellSession, reason: str, now: datetime) -> None:
         announce.hint(f"shells:{session.run_id}")
 
 
+def share(session: ShellSession, shared: bool, actor: str, now: datetime) -> None:
+    """Let colleagues watch the shell, or stop that: those who watch are told to leave."""
+    rows = ShellSession.objects.filter(pk=session.pk, closed_at=None).exclude(shared=shared)
+    with transaction.atomic():
+        if rows.update(shared=shared):
+            _audit(session, "shell.share", {"shared": shared}, now, actor)
+            announce.hint(f"shells:{session.run_id}")
+
+
+def is_shared(run_id: str, key: str) -> bool:
+    """Whether colleagues may watch this shell now."""
+    rows = ShellSession.objects.filter(run=run_id, key=key, shared=True, closed_at=None, close_wanted_at=None)
+    return bool(key) and rows.exists()
+
+
 def kept_open() -> list[ShellSession]:
     """All kept shells that are not over, with what decides whether they may go on."""
     rows = ShellSession.objects.filter(closed_at=None, keep_s__gt=0).order_by("pk")
-    related = rows.select_related("user", "run__job__project", "run__host")
+    related = rows.select_related("user", "run__job__project", "run__host", "run__replica")
     return list(related.defer("run__order", "run__log_proof"))
 
 
-def kept_on(run: Run) -> list[ShellSession]:
-    """The kept shells on a run, the newest first: a person may come back to one, or join a colleague."""
-    return list(run.shells.filter(closed_at=None, close_wanted_at=None, keep_s__gt=0).order_by("-opened_at"))
+def of_job(job: Job) -> QuerySet[ShellSession]:
+    """All shells of a job, those that are open first, then the newest."""
+    rows = ShellSession.objects.filter(run__job=job).select_related("run__replica", "run__host")
+    return rows.defer("run__order", "run__log_proof").order_by(F("closed_at").desc(nulls_first=True), "-pk")
+
+
+def _audit_open(session: ShellSession, now: datetime) -> None:
+    _audit(session, "shell.open", {"host": session.run.host.name, "address": session.address}, now)
+
+
+def _audit(session: ShellSession, what: str, after: object, now: datetime, actor: str = "") -> None:
+    """A note in the audit. Its actor is who had the shell, unless somebody else did something with it."""
+    run = session.run
+    subject = f"{run.job_id}/{run.replica.name}"
+    actor = actor or session.user_name
+    audit.record(actor, what, "shell", subject, None, after, now, project=run.job.project)
 
 
 def record_closed(session: ShellSession, reason: str, now: datetime) -> None:
     """Close the record. The first reason stays: that of whoever wanted it closed."""
     why = Case(When(close_wanted_at=None, then=Value(reason[:200])), default=F("close_reason"))
     rows = ShellSession.objects.filter(pk=session.pk, closed_at=None)
-    if rows.update(closed_at=now, close_reason=why):
-        announce.hint(f"shells:{session.run_id}")
+    with transaction.atomic():
+        if rows.update(closed_at=now, close_reason=why):
+            session.refresh_from_db(fields=["close_reason"])
+            _audit(session, "shell.close", {"reason": session.close_reason}, now)
+            announce.hint(f"shells:{session.run_id}")
 
 
 def close_abandoned(now: datetime) -> None:
@@ -133,9 +174,11 @@ def close_abandoned(now: datetime) -> None:
     run_closed = Exists(Run.objects.filter(pk=OuterRef("run"), phase=RunPhase.CLOSED))
     silent = Q(seen_at__lt=now - DEAD_AFTER) | Q(run_closed, seen_at=None)
     left = ShellSession.objects.filter(silent, closed_at=None, keep_s=0)
-    for run in left.values_list("run", flat=True):
-        announce.hint(f"shells:{run}")
-    left.update(closed_at=Coalesce("seen_at", now), close_reason="The web process that held it went away.")
+    reason = "The web process that held it went away."
+    for session in left.select_related("run__job__project", "run__replica", "run__host"):
+        if left.filter(pk=session.pk).update(closed_at=Coalesce("seen_at", now), close_reason=reason):
+            _audit(session, "shell.close", {"reason": reason}, now)
+            announce.hint(f"shells:{session.run_id}")
 
 
 def close_unattended(now: datetime) -> None:

@@ -10,6 +10,7 @@ from console.api.jobs import (
     batches,
     custom_jobs,
     events,
+    files,
     job_lists,
     jobs,
     log_archive,
@@ -21,6 +22,7 @@ from console.api.jobs import (
     metrics,
     queue,
     samples,
+    shells,
 )
 from console.api.projects import urls
 
@@ -41,6 +43,8 @@ urlpatterns = [
     re_path(rf"^/*api/v1/jobs:(?P<act>{'|'.join(batches.ACTS)})$", batches.BatchView.as_view()),
     re_path(rf"^/*api/v1/jobs/{JOB}/?$", jobs.JobView.as_view(), name="api-job"),
     re_path(rf"^/*api/v1/jobs/{JOB}/events$", events.EventsView.as_view(), name="api-events"),
+    re_path(rf"^/*api/v1/jobs/{JOB}/shells$", shells.ShellsView.as_view(), name="api-shells"),
+    re_path(rf"^/*api/v1/jobs/{JOB}/shells/(?P<key>[0-9a-f]{{32}})$", shells.ShellView.as_view()),
     re_path(rf"^/*api/v1/jobs/{JOB}/samples$", samples.SamplesView.as_view(), name="api-samples"),
     re_path(rf"^/*api/v1/jobs/{JOB}/metrics$", metrics.MetricsView.as_view(), name="api-metrics"),
     re_path(
@@ -52,6 +56,15 @@ urlpatterns = [
         rf"^/*api/v1/jobs/{JOB}/replicas/(?P<replica>[a-z0-9-]{{1,40}})/log/lines$",
         log_lines.LinesView.as_view(),
         name="api-log-lines",
+    ),
+    re_path(
+        rf"^/*api/v1/jobs/{JOB}/replicas/(?P<replica>[a-z0-9-]{{1,40}})/files$",
+        files.FilesView.as_view(),
+        name="api-files",
+    ),
+    re_path(
+        rf"^/*api/v1/jobs/{JOB}/replicas/(?P<replica>[a-z0-9-]{{1,40}})/files/content$",
+        files.ContentView.as_view(),
     ),
     re_path(rf"^/*api/v1/jobs/{JOB}/log$", log_archive.ArchiveView.as_view(), name="api-archive"),
     re_path(rf"^/*api/v1/jobs/{JOB}/log/earlier$", log_pages.EarlierView.as_view(), name="api-earlier"),

@@ -1,7 +1,8 @@
 """Decides who may do what. This is the only place where permission is decided, for pages, API and sockets.
 
 A viewer sees jobs, logs, quotas and usage. A submitter also submits, and cancels, deletes and opens shells on jobs of
-their own. An admin of a project does that on every job of it, puts jobs first, and manages members and their limits.
+their own, and watches shells that colleagues share. An admin of a project does that on every job of it, puts jobs
+first, and manages members and their limits.
 The deployment's admins (`is_superuser`) do everything; they alone make projects, set their quotas and weights, manage
 people, and manage hosts and locations. A host belongs to no project; but where its location is bound to projects
 (jobs/projects/locations.py), only their members see it. For a person who may not see an object, it does not exist: the
@@ -107,7 +108,7 @@ BY_SCOPE: Final[dict[Scope, frozenset[Verb]]] = {
 # On a project, and on a job of somebody else. Owners of a job also get OWNER_VERBS where they may submit.
 BY_ROLE: Final[dict[str, frozenset[Verb]]] = {
     Role.VIEWER: VIEWER_VERBS,
-    Role.SUBMITTER: VIEWER_VERBS | {"submit"},
+    Role.SUBMITTER: VIEWER_VERBS | {"submit", "watch_shell"},
     Role.ADMIN: PROJECT_ADMIN_VERBS,
 }
 

@@ -11,6 +11,7 @@ or login (console/auth/shell_guard.py), or that nobody was there for a time.
 from __future__ import annotations
 
 import re
+from collections.abc import Hashable
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -23,7 +24,7 @@ from agents.ssh.pty import ShellGone
 from console.auth import access, tokens
 from console.consumers import credentials
 from console.consumers.shells import ShellSocket
-from console.consumers.socket_lifecycle import GONE, BadMessage, Closed
+from console.consumers.socket_lifecycle import GONE, TRY_AGAIN, BadMessage, Closed
 from console.live.terminals import Event, Terminal
 from console.runtime.database_threads import in_database_thread
 from jobs import shells
@@ -44,13 +45,28 @@ class HeldShellSocket(ShellSocket):
         self._client = ""
         self._from: int | None = None
         self._over = ""
+        self._may_type = self._types = False
 
     def authorize(self, user: User) -> None:
         self._session = ShellSession.objects.filter(key=self.arguments["key"]).first()
         run = self._session.run_id if self._session else self._query.get("run", [""])[0][:80]
         rows = Run.objects.select_related("job__project", "host", "replica")
-        self.run_row = access.get_or_404(user, "shell", rows, pk=run)
+        self.run_row = access.get_or_404(user, self._verb(run), rows, pk=run)
+        self._may_type = access.can(user, "shell", self.run_row)
+        self._types = self._may_type and "watch" not in self._query
         self.user = user
+
+    def _verb(self, run: str) -> access.Verb:
+        """A shell that its owner shares may be watched by more people than may have one."""
+        return "watch_shell" if shells.is_shared(run, self.arguments["key"]) else "shell"
+
+    def recheck(self, user: User) -> None:
+        rows = Run.objects.select_related("job").only("job__project", "job__owner")
+        verb: access.Verb = "shell" if self._types else self._verb(self.run_row.pk)
+        access.get_or_404(user, verb, rows, pk=self.run_row.pk)
+
+    def recheck_key(self) -> Hashable:
+        return "shell", self.run_row.pk, "" if self._types else self.arguments["key"]
 
     async def on_message(self, message: dict[str, Any]) -> None:
         if "client" in message:
@@ -61,18 +77,25 @@ class HeldShellSocket(ShellSocket):
             if message["from"] is not None and (type(message["from"]) is not int or message["from"] < 0):
                 raise BadMessage("from must be an offset, or null.")
             self._from = message["from"]
-        if message.get("end") is True and self._terminal is not None and self.may_type():
+        if message.get("end") is True and self._terminal is not None and self._types:
             self._terminal.end(f"Closed by {self.user.get_username()}.")
         await super().on_message(message)
 
-    def may_type(self) -> bool:
-        return "watch" not in self._query
+    async def on_bytes(self, data: bytes) -> None:
+        if not self._types:
+            raise BadMessage("You only watch this shell.")
+        await super().on_bytes(data)
+
+    def _write_at_once(self, data: bytes) -> bool:
+        return self._types and super()._write_at_once(data)
 
     def request(self, cols: int, rows: int) -> dict[str, Any]:
         if not self._client:
             raise BadMessage("Send resize and client first.")
         assert self._session is not None
-        viewer = {"name": self.user.get_username(), "types": self.may_type()}
+        if self._session.attached_at is None and not self._may_type:
+            raise Closed(TRY_AGAIN, "The shell is not open yet.")
+        viewer = {"name": self.user.get_username(), "types": self._types}
         found = {"shell": self._session.key, "client": self._client, "from": self._from, "viewer": viewer}
         if self._session.attached_at is None:
             found["new"] = {"keep_s": self._session.keep_s}
@@ -98,7 +121,8 @@ class HeldShellSocket(ShellSocket):
     async def on_ready(self, terminal: Terminal) -> None:
         assert self._session is not None
         await in_database_thread(self._record_attached, self._session)
-        await self.send_json({"ready": {name: terminal.answer.get(name) for name in _ANSWER}})
+        answer = {name: terminal.answer.get(name) for name in _ANSWER}
+        await self.send_json({"ready": {**answer, "types": self._types}})
 
     def _record_attached(self, session: ShellSession) -> None:
         is_owner = session.user_id == self.user.pk

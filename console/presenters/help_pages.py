@@ -21,6 +21,7 @@ TITLES = {
     "log": gettext_noop("The log of a replica"),
     "merged-log": gettext_noop("The log of all replicas"),
     "shell": gettext_noop("A shell"),
+    "job-files": gettext_noop("The files of a replica"),
     "projects": gettext_noop("Projects"),
     "choose-project": gettext_noop("Choose a project"),
     "project": gettext_noop("A project"),
@@ -53,6 +54,7 @@ TITLES = {
 # Addresses that answer with the page of another one: a form with errors, a page that asks before an act.
 SAME_AS = {
     "bulk-jobs": "jobs",
+    "job-file": "job-files",
     "new-token": "account",
     "password": "account",
     "begin-second-factor": "second-factor",

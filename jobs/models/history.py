@@ -88,6 +88,9 @@ class ShellSession(models.Model):
     close_wanted_at = models.DateTimeField(
         null=True, blank=True, help_text="since when its host is to end it, because of `close_reason`"
     )
+    shared = models.BooleanField(
+        default=False, db_default=False, help_text="whether people with the verb `watch_shell` may watch it"
+    )
 
     class Meta:
         ordering = ["-opened_at"]

@@ -1,212 +1,176 @@
-// A terminal on a replica. The host keeps the shell: after a reload, another network or a restart of the console this
-// page finds the same shell with its screen. The address of the page has the key of the shell.
+// The page of shells: tabs, and two of them side by side. The address of the page says which are here:
+// `shell` is the tab that is shown, `split` the one beside it, `tab` (KEY:RUN, and :w for one that is only watched)
+// names each tab where there are several.
 
-import { FitAddon } from "../npm/xterm-fit/lib/addon-fit.mjs";
-import { Terminal } from "../npm/xterm/lib/xterm.mjs";
-import { Wire } from "../wire.js";
-import { Replay } from "./replay.js";
-import { Typed, randomKey } from "./typed.js";
+import { say } from "../texts.js";
+import { Pane } from "./pane.js";
+import { PasteQuestion } from "./paste.js";
+import { randomKey } from "./typed.js";
 
-const ACK_STEP = 32 * 1024;
-const OLD_MS = 30_000; // keys that waited so long for the connection are sent only when the person says so
-const THEME = { background: "#0d1117", foreground: "#e6edf3", cursor: "#7db3ff", selectionBackground: "#33507a" };
+const MOST = 8;
+const KEY = /^[0-9a-f]{32}$/;
 
 class ShellPage {
   constructor(root) {
     this.path = root.dataset.shells;
     this.run = root.dataset.run;
-    for (const part of root.querySelectorAll("[data-part]")) this[part.dataset.part] = part;
-    const font = getComputedStyle(root).getPropertyValue("--mono");
-    const look = { fontFamily: font, fontSize: 14, lineHeight: 1.2, theme: THEME, cursorBlink: true };
-    this.terminal = new Terminal({ ...look, scrollback: 20_000 });
-    this.fit = new FitAddon();
-    this.terminal.loadAddon(this.fit);
-    this.terminal.open(this.screen);
-    this.replay = new Replay(this.terminal);
-    this.encoder = new TextEncoder();
-    this.terminal.attachCustomKeyEventHandler((event) => this.#forTerminal(event));
-    this.terminal.onData((text) => this.#type(this.encoder.encode(text)));
-    this.terminal.onBinary((text) => this.#type(Uint8Array.from(text, (letter) => letter.charCodeAt(0))));
-    this.terminal.onResize(({ cols, rows }) => this.ready && this.wire.send({ resize: [cols, rows] }));
-    new ResizeObserver(() => this.fit.fit()).observe(this.screen);
-    this.again.addEventListener("click", () => this.open(randomKey()));
-    this.end.addEventListener("click", () => this.wire.send({ end: true }));
-    this.sendwaiting.addEventListener("click", () => this.#decide(true));
-    this.dropwaiting.addEventListener("click", () => this.#decide(false));
-    window.addEventListener("pagehide", () => this.typed.store());
+    this.mayType = root.dataset.types !== "no";
+    for (const part of root.querySelectorAll("[data-page]")) this[part.dataset.page] = part;
+    this.pasteQuestion = new PasteQuestion(this.pastequestion);
+    this.linkQuestion = this.linkquestion;
+    this.panes = [];
+    this.split = null;
+    this.add?.addEventListener("click", () => this.#add(this.where?.value || this.run));
+    this.beside.addEventListener("click", () => this.#toggleSplit());
+    this.tabs.addEventListener("keydown", (event) => this.#byKey(event));
+    window.addEventListener("pagehide", () => this.panes.forEach((pane) => pane.typed.store()));
     window.addEventListener("pageshow", ({ persisted }) => persisted && location.reload());
-    this.open(new URLSearchParams(location.search).get("shell") ?? randomKey());
+    this.#read();
   }
 
-  // Open the shell with this key, or a new one that gets it.
-  open(key) {
-    const address = new URL(location.href);
-    address.searchParams.set("shell", key);
-    history.replaceState(null, "", address);
-    this.typed = new Typed(key);
-    this.received = null; // the offset up to which the terminal has got the output
-    this.over = this.wasReady = false;
-    this.again.hidden = true;
-    this.end.hidden = false;
-    this.terminal.reset();
-    this.#disconnected();
-    this.#say("Connecting…");
-    this.terminal.focus();
-    const watch = new URLSearchParams(location.search).has("watch") ? "&watch=1" : "";
-    this.wire?.end();
-    this.wire = new Wire(`${this.path}${key}?run=${encodeURIComponent(this.run)}${watch}`, {
-      opened: () => this.#opened(),
-      text: (message) => this.#heard(message),
-      bytes: (data) => this.#show(data),
-      stale: (since) => this.#stale(since),
-      heard: () => this.#inContact(),
-      closed: (how) => this.#closed(how),
-    });
+  // The tabs that the address names.
+  #read() {
+    const query = new URLSearchParams(location.search);
+    const given = query.get("shell") ?? "";
+    const watch = query.has("watch");
+    const tabs = query.getAll("tab").map((text) => text.split(":")).filter(([key]) => KEY.test(key)).slice(0, MOST);
+    const first = { key: KEY.test(given) ? given : randomKey(), run: this.run, watch };
+    const found = tabs.map(([key, run, how]) => ({ key, run: run || this.run, watch: how === "w" }));
+    if (!found.some(({ key }) => key === first.key)) found.unshift(first);
+    for (const each of found) this.#make(each);
+    this.shown = this.panes.find(({ key }) => key === first.key);
+    this.split = this.panes.find((pane) => pane.key === query.get("split") && pane !== this.shown) ?? null;
+    this.#arrange();
   }
 
-  #opened() {
-    this.#disconnected();
-    this.fit.fit();
-    this.reason = "";
-    this.wire.send({ resize: [this.terminal.cols, this.terminal.rows], client: this.typed.client, from: this.received });
+  #make(what) {
+    const root = this.pane.content.firstElementChild.cloneNode(true);
+    this.place.append(root);
+    const pane = new Pane(root, this, what);
+    root.id = `pane-${pane.key}`;
+    root.addEventListener("focusin", () => this.#focused(pane));
+    pane.close.addEventListener("click", () => this.#close(pane));
+    this.panes.push(pane);
+    return pane;
   }
 
-  // Programs need Tab and Escape, so another key leads a person without a mouse out of the terminal.
-  #forTerminal(event) {
-    const leaves = event.key === "F6" && event.shiftKey;
-    if (leaves && event.type === "keydown") {
-      event.preventDefault();
-      this.leave.focus();
+  #add(run) {
+    if (this.panes.length >= MOST) return;
+    this.shown = this.#make({ key: randomKey(), run, watch: false });
+    this.#arrange();
+  }
+
+  // A shell that is over makes room for a new one in the same replica.
+  renew(pane) {
+    pane.watch = false;
+    pane.open(randomKey());
+    pane.root.id = `pane-${pane.key}`;
+    this.#arrange();
+  }
+
+  #close(pane) {
+    const at = this.panes.indexOf(pane);
+    this.panes.splice(at, 1);
+    pane.leave();
+    if (this.split === pane) this.split = null;
+    if (this.shown === pane) this.shown = this.split ?? this.panes[Math.max(0, at - 1)];
+    if (this.split === this.shown) this.split = null;
+    this.#arrange();
+  }
+
+  #toggleSplit() {
+    if (this.split) {
+      this.split = null;
+    } else {
+      const others = this.panes.filter((pane) => pane !== this.shown);
+      const usual = { key: randomKey(), run: this.shown.run, watch: false };
+      this.split = others.at(-1) ?? (this.mayType ? this.#make(usual) : null);
     }
-    return !leaves && (!this.over || event.key !== "Tab"); // a terminal that is over has no use for Tab
+    this.#arrange();
   }
 
-  #heard(message) {
-    if (message.opening) this.#say(`Opening a shell as ${message.opening}…`);
-    if (message.ready) this.#isReady(message.ready);
-    if (message.took !== undefined) this.typed.took(message.took);
-    if (message.lost !== undefined) this.#lost(message.lost, message.modes);
-    if (Array.isArray(message.viewers)) this.#showPeople(message.viewers);
-    if (message.end !== undefined) this.ended = message.end;
-    if (message.closed) this.reason = message.closed;
-    this.#showWaiting();
+  #show(pane) {
+    if (pane === this.split) this.split = this.shown;
+    this.shown = pane;
+    this.#arrange();
   }
 
-  #isReady({ at, end, lost, modes, taken }) {
-    this.ready = true;
-    this.socket = this.wire.socket;
-    this.acked = this.shown = 0;
-    if (lost && this.received !== null) this.terminal.reset();
-    if (modes) this.terminal.write(this.encoder.encode(modes));
-    // What this terminal has never shown is still old, if it was printed before somebody asked for it.
-    this.replay.begin(this.received === null || lost ? end - at : 0);
-    this.received = at;
-    this.#say("Connected", "good");
-    this.typed.connected(taken);
-    this.#flow();
+  // The tab of the terminal that has the focus is the one that is marked.
+  #focused(pane) {
+    if (pane !== this.split) return;
+    this.split = this.shown;
+    this.shown = pane;
+    this.#draw();
+    this.changed();
   }
 
-  // Nobody wants an old `rm` to arrive: what was never sent, and is a line or more, or old, waits for the person.
-  #flow() {
-    const isOld = this.typed.unsent && Date.now() - this.typed.since > OLD_MS;
-    const isLine = this.wasReady && this.typed.unsentBytes().some((byte) => byte === 13 || byte === 10);
-    this.wasReady = true;
-    this.asked = isOld || isLine;
-    if (!this.asked) this.typed.flow((piece) => this.wire.send(piece));
-    this.#showWaiting();
+  #byKey(event) {
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!step) return;
+    event.preventDefault();
+    const count = this.panes.length;
+    this.#show(this.panes[(this.panes.indexOf(this.shown) + step + count) % count]);
+    this.tabs.querySelector("[aria-selected=true]").focus();
   }
 
-  #decide(send) {
-    if (!send) this.typed.forgetUnsent();
-    this.asked = false;
-    if (this.#isOpen()) this.typed.flow((piece) => this.wire.send(piece));
-    this.#showWaiting();
-    this.terminal.focus();
+  leaveTerminal() {
+    this.leave.focus();
   }
 
-  // The path may be cut. What is typed now waits.
-  #stale(since) {
-    this.typed.hold();
-    this.#say(`No contact since ${new Date(since).toLocaleTimeString("en-GB")}. What you type waits.`, "bad");
-    this.#showWaiting();
+  #arrange() {
+    for (const pane of this.panes) pane.root.hidden = pane !== this.shown && pane !== this.split;
+    this.#draw();
+    for (const pane of this.panes) pane.resize();
+    this.changed();
+    this.shown.terminal.focus();
   }
 
-  // The host has said on this very socket that the shell is open. A new one was not greeted yet.
-  #isOpen() {
-    return this.ready && this.socket === this.wire.socket;
+  #draw() {
+    const counts = new Map();
+    const alone = this.panes.length === 1;
+    this.tabs.hidden = alone;
+    this.beside.setAttribute("aria-pressed", String(Boolean(this.split)));
+    this.tabs.replaceChildren(
+      ...this.panes.map((pane) => {
+        const number = (counts.get(pane.run) ?? 0) + 1;
+        counts.set(pane.run, number);
+        return this.#tab(pane, number > 1 ? `${this.#nameOf(pane.run)} (${number})` : this.#nameOf(pane.run));
+      }),
+    );
   }
 
-  #inContact() {
-    if (!this.#isOpen()) return;
-    this.#say("Connected", "good");
-    this.#flow();
+  #tab(pane, name) {
+    const tab = document.createElement("button");
+    tab.type = "button";
+    tab.role = "tab";
+    tab.textContent = pane === this.split ? say("{name}, beside", { name }) : name;
+    tab.setAttribute("aria-selected", String(pane === this.shown));
+    tab.setAttribute("aria-controls", pane.root.id);
+    tab.tabIndex = pane === this.shown ? 0 : -1;
+    tab.addEventListener("click", () => this.#show(pane));
+    pane.root.setAttribute("aria-label", name);
+    pane.close.hidden = this.panes.length === 1;
+    return tab;
   }
 
-  #lost(at, modes) {
-    this.received = at;
-    this.terminal.write("\x1bc\x1b[2m[Output was printed faster than it could be shown here. A part is left out.]\x1b[0m\r\n");
-    if (modes) this.terminal.write(this.encoder.encode(modes));
+  #nameOf(run) {
+    const option = [...(this.where?.options ?? [])].find(({ value }) => value === run);
+    return option?.textContent.trim() || /-(workerpool\d+-\d+)-a\d+-r\d+$/.exec(run)?.[1] || run;
   }
 
-  #show(data) {
-    const socket = this.wire.socket;
-    this.received += data.length;
-    // Acknowledge bytes when they are on the screen: a slow terminal makes the program wait.
-    this.replay.write(data, (size) => {
-      if (socket !== this.wire.socket) return;
-      this.shown += size;
-      if (this.shown - this.acked < ACK_STEP) return;
-      this.acked = this.shown;
-      this.wire.send({ ack: this.shown });
-    });
-  }
-
-  #type(bytes) {
-    if (this.over) return;
-    if (!this.typed.type(bytes)) this.#say("Too much was typed or pasted while it could not be sent.", "warn");
-    this.#showWaiting();
-  }
-
-  #disconnected() {
-    this.ready = this.asked = false;
-    this.typed.hold();
-    this.people.textContent = "";
-  }
-
-  #closed({ final, reason, code }) {
-    const why = this.ended || this.reason || reason;
-    this.#disconnected();
-    if (final || code === 1000) this.#over(why || "The shell has ended.");
-    else this.#say(`${why || "The connection was lost."} Reconnecting…`, "warn");
-    this.#showWaiting();
-  }
-
-  #over(why) {
-    this.over = true;
-    this.ended = "";
-    this.wire.end();
-    this.typed.forgetUnsent();
-    this.#say(why, "warn");
-    this.terminal.write("\r\n\x1b[2m[closed]\x1b[0m\r\n");
-    this.again.hidden = false;
-    this.end.hidden = true;
-  }
-
-  #showWaiting() {
-    const count = this.typed.send ? 0 : this.typed.unsent;
-    this.waiting.hidden = !count || this.over;
-    this.waitingtext.textContent = count === 1 ? "1 typed byte waits." : `${count} typed bytes wait.`;
-    for (const button of [this.sendwaiting, this.dropwaiting]) button.hidden = !this.asked;
-  }
-
-  #showPeople(viewers) {
-    const names = viewers.filter(({ name }) => name).map(({ name, types }) => (types ? name : `${name} (watches)`));
-    this.people.textContent = names.length > 1 ? `Here now: ${names.join(", ")}` : "";
-  }
-
-  #say(text, tone = "") {
-    this.state.textContent = text;
-    this.state.dataset.tone = tone;
+  // What is shown is in the address of the page.
+  changed() {
+    const address = new URL(location.href);
+    const query = address.searchParams;
+    query.set("shell", this.shown.key);
+    for (const name of ["tab", "split", "watch"]) query.delete(name);
+    if (this.panes.length === 1 && this.shown.run === this.run) {
+      if (this.shown.watch) query.set("watch", "");
+    } else {
+      for (const { key, run, watch } of this.panes) query.append("tab", `${key}:${run}${watch ? ":w" : ""}`);
+      if (this.split) query.set("split", this.split.key);
+    }
+    history.replaceState(null, "", address);
   }
 }
 

@@ -36,8 +36,8 @@ agents/models: agents/{infra}
 agents/runner:
 agents/ssh: agents/{infra models runner}
 console/api: console/{auth forms live models presenters runtime} jobs/rules/{lifecycle notifications scheduling spec}
-    jobs/{bulk host_sync idle_rule lifecycle logs maintenance models notifications projects scheduling secrets
-    services} agents/{hosts infra models}
+    jobs/{bulk files host_sync idle_rule lifecycle logs maintenance models notifications projects scheduling
+    secrets services shells} agents/{hosts infra models}
 console/apps: console/{runtime}
 console/asgi: console/{consumers runtime}
 console/auth: console/{models} jobs/rules/{lifecycle} jobs/{models notifications projects shells sweep} agents/{hosts
@@ -54,17 +54,18 @@ console/live: console/{runtime} jobs/{logs models projects} agents/{runner}
 console/models: jobs/{models}
 console/parts: console/{auth presenters} jobs/{models} agents/{models}
 console/presenters: console/{auth forms models} jobs/rules/{lifecycle list_text notifications scheduling spec}
-    jobs/{host_sync lifecycle logs maintenance models projects scheduling} agents/{clock_keeper hosts infra models
-    ssh}
+    jobs/{host_sync lifecycle logs maintenance models projects scheduling shells} agents/{clock_keeper hosts infra
+    models ssh}
 console/runtime: console/{auth environment views} jobs/{host_sync logs models wake} agents/{clock_keeper infra
     links models ssh}
 console/settings: console/{auth environment runtime} agents/{infra}
 console/templatetags: console/{auth presenters} jobs/{models} agents/{clock_keeper}
 console/urls: console/{runtime}
 console/views: console/{auth forms models presenters} jobs/rules/{lifecycle list_text scheduling spec}
-    jobs/{bulk host_sync idle_rule lifecycle maintenance models notifications projects scheduling secrets services
-    shells wake} agents/{hosts infra models ssh}
+    jobs/{bulk files host_sync idle_rule lifecycle maintenance models notifications projects scheduling secrets
+    services shells wake} agents/{hosts infra models ssh}
 jobs/bulk: jobs/rules/{lifecycle spec} jobs/{labels models services}
+jobs/files: jobs/{models} agents/{ssh}
 jobs/host_sync: jobs/rules/{lifecycle} jobs/{lifecycle logs models projects scheduling secrets wake}
     agents/{hosts infra links models}
 jobs/idle_rule: jobs/rules/{lifecycle} jobs/{lifecycle models projects services} agents/{infra}
@@ -88,7 +89,7 @@ jobs/scheduling: jobs/rules/{lifecycle list_text scheduling spec} jobs/{lifecycl
 jobs/secrets: jobs/rules/{list_text spec} jobs/{models projects} agents/{infra}
 jobs/services: jobs/rules/{lifecycle scheduling spec} jobs/{host_sync lifecycle logs models projects scheduling
     secrets wake} agents/{infra}
-jobs/shells: jobs/rules/{lifecycle} jobs/{lifecycle models wake} agents/{infra}
+jobs/shells: jobs/rules/{lifecycle} jobs/{lifecycle models projects wake} agents/{infra}
 jobs/sweep: jobs/{host_sync idle_rule lifecycle logs maintenance models notifications projects scheduling shells wake}
     agents/{hosts infra models}
 jobs/tasks: jobs/{lifecycle maintenance notifications scheduling sweep} agents/{infra links}

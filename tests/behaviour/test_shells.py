@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
-import shutil
-import sysconfig
 import time
 
 import pytest
@@ -37,7 +36,7 @@ FIND = (
     "echo training=${T:+found}"
 )
 # What a shell sets for itself, and what it has from being interactive.
-OWN = re.compile(rb"^(_|PWD|OLDPWD|SHLVL|TERM|COLUMNS|LINES)=")
+OWN = re.compile(rb"^(_|PATH|PWD|OLDPWD|SHLVL|TERM|COLUMNS|LINES)=")
 SHELL_ENDS_S = 5.0  # G17
 
 
@@ -109,6 +108,9 @@ def test_S3_03_S3_40_a_shell_has_the_credentials_and_the_environment_of_the_trai
     assert printed(shell, "echo uid $(id -u) gid $(id -g)")[0] in said
     missing = printed(shell, 'comm -z -23 <(sort -z /proc/$T/environ) <(env -0 | sort -z) | tr "\\0" "\\n"')
     assert [line for line in missing if line and not OWN.match(line.encode())] == []
+    [path] = printed(shell, "tr '\\0' '\\n' </proc/$T/environ | sed -n s/^PATH=//p")
+    [ours] = printed(shell, "echo $PATH")
+    assert ours.startswith(f"{path}:") and ":" not in ours.removeprefix(f"{path}:"), "the tools come last"
     assert printed(shell, 'echo "$DATASET"') == ["a b  c"]
     assert printed(shell, "cd /proc/$T/cwd && pwd -P") == printed(shell, "readlink /proc/$T/cwd")
     # What the training may not do, the shell may not do: here, to read what belongs to root.
@@ -122,13 +124,21 @@ def test_S3_39_files_of_the_training_are_there_in_the_shell(shell):
 
 
 @pytest.fixture
-def py_spy(hanging):
-    """The real py-spy, put onto the host as a person would copy it there."""
-    place = hanging.host.path(f"{hanging.host.home}/py-spy")
-    if not place.exists():
-        shutil.copy(f"{sysconfig.get_path('scripts')}/py-spy", place)
-        place.chmod(0o755)
-    return "~/py-spy"
+def py_spy(shell):
+    """The real py-spy, which the console has brought: nobody has put it onto the host, which has no internet."""
+    [place] = printed(shell, "command -v py-spy")
+    assert re.fullmatch(r"/.*/\.trainyard/tools/[0-9a-f]{64}/bin/py-spy", place)
+    return "py-spy"
+
+
+def test_S3_30_pip_installs_py_spy_in_the_shell(shell):
+    """The host has no internet. Settings that the machine of the tests has for its own pip are left out, and the
+    certificates, which a test host has not, are named."""
+    settings = "env -i HOME=$HOME PATH=$PATH PIP_CERT=/dev/null PIP_CONFIG_FILE=/dev/null"
+    settings += ' PIP_FIND_LINKS="$PIP_FIND_LINKS"'
+    install = f"{settings} python3 -m pip install --no-cache-dir --target ~/spy py-spy 2>&1"
+    said = printed(shell, f"{install}; ~/spy/bin/py-spy --version")
+    assert any(line.endswith("py-spy 0.4.1") for line in said), said
 
 
 def test_S3_31_py_spy_dump_prints_the_stack_of_every_thread(shell, py_spy):
@@ -156,6 +166,20 @@ def test_S3_34_py_spy_record_writes_a_flame_graph_to_the_nodes_disk(shell, hangi
     )
     graph = hanging.host.read(f"{hanging.host.home}/flame.svg")
     assert graph.startswith("<?xml") and "stuck_in_all_reduce" in graph
+
+
+def test_S3_35_what_py_spy_wrote_can_be_fetched_for_analysis(shell, hanging, py_spy):
+    """Over the console, byte for byte, from the directory in which the shell begins."""
+    command = (
+        f"{py_spy} record --idle --duration 1 --rate 20 --output graphs/flame.svg --pid $T >/dev/null 2>&1"
+    )
+    digest = printed(shell, f"mkdir -p graphs; {command}; sha256sum graphs/flame.svg")[-1].split()[0]
+    client = hanging.observed.yard.client
+    address = f"{client.url}/api/v1/jobs/{hanging.observed.id}/replicas/workerpool0-0/files"
+    listed = client.call("GET", address, params={"path": "graphs"}).json()["files"]
+    assert [entry["name"] for entry in listed] == ["flame.svg"]
+    data = client.call("GET", f"{address}/content", params={"path": "graphs/flame.svg"}).content
+    assert hashlib.sha256(data).hexdigest() == digest and b"stuck_in_all_reduce" in data
 
 
 def test_S3_13_web_access_is_all_that_a_shell_needs(hanging, yard):

@@ -29,11 +29,24 @@ def viewer_page():
     return page_of("Log", ["log.css"], "log.js", box)
 
 
-def shell_page():
+def shell_page(may_type=True, runs=(("r0", "workerpool0-0"), ("r1", "workerpool1-0"))):
     """The real template without the frame of the site, which needs a user."""
-    html = render_to_string("shells/shell.html", {"run_id": "r0", "keep_minutes": 30, "job": {"id": 1}})
+    shown = {
+        "run_id": "r0",
+        "keep_minutes": 30,
+        "replica": "workerpool0-0",
+        "job": {"id": 1, "display_name": "train"},
+        "may_type": may_type,
+        "runs": runs,
+    }
+    html = render_to_string("shells/shell.html", shown)
     box = html[html.index('<div class="shell"') : html.index("</main>")]
-    return page_of("Shell", ["npm/xterm/css/xterm.css", "log.css"], "shell/shell.js", box)
+    return page_of(
+        "Shell",
+        ["npm/xterm/css/xterm.css", "css/components.css", "css/pages.css", "css/shell.css"],
+        "shell/shell.js",
+        box,
+    )
 
 
 def metrics_page(panel):

@@ -17,6 +17,7 @@ class Host:
         self.typed, self.taken, self.output = b"", {}, b""
         self.told, self.sockets, self.addresses = [], [], []
         self.acknowledges, self.at, self.client = True, {}, None
+        self.answer = {}
         page.route_web_socket("**/ws/shells/**", self.connected)
 
     def connected(self, socket):
@@ -43,7 +44,7 @@ class Host:
         if "client" in told and not self.slow:
             self.make_ready(socket, told)
 
-    def make_ready(self, socket=None, hello=None):
+    def make_ready(self, socket=None, hello=None, **more):
         socket = socket or self.sockets[-1]
         hello = hello or next(told for told in reversed(self.told) if "client" in told)
         self.client = hello["client"]
@@ -51,7 +52,7 @@ class Host:
         self.at[socket] = taken
         begin = hello["from"] or 0
         ready = {"at": begin, "end": len(self.output), "lost": False, "modes": "", "taken": taken}
-        socket.send(json.dumps({"ready": ready}))
+        socket.send(json.dumps({"ready": {**ready, **self.answer, **more}}))
         if self.output[begin:]:
             socket.send(self.output[begin:])
 
@@ -116,7 +117,9 @@ def test_the_terminal_sends_input_shows_output_and_resizes(page, host):
 
 
 def focused(page):
-    return page.evaluate("document.activeElement.dataset.part || document.activeElement.className")
+    return page.evaluate(
+        "document.activeElement.dataset.part || document.activeElement.dataset.page || document.activeElement.className"
+    )
 
 
 def test_the_keyboard_alone_can_leave_the_terminal(page, host):
@@ -161,6 +164,7 @@ def test_a_large_paste_waits_for_acknowledgements_and_arrives_complete(page, hos
     host.acknowledges = False
     text = "".join(f"line {n}\n" for n in range(60_000))
     paste(page, text)
+    page.get_by_role("button", name="Paste").click()
     host.until(lambda: len(host.typed) >= 192 * 1024)
     page.wait_for_timeout(200)
     # It waits for us now; the rest comes as we take it.
@@ -271,7 +275,7 @@ def test_output_that_is_lost_is_said(page, host):
 
 def test_everybody_who_is_there_is_shown(page, host):
     host.tell(viewers=[{"name": "bob", "types": True}, {"name": "<b>vera</b>", "types": False}])
-    page.get_by_text("Here now: bob, <b>vera</b> (watches)").wait_for()
+    page.get_by_text("Here now: bob (types), <b>vera</b> (watches)").wait_for()
     host.tell(viewers=[{"name": "bob", "types": True}])
     host.until(lambda: not page.get_by_text("Here now").is_visible())
 

@@ -430,16 +430,16 @@ RACES = (
     Safeguard(
         "first-reason-of-a-shell",
         "jobs/shells.py",
-        "rows = ShellSession.objects.filter(pk=session.pk, closed_at=None)\n    if rows.update(closed_at=now",
-        "rows = ShellSession.objects.filter(pk=session.pk)\n    if rows.update(closed_at=now",
+        "closed_at=None)\n    with transaction.atomic():\n        if rows.update(closed_at=now",
+        ")\n    with transaction.atomic():\n        if rows.update(closed_at=now",
         (f"{OF_SHELLS}the_reason_of_a_shell_that_was_given_up_stays",),
         postgresql=True,
     ),
     Safeguard(
         "own-reason-of-a-shell",
         "jobs/shells.py",
-        "left.update(",
-        'ShellSession.objects.filter(pk__in=list(left.values_list("pk", flat=True))).update(',
+        "left.filter(pk=session.pk).update(",
+        "ShellSession.objects.filter(pk=session.pk).update(",
         (
             f"{OF_SHELLS}a_shell_that_ends_while_it_is_given_up_keeps_its_own_reason",
             f"{OF_SHELLS}a_shell_whose_record_is_renewed_at_that_moment_is_not_given_up",

@@ -15,7 +15,7 @@ from django.template.loader import render_to_string
 from django.urls import reverse
 
 from console.auth import access
-from console.presenters.jobs import job_head, timeline
+from console.presenters.jobs import job_head, job_shells, timeline
 from console.presenters.jobs.cells import cells
 from console.presenters.jobs.job_filters import cursor_number
 from console.presenters.jobs.job_query import JobQuery
@@ -23,7 +23,7 @@ from console.presenters.jobs.job_shells import may_open, shells
 from console.presenters.jobs.replicas import replica_lines
 from console.presenters.jobs.utilization import utilization
 from console.presenters.stamps import digest
-from jobs.models import Job, Run, ShellSession, Transition
+from jobs.models import Job, Run, Transition
 from jobs.rules.lifecycle.states import TERMINAL
 
 Query = Mapping[str, str]
@@ -110,9 +110,7 @@ def _events_stamp(job_id: int) -> str:
 
 
 def _shells_stamp(job_id: int) -> str:
-    shells = ShellSession.objects.filter(run__job=job_id).order_by()
-    newest = Max("opened_at"), Max("closed_at"), Max("close_wanted_at"), Count("pk")
-    return digest([_runs_stamp(job_id), shells.aggregate(*newest)])
+    return digest(job_shells.stamp(job_id))
 
 
 def _newest(job_id: int) -> Any:
@@ -126,7 +124,7 @@ PARTS: Mapping[str, JobPart] = {
     "job-story": JobPart("jobs/_story.html", _story, _events_stamp),
     "job-events": JobPart("jobs/_events.html", _events, _events_stamp),
     "job-metrics": JobPart("jobs/_metrics.html", _metrics, _samples_stamp),
-    "job-shells": JobPart("jobs/_shells.html", _shells, _shells_stamp),
+    "job-shells": JobPart("shells/_list.html", _shells, _shells_stamp),
 }
 OVERVIEW = ("job-overview-head", "job-replicas", "job-story")
 

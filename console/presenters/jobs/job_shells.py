@@ -1,86 +1,146 @@
-"""The shells of a job, as frozen values: those that are open, those that ended, and where one can be opened."""
+"""The shells of a job: who has or had one where, and on which replicas a new one can be opened. Constant queries."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 
 from django.contrib.auth.models import User
+from django.db.models import Count, Max
 from django.urls import reverse
-from django.utils.http import urlencode
+from django.utils import timezone
 
 from console.auth import access
-from console.presenters.jobs.replicas import ReplicaLine, replica_lines
-from jobs.models import Job, ShellSession
-from jobs.rules.lifecycle.states import TERMINAL
+from jobs import shells as shell_records
+from jobs.models import Job, Run, ShellSession
+from jobs.rules.lifecycle.states import TERMINAL, RunPhase
 
-# Of those that ended, the newest.
-ENDED = 50
+# How many shells that are over a page shows.
+ENDED_SHOWN = 30
+
+
+class ShellState(StrEnum):
+    OPEN = "OPEN"
+    CLOSING = "CLOSING"
+    CLOSED = "CLOSED"
 
 
 @dataclass(frozen=True, slots=True)
-class ShellLine:
-    """`url`: where a person goes on with it, while it is open."""
+class ShellRow:
+    """One shell. Without `key` it is not kept: it ends with the connection of the script that opened it."""
 
-    user: str
+    id: int
+    key: str
+    state: ShellState
     replica: str
+    run: str
     host: str
+    owner: str
     opened_at: datetime
     closed_at: datetime | None
     reason: str
+    attended: bool
+    shared: bool
     url: str
+    watch_url: str
+    files_url: str
 
 
 @dataclass(frozen=True, slots=True)
 class JobShells:
-    """`replicas`: those in which a shell can be opened now. `web_access`: whether the job was submitted with it."""
-
-    web_access: bool
+    job_id: int
+    open: tuple[ShellRow, ...]
+    ended: tuple[ShellRow, ...]
+    more: int
+    """How many are over besides those that are shown."""
+    replicas: tuple[str, ...]
+    """Where a new shell can be opened."""
+    replica: str
+    """The one that was chosen, or empty."""
+    why_none: str
     may_open: bool
-    terminal: bool
-    replicas: tuple[ReplicaLine, ...]
-    open: tuple[ShellLine, ...]
-    ended: tuple[ShellLine, ...]
 
 
 def may_open(job: Job, user: User) -> bool:
     """Whether this person can open a shell in replicas of the job that run."""
-    return access.can(user, "shell", job) and web_access(job) and job.state not in TERMINAL
-
-
-def web_access(job: Job) -> bool:
-    return bool(job.spec.get("enableWebAccess"))
+    return access.can(user, "shell", job) and not _why_none(job)
 
 
 def shells(job: Job, user: User, replica: str = "") -> JobShells:
-    """Return the shells of all replicas, or of one."""
-    rows = ShellSession.objects.filter(run__job=job).select_related("run__replica", "run__host")
-    rows = rows.defer("run__order", "run__log_proof", "run__host__checklist", "run__host__facts")
+    """The shells of all replicas, or of one."""
+    allowed, now = access.verbs(user, job), timezone.now()
+    rows = shell_records.of_job(job)
     if replica:
         rows = rows.filter(run__replica__name=replica)
-    lines = replica_lines(job, may_open(job, user), replica)
+    found = [row_of(session, allowed, now) for session in rows.filter(closed_at=None)]
+    ended_rows = rows.filter(closed_at__isnull=False)
+    ended = [row_of(session, allowed, now) for session in ended_rows[:ENDED_SHOWN]]
+    opens, why_none = "shell" in allowed, _why_none(job)
+    runs = open_runs(job) if opens and not why_none else []
     return JobShells(
-        web_access=web_access(job),
-        may_open=access.can(user, "shell", job),
-        terminal=job.state in TERMINAL,
-        replicas=tuple(line for line in lines if line.shell_url),
-        open=tuple(_lines(job, rows.filter(closed_at=None).order_by("-opened_at"))),
-        ended=tuple(_lines(job, rows.exclude(closed_at=None).order_by("-opened_at")[:ENDED])),
+        job_id=job.pk,
+        open=tuple(found),
+        ended=tuple(ended),
+        more=ended_rows.count() - len(ended) if len(ended) == ENDED_SHOWN else 0,
+        replicas=tuple(run.replica.name for run in runs),
+        replica=replica,
+        why_none=why_none,
+        may_open=opens,
     )
 
 
-def _lines(job: Job, rows: Iterable[ShellSession]) -> Iterable[ShellLine]:
-    for row in rows:
-        key = f"?{urlencode({'shell': row.key})}" if row.key else ""
-        yield ShellLine(
-            user=row.user_name,
-            replica=row.run.replica.name,
-            host=row.run.host.name,
-            opened_at=row.opened_at,
-            closed_at=row.closed_at,
-            reason=row.close_reason,
-            url=f"{reverse('shell', args=[job.pk, row.run_id])}{key}"
-            if row.closed_at is None and key
-            else "",
-        )
+def open_runs(job: Job) -> Sequence[Run]:
+    """The runs on which a shell can be opened now, in the order of their replicas."""
+    rows = Run.objects.filter(job=job, attempt=job.attempt, held=False, phase=RunPhase.RUNNING)
+    rows = rows.filter(stop_wanted_at=None).select_related("replica", "host")
+    return list(rows.only("replica__name", "host__name").order_by("replica__pool", "replica__index"))
+
+
+def row_of(session: ShellSession, allowed: Iterable[str], now: datetime) -> ShellRow:
+    over = session.closed_at is not None
+    state = ShellState.CLOSED if over else ShellState.CLOSING if session.close_wanted_at else ShellState.OPEN
+    kept = (session.key or "") if session.keep_s else ""
+    address = reverse("shell", args=[session.run.job_id, session.run_id]) + f"?shell={kept}"
+    types = bool(kept) and state == ShellState.OPEN and "shell" in allowed
+    watches = types or (
+        bool(kept) and state == ShellState.OPEN and session.shared and "watch_shell" in allowed
+    )
+    seen_at = session.seen_at or session.opened_at
+    return ShellRow(
+        id=session.pk,
+        key=kept if types or watches else "",
+        state=state,
+        replica=session.run.replica.name,
+        run=session.run_id,
+        host=session.run.host.name,
+        owner=session.user_name,
+        opened_at=session.opened_at,
+        closed_at=session.closed_at,
+        reason=session.close_reason,
+        attended=not over and now - seen_at < 2 * shell_records.HEARTBEAT,
+        shared=session.shared,
+        url=address if types else "",
+        watch_url=address + "&watch" if watches else "",
+        files_url=reverse("job-files", args=[session.run.job_id, session.run.replica.name]) if types else "",
+    )
+
+
+def _why_none(job: Job) -> str:
+    if not job.spec.get("enableWebAccess"):
+        return "no web access"
+    return "over" if job.state in TERMINAL else ""
+
+
+def stamp(job_id: int) -> list[object]:
+    """What changes with the list."""
+    rows = ShellSession.objects.filter(run__job=job_id)
+    ended = rows.filter(closed_at__isnull=False).aggregate(Count("pk"), Max("closed_at"))
+    late = timezone.now() - 2 * shell_records.HEARTBEAT
+    names = ("pk", "close_wanted_at", "shared", "seen_at")
+    found = rows.filter(closed_at=None).order_by("pk").values_list(*names)
+    states = [(*row[:3], bool(row[3] and row[3] > late)) for row in found]
+    runs = Run.objects.filter(job=job_id).order_by("pk").values_list("pk", "phase", "stop_wanted_at")
+    job = Job.objects.filter(pk=job_id).values_list("state", "attempt").first()
+    return [states, ended, list(runs), job]

@@ -79,6 +79,9 @@ WORDS = {
     "notice.add": gettext_noop("Notification added"),
     "notice.set": gettext_noop("Notification changed"),
     "notice.remove": gettext_noop("Notification removed"),
+    "shell.open": gettext_noop("Shell opened"),
+    "shell.share": gettext_noop("Shell shared with colleagues"),
+    "shell.close": gettext_noop("Shell closed"),
     "project.idle_rule": gettext_noop("Idle rule"),
 }
 

@@ -22,7 +22,7 @@ from whitenoise.storage import CompressedManifestStaticFilesStorage
 
 # What packages from npm hold besides the files that pages load. A build has no use for them.
 IGNORED = [
-    *("*.map", "*.ts", "*.gz", "*.amd.js", "*.cjs.js", "addon-fit.js", "xterm.js"),
+    *("*.map", "*.ts", "*.gz", "*.amd.js", "*.cjs.js", "addon-*.js", "xterm.js"),
     *("ext", "htmx.js", "*.esm.js", "ws.js"),
     "uPlot.iife.js",
     *("idiomorph.js", "idiomorph.min.js", "idiomorph-ext.js", "idiomorph-htmx.js"),

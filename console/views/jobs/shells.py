@@ -1,32 +1,86 @@
-"""The page of a shell. Its bytes come over a socket (console/consumers), which checks permissions itself."""
+"""What is done to a job's shells, and the page of a shell. Its bytes come over a socket (console/consumers), which
+checks permissions itself.
+"""
 
 from __future__ import annotations
 
 from django.conf import settings
+from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, render
-from django.views.decorators.http import require_safe
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_POST, require_safe
 
 from console.auth import access
+from console.auth.person import person
+from console.presenters.jobs import job_shells
 from jobs import shells
-from jobs.models import Job
+from jobs.models import Job, Run, ShellSession
+
+
+@require_safe
+@login_required
+def new_shell(request: HttpRequest, job_id: int) -> HttpResponse:
+    """Go to the page of a new shell in the replica that the form names."""
+    job = access.get_or_404(request.user, "shell", Job.objects.select_related("project"), pk=job_id)
+    replica = request.GET.get("replica", "")
+    for run in job_shells.open_runs(job):
+        if run.replica.name == replica:
+            return redirect("shell", job_id=job_id, run_id=run.pk)
+    messages.error(
+        request, _("{replica} does not run now, so no shell opens there.").format(replica=replica[:40])
+    )
+    return redirect("job-shells", job_id=job_id)
+
+
+@require_POST
+@login_required
+def close_shell(request: HttpRequest, job_id: int, key: str) -> HttpResponse:
+    """Have its host end a shell, as the page of the shell can."""
+    session = _session(request, job_id, key)
+    shells.want_close(session, f"Closed by {person(request).get_username()}.", timezone.now())
+    return redirect("job-shells", job_id=job_id)
+
+
+@require_POST
+@login_required
+def share_shell(request: HttpRequest, job_id: int, key: str) -> HttpResponse:
+    """Let colleagues watch a shell, or stop that."""
+    session = _session(request, job_id, key)
+    name = person(request).get_username()
+    shells.share(session, request.POST.get("shared") == "1", name, timezone.now())
+    return redirect("job-shells", job_id=job_id)
+
+
+def _session(request: HttpRequest, job_id: int, key: str) -> ShellSession:
+    job = access.get_or_404(request.user, "shell", Job.objects.select_related("project"), pk=job_id)
+    session = shells.of_job(job).select_related("run__job__project").filter(key=key, closed_at=None).first()
+    if session is None:
+        raise Http404
+    return session
 
 
 @require_safe
 @login_required
 def shell(request: HttpRequest, job_id: int, run_id: str) -> HttpResponse:
-    job = access.get_or_404(request.user, "shell", Job.objects.all(), pk=job_id)
-    run = get_object_or_404(job.runs.select_related("host", "replica"), pk=run_id)
+    rows = Run.objects.select_related("job__project", "host", "replica").filter(job=job_id)
+    # A shell that its owner shares may be watched by more people than may have one.
+    is_shared = shells.is_shared(run_id, request.GET.get("shell", ""))
+    run = access.get_or_404(request.user, "watch_shell" if is_shared else "shell", rows, pk=run_id)
+    may_type = access.can(request.user, "shell", run)
+    found = job_shells.shells(run.job, person(request))
     context = {
-        "job": job,
+        "job": run.job,
         "run": run,
         "replica": run.replica.name,
         "host": run.host.name,
         "run_id": run.pk,
         "keep_minutes": settings.TRAINYARD.shell_keep_s // 60,
-        "key": request.GET.get("shell", ""),
-        "open_shells": shells.kept_on(run),
+        "may_type": may_type,
+        "here": [row for row in found.open if row.key],
+        "runs": [(each.pk, each.replica.name) for each in job_shells.open_runs(run.job)] if may_type else [],
     }
     response = render(request, "shells/shell.html", context)
     response.inline_styles = True  # type: ignore[attr-defined]  # xterm.js writes a style element of its own

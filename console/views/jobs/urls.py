@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from django.urls import path
 
+<<<<<<< HEAD
 from console.views.jobs import bulk, compare, job_tabs, jobs, logs, new_job, queue, shells
+=======
+from console.views.jobs import bulk, files, job_tabs, jobs, logs, new_job, queue, shells
+>>>>>>> 0d1f19f1 (squashed)
 
 urlpatterns = [
     path("jobs/", jobs.jobs, name="jobs"),
@@ -26,4 +30,9 @@ urlpatterns = [
     path("jobs/<int:job_id>/log", logs.merged_log, name="merged-log"),
     path("jobs/<int:job_id>/log/<str:replica>", logs.log, name="log"),
     path("jobs/<int:job_id>/shell/<str:run_id>", shells.shell, name="shell"),
+    path("jobs/<int:job_id>/files/<str:replica>", files.job_files, name="job-files"),
+    path("jobs/<int:job_id>/files/<str:replica>/download", files.job_file, name="job-file"),
+    path("jobs/<int:job_id>/shells/new", shells.new_shell, name="new-shell"),
+    path("jobs/<int:job_id>/shells/<str:key>/close", shells.close_shell, name="close-shell"),
+    path("jobs/<int:job_id>/shells/<str:key>/share", shells.share_shell, name="share-shell"),
 ]

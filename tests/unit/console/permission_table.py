@@ -33,7 +33,7 @@ MAY = {
     },
     "bob": {
         **dict.fromkeys(("job", "run", "Job", "Run", "Project"), LOOK | OWN | {"submit"}),
-        "project": LOOK | {"submit"},
+        "project": LOOK | {"submit", "watch_shell"},
         "host": {"see"},
         "Host": {"see"},
         "location": {"see"},
@@ -42,7 +42,7 @@ MAY = {
         "machine_type": {"see"},
     },
     "bella": {
-        **dict.fromkeys(("job", "run", "project"), LOOK | {"submit"}),
+        **dict.fromkeys(("job", "run", "project"), LOOK | {"submit", "watch_shell"}),
         **dict.fromkeys(("Job", "Run", "Project"), LOOK | OWN | {"submit"}),
         "host": {"see"},
         "Host": {"see"},

@@ -25,10 +25,10 @@ from tests.unit.console.consumers import test_credentials as sockets
 from tests.unit.console.permission_table import PEOPLE, outcome
 from tests.unit.console.script_tokens import token_of
 from tests.unit.console.views import test_page_matrix as pages
-from tests.unit.console.views.conftest import cast, project
-from tests.unit.console.views.example_rows import a_host, a_job, a_machine_type
+from tests.unit.console.views.conftest import cast, no_host_answers, project
+from tests.unit.console.views.example_rows import a_host, a_job, a_machine_type, a_shell
 
-__all__ = ["cast", "project"]
+__all__ = ["cast", "no_host_answers", "project"]
 
 ANYBODY = ("anybody", "")
 # What each page needs, by name: pairs (object, verb). The first pair that is not allowed decides.
@@ -79,6 +79,11 @@ PAGES = {
     "log": (("job", "see_log"),),
     "merged-log": (("job", "see_log"),),
     "shell": (("run", "shell"),),
+    "job-files": (("job", "shell"),),
+    "job-file": (("job", "shell"),),
+    "new-shell": (("job", "shell"),),
+    "close-shell": (("job", "shell"),),
+    "share-shell": (("job", "shell"),),
     "cancel-job": (("job", "cancel"),),
     "delete-job": (("job", "delete"),),
     "bulk-hosts": (("Host", "manage"),),
@@ -155,6 +160,7 @@ OWN = {"connect-oidc", "confirm-by-oidc", "revoke-token", "end-session", "remove
 
 JOBS = "/v1/projects/default/locations/us-central1"
 P = "/api/v1/projects/default"
+SHELL = "0123456789abcdef" * 2
 LIMIT, ROLE = {"limit": 3}, {"role": "viewer"}
 REST = [
     ("GET", f"{JOBS}/customJobs", ("project", "see"), None),
@@ -176,6 +182,13 @@ REST = [
     ("POST", "/api/v1/jobs:batchCancel", ANYBODY, {"jobs": ["1"]}),
     ("GET", "/api/v1/jobs/{job}", ("job", "see"), None),
     ("GET", "/api/v1/jobs/{job}/events", ("job", "see"), None),
+    ("GET", "/api/v1/jobs/{job}/shells", ("job", "see"), None),
+    ("POST", "/api/v1/jobs/{job}/shells", ("job", "shell"), {}),
+    # No host answers here: whoever may have the files is told that (400).
+    ("GET", "/api/v1/jobs/{job}/replicas/workerpool0-0/files", ("job", "shell"), None),
+    ("GET", "/api/v1/jobs/{job}/replicas/workerpool0-0/files/content?path=x", ("job", "shell"), None),
+    ("PATCH", f"/api/v1/jobs/{{job}}/shells/{SHELL}", ("job", "shell"), {"shared": True}),
+    ("DELETE", f"/api/v1/jobs/{{job}}/shells/{SHELL}", ("job", "shell"), None),
     ("GET", "/api/v1/jobs/{job}/replicas/workerpool0-0/log", ("job", "see_log"), None),
     ("GET", "/api/v1/jobs/{job}/samples", ("job", "see"), None),
     ("GET", "/api/v1/jobs/{job}/metrics", ("job", "see"), None),
@@ -316,9 +329,10 @@ def test_every_address_for_scripts_has_a_row(db):
 
 
 @pytest.fixture
-def scene(cast, project):
+def scene(cast, project, no_host_answers):
     host = a_host(gpus=1)
     job = a_job(project, cast.bob, host=host)
+    a_shell(job.runs.get(), cast.bob, SHELL)
     a_machine_type("ours")
     Membership.objects.create(project=project, user=User.objects.create_user("yves"), role="viewer")
     now = timezone.now()

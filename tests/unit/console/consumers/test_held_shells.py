@@ -289,3 +289,43 @@ def test_the_fake_behaves_as_the_real_shell():
         *dir(FakeShell()),
         "wait_for_end",
     }
+
+
+async def test_a_colleague_watches_a_shell_that_is_shared(join, visit, run, shell):
+    owner = await join()
+    session = await in_database_thread(session_of, run)
+    watcher = await visit(f"/ws/shells/{KEY}?run={run.pk}", "bella")
+    assert not watcher.accepted, "it is not shared"
+    await in_database_thread(shells.share, session, True, "bob", timezone.now())
+    watcher = await join("bella", client="client-2")
+    assert shell.requests[-1]["viewer"] == {"name": "bella", "types": False}
+    ready = next(told["ready"] for told in watcher.told if "ready" in told)
+    assert ready["types"] is False
+    await watcher.tell(end=True)
+    await watcher.type(b"rm -rf /")
+    assert (await watcher.until_closed())[0] == 4400
+    assert shell.typed == b"" and not any("end" in told for told in owner.told)
+    await owner.leave()
+
+
+async def test_who_watches_leaves_when_the_shell_is_shared_no_more(join, run, shell):
+    owner = await join()
+    session = await in_database_thread(session_of, run)
+    await in_database_thread(shells.share, session, True, "bob", timezone.now())
+    watcher = await join("bella", client="client-2")
+    await in_database_thread(shells.share, session, False, "bob", timezone.now())
+    assert (await watcher.until_closed())[0] == 4403
+    await owner.type(b"ls")
+    await owner.until(lambda v: shell.typed == b"ls")
+    await owner.leave()
+
+
+async def test_nobody_makes_a_shell_by_watching_it(join, visit, run, shell):
+    """Its record is there, and its host was never asked."""
+    user = await in_database_thread(lambda: run.job.owner)
+    kept = shells.Kept(KEY, 1800, "")
+    session = await in_database_thread(shells.record_kept, run, user, "", kept, timezone.now())
+    await in_database_thread(shells.share, session, True, "bob", timezone.now())
+    watcher = await visit(f"/ws/shells/{KEY}?run={run.pk}", "bella")
+    await watcher.tell(resize=[80, 24], client="client-2")
+    assert (await watcher.until_closed())[0] == 1013 and shell.requests == []

@@ -9,6 +9,8 @@ from django.contrib.auth.models import AnonymousUser, User
 from django.test import Client
 from django.utils import timezone
 
+from agents.ssh import files
+from agents.ssh.dial import DialError
 from console.auth import confirmation
 from jobs.models import Membership, Project, Role
 
@@ -49,3 +51,12 @@ def browser(cast):
         return client
 
     return open_as
+
+
+@pytest.fixture
+def no_host_answers(monkeypatch):
+    def fail(*given):
+        raise DialError("the host does not answer")
+
+    monkeypatch.setattr(files, "list_files", fail)
+    monkeypatch.setattr(files, "open_file", fail)

@@ -9,7 +9,19 @@ from django.utils import timezone
 
 from agents.hosts.checklist import NEEDED
 from agents.models import Gpu, Host, HostEvent, HostStatus, Location
-from jobs.models import GpuClaim, Job, JobLabel, MachineType, Proof, Replica, Run, Stray, Transition
+from jobs import shells
+from jobs.models import (
+    GpuClaim,
+    Job,
+    JobLabel,
+    MachineType,
+    Proof,
+    Replica,
+    Run,
+    ShellSession,
+    Stray,
+    Transition,
+)
 from jobs.rules.spec import parse
 
 numbers = count(1)
@@ -126,6 +138,15 @@ def a_job(project, owner, state="RUNNING", name="train", replicas=1, host=None, 
             a_run(job, replica, host, phase=phase)
     moved(job, "", "QUEUED")
     return job
+
+
+def a_shell(run, owner, key="0123456789abcdef" * 2, **changes):
+    """A shell that its host has and keeps."""
+    now = timezone.now()
+    session = shells.record_kept(run, owner, "10.1.1.1", shells.Kept(key, 1800, ""), now)
+    ShellSession.objects.filter(pk=session.pk).update(**{"attached_at": now, **changes})
+    session.refresh_from_db()
+    return session
 
 
 def a_run(job, replica, host, number=0, phase="running", gpus=(), **changes):

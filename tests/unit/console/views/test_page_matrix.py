@@ -10,7 +10,7 @@ from agents.models import Host
 from console.views.urls import urlpatterns
 from jobs.models import Job
 from jobs.notifications import targets
-from tests.unit.console.views.example_rows import a_doubted_run, a_host, a_job, a_machine_type
+from tests.unit.console.views.example_rows import a_doubted_run, a_host, a_job, a_machine_type, a_shell
 
 PEOPLE = ("root", "alice", "bob", "bella", "vera", "charlie", "loner", None)
 LOGIN = "login"
@@ -50,7 +50,7 @@ GET = {
     "job": SEES_JOB,
     "job-replicas": SEES_JOB,
     "job-metrics": SEES_JOB,
-    "job-shells": row(200, 200, 200, 403, 403, 404, 404),
+    "job-shells": row(200, 200, 200, 200, 403, 404, 404),
     "job-spec": SEES_JOB,
     "job-events": SEES_JOB,
     "job-history": row(302, 302, 302, 302, 302, 404, 404),
@@ -58,6 +58,10 @@ GET = {
     "log": SEES_JOB,
     "merged-log": SEES_JOB,
     "shell": row(200, 200, 200, 403, 403, 404, 404),
+    "job-files": row(200, 200, 200, 403, 403, 404, 404),
+    # Whoever may have the file reads that its host does not answer.
+    "job-file": row(409, 409, 409, 403, 403, 404, 404),
+    "new-shell": row(302, 302, 302, 403, 403, 404, 404),
     "projects": EVERYBODY,
     "choose-project": EVERYBODY,
     "project": SEES_JOB,
@@ -115,6 +119,8 @@ POST = {
     "remove-notification": row(302, 404, 404, 404, 404, 404, 404),
     "cancel-job": row(302, 302, 302, 403, 403, 404, 404),
     "delete-job": row(302, 302, 302, 403, 403, 404, 404),
+    "close-shell": row(302, 302, 302, 403, 403, 404, 404),
+    "share-shell": row(302, 302, 302, 403, 403, 404, 404),
     # Each job is judged by itself (test_bulk.py).
     "bulk-jobs": row(302, 302, 302, 302, 302, 302, 302),
     "bulk-hosts": row(302, 403, 403, 403, 403, 403, 404),
@@ -165,7 +171,7 @@ REDIRECTS = {"home"}
 
 
 @pytest.fixture
-def addresses(cast, project):
+def addresses(cast, project, no_host_answers):
     host = a_host(gpus=1)
     job = a_job(project, cast.bob, host=host)
     values = {
@@ -182,6 +188,7 @@ def addresses(cast, project):
         "type_id": a_machine_type().pk,
         "replica": "workerpool0-0",
         "run_id": job.runs.get().pk,
+        "key": a_shell(job.runs.get(), cast.bob).key,
         "token": "x",
         "project": "default",
         "target_id": targets.add(project, "slack", "https://x.example/", [], 1.0, "alice", timezone.now())[

@@ -1,0 +1,61 @@
+"""Files of a replica: `GET /api/v1/jobs/N/replicas/NAME/files[?path=]` lists a directory, `…/files/content?path=` sends
+the bytes of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from django.http import HttpResponseBase
+from django.shortcuts import get_object_or_404
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from console.api.errors import BadRequest
+from console.api.times import format_time
+from console.api.views import TrainyardView
+from console.auth import access
+from console.presenters.jobs import file_list
+from jobs import files
+from jobs.models import Job, Replica
+from jobs.services import Unavailable
+
+T = TypeVar("T")
+
+
+class FilesView(TrainyardView):
+    def get(self, request: Request, job_id: str, replica: str) -> Response:
+        job, row, path = _asked(request, job_id, replica)
+        listing = _fetched(lambda: files.list_directory(job, row, path))
+        entries = [
+            {
+                "name": entry.name,
+                "kind": entry.kind,
+                "size": str(entry.size),
+                **({"updateTime": format_time(entry.changed_at)} if entry.changed_at else {}),
+            }
+            for entry in listing.entries
+        ]
+        return Response({"path": path, "files": entries, **({"more": listing.more} if listing.more else {})})
+
+
+class ContentView(TrainyardView):
+    def get(self, request: Request, job_id: str, replica: str) -> HttpResponseBase:
+        job, row, path = _asked(request, job_id, replica)
+        found = _fetched(lambda: files.open_file(job, row, path))
+        return file_list.download(files.parts(found), path, found.size)
+
+
+def _asked(request: Request, job_id: str, replica: str) -> tuple[Job, Replica, str]:
+    job = access.get_or_404(request.user, "shell", Job.objects.select_related("project"), pk=int(job_id))
+    row = get_object_or_404(Replica.objects.filter(job=job), name=replica)
+    return job, row, request.query_params.get("path", "").strip("/")
+
+
+def _fetched(fetch: Callable[[], T]) -> T:
+    try:
+        return fetch()
+    except files.Busy as busy:
+        raise Unavailable("Several files are being fetched at the moment. Try again in a moment.") from busy
+    except files.PROBLEMS as refused:
+        raise BadRequest("path", str(refused)) from refused

@@ -1,0 +1,58 @@
+"""Files of a replica: what its program, or a debugger in a shell, has written into its work directory.
+
+Whoever may open a shell there may read them.
+"""
+
+from __future__ import annotations
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import get_object_or_404, render
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_safe
+
+from console.auth import access
+from console.presenters.jobs import file_list
+from console.presenters.jobs.file_list import download
+from jobs import files
+from jobs.models import Job, Replica
+
+
+@require_safe
+@login_required
+def job_files(request: HttpRequest, job_id: int, replica: str) -> HttpResponse:
+    job, row = _replica(request, job_id, replica)
+    path = request.GET.get("path", "").strip("/")
+    status, problem, shown = 200, "", None
+    try:
+        shown = file_list.rows(job.pk, replica, path, files.list_directory(job, row, path))
+    except files.Busy:
+        status, problem = 503, _("Several files are being fetched at the moment. Try again in a moment.")
+    except files.PROBLEMS as refused:
+        problem = str(refused)
+    up = file_list.parent(job.pk, replica, path)
+    context = {"job": job, "replica": replica, "path": path, "files": shown, "problem": problem, "up": up}
+    return render(request, "shells/files.html", context, status=status)
+
+
+@require_safe
+@login_required
+def job_file(request: HttpRequest, job_id: int, replica: str) -> HttpResponseBase:
+    job, row = _replica(request, job_id, replica)
+    path = request.GET.get("path", "").strip("/")
+    try:
+        found = files.open_file(job, row, path)
+    except files.Busy:
+        status, problem = 503, _("Several files are being fetched at the moment. Try again in a moment.")
+    except files.PROBLEMS as refused:
+        status, problem = 409, str(refused)
+    else:
+        return download(files.parts(found), path, found.size)
+    up = file_list.parent(job.pk, replica, path)
+    context = {"job": job, "replica": replica, "path": path, "problem": problem, "up": up}
+    return render(request, "shells/files.html", context, status=status)
+
+
+def _replica(request: HttpRequest, job_id: int, replica: str) -> tuple[Job, Replica]:
+    job = access.get_or_404(request.user, "shell", Job.objects.select_related("project"), pk=job_id)
+    return job, get_object_or_404(Replica.objects.filter(job=job), name=replica)
