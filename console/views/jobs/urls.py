@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-<<<<<<< HEAD
-from console.views.jobs import bulk, compare, job_tabs, jobs, logs, new_job, queue, shells
-=======
-from console.views.jobs import bulk, files, job_tabs, jobs, logs, new_job, queue, shells
->>>>>>> 0d1f19f1 (squashed)
+from console.views.jobs import bulk, compare, files, job_tabs, jobs, logs, new_job, queue, shells
 
 urlpatterns = [
     path("jobs/", jobs.jobs, name="jobs"),

@@ -51,11 +51,9 @@ def offered(settings):
     compiled.compile_changed()
 
 
-<<<<<<< HEAD
-@pytest.mark.parametrize("name", sorted(GET.keys() - {"job-history", "compare-jobs"}))
-=======
-@pytest.mark.parametrize("name", sorted(GET.keys() - {"job-file", "job-history", "new-shell"}))
->>>>>>> 0d1f19f1 (squashed)
+@pytest.mark.parametrize(
+    "name", sorted(GET.keys() - {"compare-jobs", "job-file", "job-history", "new-shell"})
+)
 def test_a_page_is_the_same_in_every_language_but_for_its_texts(name, addresses, browser):
     """So no translation breaks the markup, and no number of a drawing, a meter or a field gets a comma."""
     english, client = None, browser("root")
