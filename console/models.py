@@ -134,6 +134,21 @@ class OidcIdentity(models.Model):
         constraints = [models.UniqueConstraint(fields=["issuer", "sub"], name="oidc_identity_of_one")]
 
 
+class Passkey(models.Model):
+    """A key of a person's device (WebAuthn). Only the public half is here."""
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="passkeys")
+    name = models.CharField(max_length=100)
+    digest = models.CharField(max_length=64, unique=True, help_text="the SHA-256 of the credential's id")
+    credential = models.BinaryField(help_text="fido2's AttestedCredentialData: the id and the public key")
+    counter = models.BigIntegerField(help_text="of signatures, as the device said last; 0: it does not count")
+    made_at = models.DateTimeField()
+    used_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-made_at", "-id"]
+
+
 class SecondFactor(models.Model):
     """The key that a person shares with the app of their phone, which shows a code every 30 s (TOTP, RFC 6238)."""
 

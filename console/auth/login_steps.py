@@ -14,7 +14,7 @@ from django.contrib.sessions.backends.base import SessionBase
 from django.http import HttpRequest
 from django.utils.crypto import constant_time_compare
 
-from console.auth import second_factor, sessions
+from console.auth import passkeys, second_factor, sessions
 from console.auth.session_store import Way
 
 WAITS = "second_step"
@@ -44,6 +44,14 @@ def begin(request: HttpRequest, user: User, now: datetime, way: Way, onward: str
         "onward": onward,
     }
     return "login-code"
+
+
+def reset(user: User, actor: str, now: datetime) -> bool:
+    """For a person who has lost their devices: no second factor and no passkey, only the password or a new link.
+
+    Returns False where there was nothing."""
+    had_keys = passkeys.remove_all(user, actor, now) > 0
+    return second_factor.remove(user, actor, now) or had_keys
 
 
 def waiting(session: SessionBase, now: datetime) -> Waiting | None:

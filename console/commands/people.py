@@ -13,7 +13,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from agents.infra import refusals
-from console.auth import accounts, second_factor, session_list
+from console.auth import accounts, login_steps, session_list
 from console.commands import COMMAND_LINE, CommandRefused, project_named
 from console.runtime import database_setup
 from jobs.models import Membership
@@ -128,7 +128,7 @@ def reset_second_factor_user(args: argparse.Namespace) -> int:
     """For a person who has lost the phone and the recovery codes."""
     database_setup.prepare()
     user = find_user(args.name)
-    if not second_factor.remove(user, COMMAND_LINE, timezone.now()):
+    if not login_steps.reset(user, COMMAND_LINE, timezone.now()):
         raise CommandRefused(f"{user.username} has no second factor.")
     print(f"{user.username} logs in without a second factor now.")
     return 0

@@ -39,9 +39,8 @@ def asked_again(request: HttpRequest, act: str) -> HttpResponse | None:
     kept = [
         (name, value) for name, values in request.POST.lists() if name not in NOT_KEPT for value in values
     ]
-    response = render(
-        request, "people/confirm.html", {"form": form, "kept": kept, "act": act, **_oidc(request)}
-    )
+    ways = {"passkeys": person(request).passkeys.exists(), **_oidc(request)}
+    response = render(request, "people/confirm.html", {"form": form, "kept": kept, "act": act, **ways})
     response.headers["Cache-Control"] = "no-store"
     return response
 

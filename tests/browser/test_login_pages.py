@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import base64
 import re
+import subprocess
+import sys
 
 import pytest
 from cryptography.hazmat.primitives.hashes import SHA1
@@ -117,6 +119,56 @@ def test_the_way_to_the_login_server_and_back(chromium, yard, scripts):
     if scripts:
         judge(page, "security with a login server")
     context.close()
+
+
+# As if an hour had gone by since everybody gave the password.
+AGE = """
+from console.auth.session_store import SessionStore
+from console.models import Session
+for key in Session.objects.values_list("pk", flat=True):
+    store = SessionStore(key)
+    store["confirmed_at"] = 0.0
+    store.save()
+"""
+
+
+def age_the_logins(yard):
+    subprocess.run([sys.executable, "manage.py", "shell", "-c", AGE], env=yard.environment(), check=True)
+
+
+def test_a_passkey_logs_in(chromium, yard):
+    """Chromium has a device of its own for tests. WebAuthn takes `localhost` for a name, and no number."""
+    url = yard.url.replace("127.0.0.1", "localhost")
+    page = chromium.new_context().new_page()
+    device = page.context.new_cdp_session(page)
+    device.send("WebAuthn.enable")
+    options = {"protocol": "ctap2", "transport": "internal", "isUserVerified": True}
+    options |= {"hasResidentKey": True, "hasUserVerification": True, "automaticPresenceSimulation": True}
+    device.send("WebAuthn.addVirtualAuthenticator", {"options": options})
+    log_in(page, url, "eve")
+    page.goto(f"{url}/account/security")
+    page.get_by_label("Name of the new passkey").fill("laptop")
+    page.get_by_role("button", name="Add a passkey").click()
+    expect(page.get_by_text("The passkey “laptop” is added.")).to_be_visible()
+    judge(page, "security with a passkey")
+    page.get_by_role("button", name="Log out", exact=True).first.click()
+    judge(page, "login with passkeys")
+    page.get_by_role("button", name="Log in with a passkey").click()
+    expect(page.get_by_role("link", name="eve")).to_be_visible()
+    page.goto(f"{url}/account/security")
+    expect(page.get_by_text("by passkey").first).to_be_visible()
+    age_the_logins(yard)
+    page.get_by_role("button", name="Remove laptop").click()
+    expect(page.get_by_role("button", name="Confirm with a passkey")).to_be_visible()
+    judge(page, "confirm with a passkey")
+    page.get_by_role("button", name="Confirm with a passkey").click()
+    expect(page.get_by_text("The passkey is removed.")).to_be_visible()
+    page.get_by_role("button", name="Log out", exact=True).first.click()
+    page.get_by_role("button", name="Log in with a passkey").click()
+    expect(page.get_by_text("This passkey does not open an account here.")).to_be_visible()
+    page.goto(f"{yard.url}/login")
+    expect(page.get_by_role("button", name="Log in with a passkey")).to_have_count(0)
+    page.context.close()
 
 
 def _bytes(key):

@@ -19,7 +19,7 @@ from console.api.errors import BadRequest
 from console.api.request_body import RequestBody
 from console.api.times import format_time
 from console.api.views import TrainyardView, absolute_url, person, require_confirmed
-from console.auth import access, accounts, second_factor
+from console.auth import access, accounts, login_steps
 from console.presenters.projects import people as presenter
 
 Document = dict[str, Any]
@@ -111,7 +111,7 @@ class SecondFactorView(TrainyardView):
         row = found(request, user)
         RequestBody(request)
         require_confirmed(request, "take a second factor away")
-        second_factor.remove(row, person(request).username, timezone.now())
+        login_steps.reset(row, person(request).username, timezone.now())
         return Response(document(one(row)))
 
 

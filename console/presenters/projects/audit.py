@@ -44,6 +44,8 @@ WORDS = {
     "login.wrong_code": gettext_noop("Wrong code of a second factor"),
     "oidc.connect": gettext_noop("Connected with the login server"),
     "oidc.disconnect": gettext_noop("Disconnected from the login server"),
+    "passkey.add": gettext_noop("Passkey added"),
+    "passkey.remove": gettext_noop("Passkey removed"),
     "second_factor.set": gettext_noop("Second factor set up"),
     "second_factor.remove": gettext_noop("Second factor removed"),
     "second_factor.codes": gettext_noop("New recovery codes"),

@@ -13,7 +13,7 @@ from django.core.paginator import Paginator
 from django.db.models import QuerySet
 from django.urls import reverse
 
-from console.models import Invitation, SecondFactor
+from console.models import Invitation, Passkey, SecondFactor
 from console.presenters.jobs.job_filters import cursor_number
 from jobs.models import Membership
 
@@ -74,7 +74,10 @@ def people(only: QuerySet[User] | None = None) -> list[PersonRow]:
     for row in of:
         roles[row.user_id].append((row.project.name, str(row.role)))
     invited = set(Invitation.objects.values_list("user", flat=True))
-    factors = set(SecondFactor.objects.values_list("user", flat=True))
+    factors = {
+        *SecondFactor.objects.values_list("user", flat=True),
+        *Passkey.objects.values_list("user", flat=True),
+    }
     return [
         PersonRow(
             id=user.pk,

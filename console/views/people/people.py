@@ -19,7 +19,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from agents.infra.refusals import Refused
 from agents.infra.sentences import shown
-from console.auth import access, accounts, confirmation, login_steps, second_factor
+from console.auth import access, accounts, confirmation, login_steps
 from console.auth.person import person
 from console.auth.session_store import Way
 from console.forms.people import NewPassword, NewPerson
@@ -144,7 +144,7 @@ def reset_second_factor(request: HttpRequest, user_id: int) -> HttpResponse:
     act = _("take the second factor of {user} away").format(user=user.username)
     if page := asked_again(request, act):
         return page
-    if not second_factor.remove(user, person(request).username, timezone.now()):
+    if not login_steps.reset(user, person(request).username, timezone.now()):
         return _done(request, _("{user} has no second factor.").format(user=user.username))
     return _done(request, _("{user} logs in without a second factor now.").format(user=user.username))
 

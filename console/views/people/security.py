@@ -13,7 +13,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 from django.views.decorators.http import require_POST, require_safe
 
-from console.auth import oidc_server, second_factor, session_list
+from agents.infra.sentences import shown
+from console.auth import oidc_server, passkeys, second_factor, session_list
 from console.auth.person import person
 from console.models import OidcIdentity, SecondFactor
 from console.presenters.people import sessions as presenter
@@ -27,6 +28,10 @@ def security(request: HttpRequest) -> HttpResponse:
     state: dict[str, object] = {
         "factor": factor,
         "codes_left": second_factor.codes_left(user) if factor else 0,
+    }
+    state |= {
+        "passkeys": user.passkeys.all(),
+        "no_passkeys": shown(passkeys.why_not(passkeys.site_of(request))),
     }
     if oidc_server.is_on():
         identity = OidcIdentity.objects.filter(user=user).first()

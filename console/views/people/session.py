@@ -17,7 +17,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from agents.infra.refusals import Refused
 from agents.infra.sentences import shown
-from console.auth import login_steps, oidc_server, passwords, preferences, setup, tokens
+from console.auth import login_steps, oidc_server, passkeys, passwords, preferences, setup, tokens
 from console.auth.person import person
 from console.auth.session_store import Way
 from console.forms.people import Code, Login
@@ -41,6 +41,7 @@ def login(request: HttpRequest) -> HttpResponse:
         {
             "form": form,
             "unclaimed": setup.needed(),
+            "passkeys": not passkeys.why_not(passkeys.site_of(request)),
             "oidc": oidc_server.is_on() and settings.TRAINYARD.oidc_name,
         },
     )

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from django.urls import path
 
-from console.views.people import account, oidc, people, preferences, second_factor, security, session, setup
+from console.views.people import (
+    account,
+    oidc,
+    passkeys,
+    people,
+    preferences,
+    second_factor,
+    security,
+    session,
+    setup,
+)
 
 urlpatterns = [
     path("setup/<str:token>", setup.setup, name="setup"),
@@ -15,6 +25,12 @@ urlpatterns = [
     path("account/oidc/connect", oidc.connect, name="connect-oidc"),
     path("account/oidc/disconnect", oidc.disconnect, name="disconnect-oidc"),
     path("account/oidc/confirm", oidc.confirm, name="confirm-by-oidc"),
+    path("login/passkey/begin", passkeys.begin_login, name="begin-login-passkey"),
+    path("login/passkey", passkeys.login, name="login-passkey"),
+    path("account/passkeys/begin", passkeys.begin_adding, name="begin-passkey"),
+    path("account/passkeys", passkeys.add, name="add-passkey"),
+    path("account/passkeys/confirm", passkeys.confirm, name="confirm-by-passkey"),
+    path("account/passkeys/<int:passkey_id>/remove", passkeys.remove, name="remove-passkey"),
     path("logout", session.logout, name="logout"),
     path("theme", session.theme, name="theme"),
     path("language", session.language, name="language"),

@@ -120,6 +120,9 @@ PAGES = {
     "people": (("User", "manage"),),
     "reset-second-factor": (("User", "manage"),),
     "disconnect-oidc": (),
+    "begin-passkey": (),
+    "add-passkey": (),
+    "confirm-by-passkey": (),
     **dict.fromkeys(
         (
             "add-person",
@@ -156,7 +159,14 @@ POSTS = {"machines": (("MachineType", "manage"),), "project-secrets": (("project
 # A person's own objects. Those of other people do not exist here.
 # A notification target that is removed exists for nobody after that.
 # Without a login server there is nothing to connect with or to confirm at (auth/test_oidc.py has one).
-OWN = {"connect-oidc", "confirm-by-oidc", "revoke-token", "end-session", "remove-notification"}
+OWN = {
+    "connect-oidc",
+    "confirm-by-oidc",
+    "remove-passkey",
+    "revoke-token",
+    "end-session",
+    "remove-notification",
+}
 
 JOBS = "/v1/projects/default/locations/us-central1"
 P = "/api/v1/projects/default"

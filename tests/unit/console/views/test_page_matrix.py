@@ -158,6 +158,11 @@ POST = {
     "connect-oidc": row(404, 404, 404, 404, 404, 404, 404),
     "confirm-by-oidc": row(404, 404, 404, 404, 404, 404, 404),
     "disconnect-oidc": row(302, 302, 302, 302, 302, 302, 302),
+    # The answer is JSON that says what is missing.
+    "begin-passkey": row(400, 400, 400, 400, 400, 400, 400),
+    "confirm-by-passkey": row(400, 400, 400, 400, 400, 400, 400),
+    "add-passkey": row(400, 400, 400, 400, 400, 400, 400),
+    "remove-passkey": row(404, 404, 404, 404, 404, 404, 404),
     "end-sessions": row(302, 302, 302, 302, 302, 302, 302),
     "end-session": row(404, 404, 404, 404, 404, 404, 404),
     "revoke-token": row(404, 404, 404, 404, 404, 404, 404),
@@ -165,7 +170,7 @@ POST = {
 # Open to whoever comes; test_session.py looks at them.
 OPEN = {
     *("setup", "invited", "confirm-notifications", "theme", "language"),
-    *("login", "login-code", "login-oidc", "oidc-callback", "logout"),
+    *("login", "login-code", "login-oidc", "oidc-callback", "logout", "begin-login-passkey", "login-passkey"),
 }
 REDIRECTS = {"home"}
 
@@ -183,6 +188,7 @@ def addresses(cast, project, no_host_answers):
         "stray_id": a_doubted_run(host).pk,
         "act": "stop",
         "token_id": 1,
+        "passkey_id": 1,
         "session_id": "0123456789abcdef",
         "location": "default",
         "type_id": a_machine_type().pk,
