@@ -15,7 +15,7 @@ from console.api.errors import BadRequest
 from console.api.times import format_time
 from console.api.views import TrainyardView
 from console.auth import access
-from console.presenters.jobs import file_list
+from console.presenters.shells import file_list
 from jobs import files
 from jobs.models import Job, Replica
 from jobs.services import Unavailable

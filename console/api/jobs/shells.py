@@ -24,9 +24,9 @@ from console.api.times import format_time
 from console.api.views import TrainyardView, absolute_url, person
 from console.auth import access, tokens
 from console.models import ApiToken
-from console.presenters.jobs import job_shells
 from console.presenters.jobs.job_filters import cursor_number
-from console.presenters.jobs.job_shells import ShellRow, ShellState
+from console.presenters.shells import job_shells
+from console.presenters.shells.job_shells import ShellRow, ShellState
 from jobs import shells
 from jobs.models import Job, ShellSession
 

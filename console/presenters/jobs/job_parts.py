@@ -15,13 +15,14 @@ from django.template.loader import render_to_string
 from django.urls import reverse
 
 from console.auth import access
-from console.presenters.jobs import job_head, job_shells, timeline
+from console.presenters.jobs import job_head, timeline
 from console.presenters.jobs.cells import cells
 from console.presenters.jobs.job_filters import cursor_number
 from console.presenters.jobs.job_query import JobQuery
-from console.presenters.jobs.job_shells import may_open, shells
 from console.presenters.jobs.replicas import replica_lines
 from console.presenters.jobs.utilization import utilization
+from console.presenters.shells import job_shells
+from console.presenters.shells.job_shells import may_open, shells
 from console.presenters.stamps import digest
 from jobs.models import Job, Run, Transition
 from jobs.rules.lifecycle.states import TERMINAL

@@ -12,8 +12,8 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from console.auth import access
-from console.presenters.jobs import file_list
-from console.presenters.jobs.file_list import download
+from console.presenters.shells import file_list
+from console.presenters.shells.file_list import download
 from jobs import files
 from jobs.models import Job, Replica
 

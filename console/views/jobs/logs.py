@@ -13,8 +13,8 @@ from django.views.decorators.http import require_safe
 from console.auth import access
 from console.auth.person import person
 from console.presenters.jobs import job_page, job_parts
-from console.presenters.jobs.job_shells import may_open
 from console.presenters.jobs.replicas import replica_lines
+from console.presenters.shells.job_shells import may_open
 from jobs.models import Job
 
 

@@ -15,7 +15,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from console.auth import access
 from console.auth.person import person
-from console.presenters.jobs import job_shells
+from console.presenters.shells import job_shells
 from jobs import shells
 from jobs.models import Job, Run, ShellSession
 
