@@ -118,6 +118,10 @@ class Preferences(models.Model):
     single_keys = models.BooleanField(
         default=True, db_default=True, help_text="keys of one letter do something (static/frame/keys.js)"
     )
+    digest = models.CharField(
+        max_length=8, blank=True, default="", db_default="", help_text="daily, weekly; empty: no digest"
+    )
+    digest_due_at = models.DateTimeField(null=True, blank=True, db_index=True)
 
 
 class OidcIdentity(models.Model):

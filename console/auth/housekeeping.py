@@ -1,4 +1,5 @@
-"""What the console does every minute: folds the counts of logins, warns of tokens that end, deletes what is over."""
+"""What the console does every minute: folds the counts of logins, warns of tokens that end, sends digests, and deletes
+what is over."""
 
 from __future__ import annotations
 
@@ -9,16 +10,29 @@ from django.contrib.auth.models import User
 from django.db import transaction
 
 from console.auth import login_audit, throttle, tokens
-from console.models import ApiToken, LoginFailure, Session
-from jobs.notifications import create
+from console.models import ApiToken, LoginFailure, Preferences, Session
+from jobs.notifications import create, digest
 
 
 def tidy(now: datetime) -> None:
     """Safe to run twice at the same time, late, or never."""
     login_audit.fold(now)
     warn_of_tokens(now)
+    send_digests(now)
     Session.objects.filter(expire_date__lt=now).delete()
     LoginFailure.objects.filter(at__lte=now - throttle.WINDOW).delete()
+
+
+def send_digests(now: datetime) -> None:
+    """Send the digests that are due. After a time without a worker each person gets one, and not one for each day."""
+    due = Preferences.objects.filter(digest_due_at__lte=now).exclude(digest="").select_related("user")
+    for row in due:
+        period = digest.Period(row.digest)
+        following = digest.next_due(period, row.time_zone, now)
+        with transaction.atomic():
+            same = Preferences.objects.filter(pk=row.pk, digest_due_at=row.digest_due_at)
+            if same.update(digest_due_at=following) and row.user.is_active and row.digest_due_at:
+                digest.send(row.user, period, row.digest_due_at, now)
 
 
 def warn_of_tokens(now: datetime) -> None:

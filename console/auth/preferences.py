@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from functools import cache
 from zoneinfo import available_timezones
 
@@ -10,6 +11,7 @@ from django.contrib.auth.models import User
 from django.http import HttpResponseBase
 
 from console.models import Preferences
+from jobs.notifications import digest
 
 YEAR_S = 365 * 24 * 3600
 # The cookies that a page's scripts get by attributes of its root element.
@@ -30,6 +32,15 @@ def set_frame(user: User, time_zone: str, single_keys: bool) -> None:
     """Remember how times are shown (empty: in the browser's zone), and whether keys of one letter do something."""
     changes = {"time_zone": time_zone, "single_keys": single_keys}
     Preferences.objects.update_or_create(user=user, defaults=changes)
+
+
+def set_digest(user: User, period: str, now: datetime) -> None:
+    """Have a digest sent by e-mail, daily or weekly; empty: none."""
+    chosen = of(user)
+    if period == chosen.digest:
+        return
+    due = digest.next_due(digest.Period(period), chosen.time_zone, now) if period else None
+    Preferences.objects.update_or_create(user=user, defaults={"digest": period, "digest_due_at": due})
 
 
 def is_language(code: str) -> bool:

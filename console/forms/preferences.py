@@ -8,6 +8,7 @@ from django import forms
 from django.utils.translation import gettext_lazy as _
 
 from console.auth import preferences
+from jobs.notifications.digest import Period
 
 
 def _zones() -> Iterator[tuple[str, object]]:
@@ -23,6 +24,12 @@ class FramePreferences(forms.Form):
         help_text=_(
             "Times are shown in it. UTC appears when you point at a time, and by the key u on all of them."
         ),
+    )
+    digest = forms.ChoiceField(
+        label=_("Digest by e-mail"),
+        choices=[("", _("None")), (Period.DAILY, _("Every morning")), (Period.WEEKLY, _("Monday mornings"))],
+        required=False,
+        help_text=_("Your jobs that ended, failed or wait; for admins also hosts with trouble."),
     )
     single_keys = forms.BooleanField(
         label=_("Keys of one letter"),

@@ -194,10 +194,17 @@ def _notification(
     )
 
 
-def create_for_person(user: User, key: str, title: str, text: str, url: str, now: datetime) -> None:
-    """Create a notification about a person's account, for each address that the person has confirmed."""
+def create_for_person(
+    user: User, key: str, title: str, text: str, url: str, now: datetime, only: str = ""
+) -> None:
+    """Create a notification about a person's account, for each address that the person has confirmed.
+
+    `only`: for addresses of this way, such as e-mail.
+    """
     content = {"title": title, "text": text, "url": url, "data": {"event": ACCOUNT, "time": now.isoformat()}}
     targets = NotificationTarget.objects.filter(user=user, confirmed_at__isnull=False)
+    if only:
+        targets = targets.filter(way=only)
     _save(
         [
             Notification(target=target, key=key, event=ACCOUNT, text=content, made_at=now, due_at=now)

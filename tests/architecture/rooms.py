@@ -77,7 +77,7 @@ jobs/maintenance: jobs/rules/{lifecycle list_text} jobs/{host_sync lifecycle mod
     agents/{clock_keeper hosts infra models ssh}
 jobs/management: jobs/{models}
 jobs/models: jobs/rules/{lifecycle scheduling spec} agents/{infra models}
-jobs/notifications: jobs/rules/{lifecycle notifications} jobs/{models projects wake} agents/{infra}
+jobs/notifications: jobs/rules/{lifecycle notifications} jobs/{models projects wake} agents/{infra models}
 jobs/projects: jobs/rules/{lifecycle list_text scheduling spec} jobs/{models wake} agents/{infra models}
 jobs/rules/lifecycle: jobs/rules/{list_text spec} agents/{infra}
 jobs/rules/list_text: agents/{infra}
