@@ -26,7 +26,7 @@ def close(host: Host, why: str, now: datetime) -> bool:
     time = f"{until:%Y-%m-%d %H:%M:%S %Z}"
     texts = [said("{why}. Its connection was closed, until {time}.", why=why, time=time)]
     if times > 1:
-        texts.append(said("This is the {ordinal} time in a row.", ordinal=_ordinal(times)))
+        texts.append(said("It was closed {number} times in a row.", number=times))
     return host_history.set_status(host.pk, HostStatus.MISBEHAVING, join(" ", texts), now)
 
 
@@ -37,8 +37,3 @@ def is_closed(host: Host, now: datetime) -> bool:
 def reopen(host_id: int, now: datetime) -> None:
     """Let the host be dialled at once: an admin wants it checked again."""
     Host.every.filter(pk=host_id, closed_until__gt=now).update(closed_until=now)
-
-
-def _ordinal(number: int) -> str:
-    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th") if number // 10 % 10 != 1 else "th"
-    return f"{number}{ending}"

@@ -100,7 +100,7 @@ def drain(host: Host, message: str, until: datetime | None, force: bool, actor: 
             drained_at=None if begins else before.drained_at,
         )
         _audit(row, "drain", actor, now)
-        text = _drain_text(message or said("To be drained."), until, force)
+        text = _drain_text(message, until, force)
         host_history.record(row.pk, "draining", text, actor, now)
         hints.jobs(_mark_jobs_on(row, now))
         _announce(row)
@@ -108,7 +108,8 @@ def drain(host: Host, message: str, until: datetime | None, force: bool, actor: 
 
 def _drain_text(why: str, until: datetime | None, force: bool) -> str:
     if until is None:
-        return why
+        return why or said("To be drained.")
+    why = why or said("To be drained")
     time = f"{until:%Y-%m-%d %H:%M:%S %Z}"
     if force:
         return said("{why} until {time}, then by force", why=why, time=time)
@@ -233,7 +234,9 @@ def _gpus_in_doubt(host: Host) -> QuerySet[Gpu]:
 
 
 def _full_name(host: Host) -> str:
-    return host.name if host.machine_id is None else f"{host.user} on {host.name}"
+    return (
+        host.name if host.machine_id is None else said("{login} on {host}", login=host.user, host=host.name)
+    )
 
 
 def _check_logins_are_lost(host: Host) -> None:

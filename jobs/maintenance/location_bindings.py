@@ -66,4 +66,4 @@ def _projects_named(asked: Sequence[str]) -> list[Project]:
 
 
 def _there_are() -> str:
-    return f"There are: {list_text(locations.names(), locations.MAX_NAMED)}."
+    return said("There are: {names}.", names=list_text(locations.names(), locations.MAX_NAMED))

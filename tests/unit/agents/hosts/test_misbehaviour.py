@@ -56,7 +56,7 @@ def test_the_history_says_why_until_when_and_how_often(host):
     assert line.text.startswith("it floods. Its connection was closed, until " + until)
     misbehaviour.close(host, "it floods", now)
     host.refresh_from_db()
-    assert host.last_error.endswith("This is the 2nd time in a row.")
+    assert host.last_error.endswith("It was closed 2 times in a row.")
 
 
 def test_an_admin_may_have_it_dialled_at_once(host):
