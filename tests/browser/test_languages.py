@@ -18,10 +18,10 @@ from console.templatetags import display
 from tests.browser.static_site import served
 from tests.harness import catalogues
 from tests.unit.console.i18n.test_catalogues import MARKUP, PLACE
-from tests.unit.console.views.conftest import browser, cast, project
+from tests.unit.console.views.conftest import browser, cast, no_host_answers, project
 from tests.unit.console.views.test_page_matrix import addresses
 
-__all__ = ["addresses", "browser", "cast", "project"]
+__all__ = ["addresses", "browser", "cast", "no_host_answers", "project"]
 
 # Django knows this language, and we have no catalogue for it: it lends its name.
 CODE = "eo"
