@@ -6,19 +6,21 @@ is submitted, and on its page while it runs.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from jobs.rules.list_text import list_text
 from jobs.rules.spec import launchers
+from jobs.rules.spec.cluster_variables import SET_FOR_REPLICAS
 from jobs.rules.spec.custom_job import CustomJobSpec, Pool
 from jobs.rules.spec.json_fields import duration
 from jobs.rules.spec.machine_types import NO_TYPES, Types, needs
 from jobs.rules.spec.without_effect import CLOUD_MOUNT, cloud_output, cloud_paths, kept_fields
 
 CHECKPOINT_EVERY_S = 4 * 3600.0
-MAX_NAMED, MAX_KEPT = 4, 12
+MAX_NAMED, MAX_KEPT, MAX_SHOWN = 4, 12, 100
 WARNING, HINT = "warning", "hint"
 # How the text about fields that are kept begins.
 WITHOUT = "Kept and shown, but without effect"
@@ -53,6 +55,8 @@ def advice(
         *(Advice(WARNING, text) for text in launchers.separate_models(spec)),
         *_gpu_counts(spec, types),
         *_evaluators(spec),
+        *_one_string_commands(spec),
+        *_variables_of_ours(spec),
         *_plain_secrets(spec),
         *(Advice(HINT, text) for text in launchers.restarts_alone(spec)),
         *_checkpoints(spec),
@@ -83,6 +87,36 @@ def _evaluators(spec: CustomJobSpec) -> Iterator[Advice]:
             WARNING,
             f"workerpool3 has {pool.replica_count} replicas: TensorFlow expects at most one evaluator.",
         )
+
+
+def _one_string_commands(spec: CustomJobSpec) -> Iterator[Advice]:
+    """A whole command line as one string: the host looks for a program of that name, and there is none."""
+    for number, pool in enumerate(spec.pools):
+        name = pool.container.argv[0] if pool is not None and pool.container.argv else ""
+        if not name.split()[1:]:
+            continue
+        shown = name if len(name) <= MAX_SHOWN else f"{name[: MAX_SHOWN - 1]}…"
+        yield Advice(
+            WARNING,
+            f"The command of workerpool{number} begins with the string {json.dumps(shown, ensure_ascii=False)}: the "
+            "host looks for a program with that whole name, blanks included. Give each word as a string of its own "
+            '(["torchrun", "train.py"]), or let a shell read the line (["bash", "-c", "torchrun train.py"]).',
+        )
+
+
+def _variables_of_ours(spec: CustomJobSpec) -> Iterator[Advice]:
+    pools = [pool.container for pool in spec.pools if pool is not None]
+    given = {name for of in pools for name in (*dict(of.env), *(each.name for each in of.secrets))}
+    names = sorted(given & SET_FOR_REPLICAS)
+    if not names:
+        return
+    they, values = ("It", "the value") if len(names) == 1 else ("They", "the values")
+    gpus = " The replica may then use GPUs of other jobs." if "CUDA_VISIBLE_DEVICES" in names else ""
+    yield Advice(
+        WARNING,
+        f"Trainyard sets {list_text(names, MAX_KEPT)} for each replica, and {values} of this job would replace that in "
+        f"all of them: replicas may not find each other, or take each other's place.{gpus} {they} can be left out.",
+    )
 
 
 def looks_secret(name: str, value: str) -> bool:

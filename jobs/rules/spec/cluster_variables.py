@@ -24,6 +24,36 @@ from jobs.rules.spec.custom_job import CustomJobSpec, to_document
 # start does not fail: programs read the part about the cluster.
 MAX_VARIABLE_BYTES = 100 * 1024
 
+# What a replica gets from Trainyard and must not get from its job: its place in the cluster, and its GPUs
+# (agents/runner/held_resources.py). Network interfaces and processes for each node are left to people who know better.
+SET_FOR_REPLICAS = frozenset(
+    {
+        "CLUSTER_SPEC",
+        "TF_CONFIG",
+        "CLOUD_ML_PROJECT_ID",
+        "CLOUD_ML_JOB_ID",
+        "CLOUD_ML_REGION",
+        "HOSTNAME",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "WORLD_SIZE",
+        "RANK",
+        "NODE_RANK",
+        "PET_NNODES",
+        "PET_NODE_RANK",
+        "PET_MASTER_ADDR",
+        "PET_MASTER_PORT",
+        "PET_RDZV_ENDPOINT",
+        "PET_RDZV_ID",
+        "PET_RDZV_CONF",
+        "PET_LOCAL_ADDR",
+        "JAX_COORDINATOR_ADDRESS",
+        "JAX_NUM_PROCESSES",
+        "JAX_PROCESS_ID",
+        "CUDA_VISIBLE_DEVICES",
+    }
+)
+
 _TF_TASKS = ("chief", "worker", "ps", "evaluator")
 # The pools whose replicas train together, each with a rank.
 TRAINER_POOLS = (0, 1)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from jobs.rules.spec.advice import HINT, WARNING, advice
+from jobs.rules.spec.cluster_variables import SET_FOR_REPLICAS, cluster_environment
 from jobs.rules.spec.custom_job import Disk
+from jobs.rules.spec.secret_variables import SecretVariable
 from jobs.scheduling.output_directories import holder
 from tests.unit.jobs.rules.views import pool, spec
 
@@ -35,6 +37,47 @@ def test_different_numbers_of_gpus_for_chief_and_workers():
 def test_more_than_one_evaluator():
     [(kind, text)] = advice_of(spec(1, 0, 0, 2, **SHORT))
     assert kind == WARNING and "at most one evaluator" in text
+
+
+def with_container(**changes):
+    one = pool(1)
+    return replace(spec(1, **SHORT), pools=(replace(one, container=replace(one.container, **changes)),))
+
+
+def test_a_whole_command_line_in_one_string():
+    """It fails on the host: no program has that name. Words of their own, or a shell, are what was meant."""
+    [(kind, text)] = advice_of(with_container(command=("torchrun --nproc-per-node 8 train.py",)))
+    assert kind == WARNING and 'the string "torchrun --nproc-per-node 8 train.py"' in text and '"-c"' in text
+    [(_, text)] = advice_of(with_container(command=("python " + "x" * 999,)))
+    assert len(text) < 500
+    for command in (("torchrun", "a b"), ("bash", "-c", "a && b"), ("./run.sh",)):
+        assert advice_of(with_container(command=command)) == []
+
+
+def test_variables_that_we_set_are_warned_about():
+    env = (("LR", "1"), ("RANK", "0"), ("WORLD_SIZE", "2"))
+    [(kind, text)] = advice_of(with_container(env=env))
+    assert kind == WARNING and "Trainyard sets RANK, WORLD_SIZE for each replica" in text and "LR" not in text
+    [(_, text)] = advice_of(with_container(env=(("CUDA_VISIBLE_DEVICES", "0"),)))
+    assert "GPUs of other jobs" in text and "It can be left out" in text
+    [(_, text)] = advice_of(with_container(secrets=(SecretVariable("MASTER_ADDR"),)))
+    assert "MASTER_ADDR" in text
+    assert advice_of(with_container(env=(("NCCL_SOCKET_IFNAME", "ib0"), ("PET_NPROC_PER_NODE", "2")))) == []
+
+
+def test_all_variables_of_the_cluster_are_known_to_the_advice():
+    """Except those that a person may well want to set."""
+    variables = cluster_environment(
+        spec(1, 1, **SHORT),
+        job_id="7",
+        project="p",
+        location="l",
+        replica="workerpool1-0",
+        addresses={"workerpool0-0": "10.0.0.1:1", "workerpool1-0": "10.0.0.2:2"},
+        host_name="h",
+        gpus=8,
+    )
+    assert set(variables) - {"PET_NPROC_PER_NODE"} == SET_FOR_REPLICAS - {"CUDA_VISIBLE_DEVICES"}
 
 
 def test_more_than_four_hours():
