@@ -28,6 +28,12 @@ def test_the_law_holds(law):
 
 
 BREACHES = [
+    (laws.rows_of_logs_are_read_in_one_room, "console/live/tails.py", "from jobs.models import LogPiece\n"),
+    (
+        laws.rows_of_logs_are_read_in_one_room,
+        "jobs/logs/job_search.py",
+        'READ = "SELECT data FROM jobs_logpiece"\n',
+    ),
     (laws.the_time_is_asked_in_one_place, "agents/links/link.py", "import time\nx = time.time()\n"),
     (laws.the_time_is_asked_in_one_place, "agents/links/link.py", "from time import time\n"),
     (laws.the_time_is_asked_in_one_place, "jobs/sweep.py", "import datetime\nx = datetime.datetime.now()\n"),
