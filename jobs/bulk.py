@@ -67,10 +67,7 @@ def copy(
     """
 
     def act(job: Job) -> Job:
-        document = {"displayName": job.display_name, "labels": job.labels, "jobSpec": job.spec}
-        may_prioritize = job.project_id in prioritized
-        again = f"{request}-{job.pk}"
-        return services.submit(job.project, user, document, job.location_name, again, now, may_prioritize)
+        return services.rerun(job, user, f"{request}-{job.pk}", now, job.project_id in prioritized)
 
     return _each(jobs, act)
 

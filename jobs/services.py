@@ -33,8 +33,9 @@ from jobs.models.first_rows import DEFAULT
 from jobs.projects import locations, quotas
 from jobs.rules.lifecycle.states import TERMINAL, JobState, ReplicaState, RunPhase
 from jobs.rules.scheduling.order import LABEL, NORMAL, PRIORITIES, priority_of
-from jobs.rules.spec.custom_job import CustomJob, to_document
-from jobs.rules.spec.machine_types import Types
+from jobs.rules.scheduling.quota import gpus_of
+from jobs.rules.spec.custom_job import CustomJob, CustomJobSpec, to_document
+from jobs.rules.spec.machine_types import Needs, Types, needs
 from jobs.scheduling import capacity, machine_types
 from jobs.secrets import of_jobs
 from jobs.secrets.of_jobs import Values
@@ -46,9 +47,11 @@ __all__ = [
     "Refused",
     "Unavailable",
     "cancel",
+    "check_can_start",
     "check_priority",
     "delete",
     "new_id",
+    "rerun",
     "submit",
 ]
 
@@ -77,18 +80,27 @@ def submit(
     request_id: str | None,
     now: datetime,
     may_prioritize: bool = False,
+    cloned_from: int | None = None,
 ) -> Job:
-    """A new job, or the job that the same request made before. Raises InvalidDocument and the classes of
-    refusals.py."""
+    """A new job, or the job that the same request made before. `cloned_from`: the job whose document this was. Raises
+    InvalidDocument and the classes of refusals.py."""
     of_project = {"project": project.pk}
     reads = {
         locations.BINDINGS: {},
         locations.NAMES: {},
+        quotas.GPU_LIMITS: of_project,
         quotas.LOG_LIMIT: of_project,
         quotas.ANY_OF_QUEUE: of_project,
     }
     with read_ahead(reads, for_all=True):
-        return _submit(project, user, document, location, request_id, now, may_prioritize)
+        return _submit(project, user, document, location, request_id, now, may_prioritize, cloned_from)
+
+
+def rerun(job: Job, user: User, request_id: str | None, now: datetime, may_prioritize: bool = False) -> Job:
+    """Submit the document of this job once more, to the same project and location. Raises InvalidDocument where it has
+    secret values that came with it: these have to be given again."""
+    document = {"displayName": job.display_name, "labels": job.labels, "jobSpec": job.spec}
+    return submit(job.project, user, document, job.location_name, request_id, now, may_prioritize, job.pk)
 
 
 def _submit(
@@ -99,6 +111,7 @@ def _submit(
     request_id: str | None,
     now: datetime,
     may_prioritize: bool,
+    cloned_from: int | None,
 ) -> Job:
     location = (location or DEFAULT)[:63]
     if request_id is not None:
@@ -115,14 +128,12 @@ def _submit(
     check_priority(asked, project, may_prioritize)
     if storage.is_disk_low():
         raise Unavailable("The disk of this console is nearly full. Nothing is accepted until there is room.")
-    never = capacity.refusal(asked.job_spec, location, types)
-    if never is not None:
-        raise Refused(never.field, never.text)
+    check_can_start(asked.job_spec, location, types, project, user)
     quotas.check_log_storage(project)
     quotas.check_queue(project, user)
     secrets_found = of_jobs.found(asked, project, user, now)
     failpoint("submit.before")
-    job = _insert(project, user, asked, types, location, request_id, now, secrets_found)
+    job = _insert(project, user, asked, types, location, request_id, now, secrets_found, cloned_from)
     failpoint("submit.after")
     hints.schedule()
     announce.hint(f"jobs:{project.name}")
@@ -144,6 +155,31 @@ def check_priority(asked: CustomJob, project: Project, may_prioritize: bool) -> 
         raise Refused(
             f"labels.{LABEL}", "high is for admins of the project. Leave it out, or ask one of them."
         )
+
+
+def check_can_start(spec: CustomJobSpec, location: str, types: Types, project: Project, user: User) -> None:
+    """Raises Refused for a job that could never start, neither on these hosts nor with these quotas."""
+    never = capacity.refusal(spec, location, types)
+    if never is not None:
+        raise Refused(never.field, never.text)
+    wanted = {number: needs(pool.machine, types) for number, pool in enumerate(spec.pools) if pool}
+    gpus = gpus_of(wanted[pool] for _, pool, _, _ in spec.replicas())
+    over = quotas.never_allowed(project, user, gpus)
+    if over is not None:
+        raise Refused(_field_of_most(spec, wanted, over.kind), over.text)
+
+
+def _field_of_most(spec: CustomJobSpec, wanted: Mapping[int, Needs], kind: str) -> str:
+    """The field of the pool that asks for the most GPUs of this type."""
+    pools = {number: pool for number, pool in enumerate(spec.pools) if pool}
+    asked = {
+        number: pool.replica_count * wanted[number].gpus
+        for number, pool in pools.items()
+        if wanted[number].accelerator_type == kind
+    }
+    most = max(asked, key=lambda number: asked[number])
+    about = "accelerator_count" if pools[most].machine.accelerator_count else "machine_type"
+    return f"job_spec.worker_pool_specs[{most}].machine_spec.{about}"
 
 
 def cancel(job: Job, actor: str, now: datetime, reason: str = "") -> None:
@@ -226,12 +262,13 @@ def _insert(
     request_id: str | None,
     now: datetime,
     values: Values,
+    cloned_from: int | None,
 ) -> Job:
     for _ in range(ID_TRIES):
         try:
             with transaction.atomic():
                 with write_together():
-                    job = _insert_rows(project, user, asked, types, location, request_id, now)
+                    job = _insert_rows(project, user, asked, types, location, request_id, now, cloned_from)
                 of_jobs.keep(job, values)
                 return job
         except IntegrityError:
@@ -250,6 +287,7 @@ def _insert_rows(
     location: str,
     request_id: str | None,
     now: datetime,
+    cloned_from: int | None,
 ) -> Job:
     spec: Mapping[str, object] = to_document(asked.job_spec)
     replicas = list(asked.job_spec.replicas())
@@ -266,6 +304,7 @@ def _insert_rows(
             labels=dict(asked.labels),
             machine_types=machine_types.types_to_keep(asked.job_spec, types),
             replica_count=len(replicas),
+            cloned_from=cloned_from,
             **capacity.columns_of(asked.job_spec, asked.labels, types, project.highest_priority),
             state=JobState.QUEUED,
             reason="Waits to be placed.",

@@ -24,6 +24,7 @@ from jobs.models.runs import GpuClaim, Run
 from jobs.models.samples import GpuHour, RunSample
 from jobs.models.secrets import JobSecret, MaskedLog, MaskedRange, Secret
 from jobs.models.strays import Proof, Stray
+from jobs.models.templates import JobTemplate
 from jobs.models.usage import MonthlyUse, Usage
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "Job",
     "JobLabel",
     "JobSecret",
+    "JobTemplate",
     "LocationBinding",
     "LogGap",
     "LogPiece",

@@ -40,6 +40,8 @@ class Job(models.Model):
     )
     replica_count = models.PositiveIntegerField()
     gpu_count = models.PositiveIntegerField(default=0, db_default=0, help_text="of all replicas together")
+    # A number and no key: the job that it was made from may be deleted for good one day.
+    cloned_from = models.BigIntegerField(null=True, blank=True, help_text="the job that it is a copy of")
 
     # What the scheduler needs of the spec, read when the job is submitted.
     resource_request = models.TextField(

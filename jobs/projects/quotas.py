@@ -23,6 +23,7 @@ from jobs.rules.scheduling.quota import (
     NO_LIMITS,
     Limits,
     Metric,
+    NeverAllowed,
     QuotaAccount,
     QuotaLedger,
     Use,
@@ -60,6 +61,13 @@ LOG_LIMIT = SelectStatement(
         Quota.objects.filter(project=Parameter("project"), metric=Metric.LOG_GB, user=None, each=False)
         .order_by()
         .values_list("value")
+    )
+)
+GPU_LIMITS = SelectStatement(
+    lambda: (
+        Quota.objects.filter(project=Parameter("project"), metric=Metric.GPUS)
+        .order_by()
+        .values_list("each", "user", "accelerator_type", "value")
     )
 )
 ANY_OF_PASS = SelectStatement(
@@ -115,15 +123,37 @@ def use_of(project: Project, now: datetime) -> tuple[Use, dict[int | None, Use]]
     return _sum(use, project.pk), {owner: one for (_, owner), one in use.items()}
 
 
-def refusal(project: Project, user: User, gpus: Mapping[str, int], now: datetime) -> str | None:
-    """Why a job of this person would wait for quota now; None if it would not."""
-    use, of_people = use_of(project, now)
-    own, each = limits_of(QuotaTarget(project, user=user)), limits_of(QuotaTarget(project, each=True))
-    mine = QuotaAccount(
-        f"{user.username} in project {project.name}", own.over(each), of_people.get(user.pk, Use())
+def accounts(project: Project, user: User, now: datetime) -> tuple[QuotaAccount, QuotaAccount]:
+    """What this person, and the project as a whole, may use and use now. Without limits no use is read."""
+    own: list[Limit] = []
+    each: list[Limit] = []
+    all_together: list[Limit] = []
+    rows = Quota.objects.filter(Q(user=user) | Q(user=None), project=project).exclude(metric__in=AT_SUBMIT)
+    for row in rows:
+        (own if row.user_id else each if row.each else all_together).append(row)
+    limits = read_limits(own).over(read_limits(each)), read_limits(all_together)
+    hours = any(one.gpu_hours is not None for one in limits)
+    use = _use([project.pk], now if hours else None) if any(one != NO_LIMITS for one in limits) else {}
+    return (
+        QuotaAccount(
+            f"{user.username} in project {project.name}", limits[0], use.get((project.pk, user.pk), Use())
+        ),
+        QuotaAccount(f"project {project.name}", limits[1], _sum(use, project.pk)),
     )
-    whole = QuotaAccount(f"project {project.name}", limits_of(QuotaTarget(project)), use)
-    return QuotaLedger({project.pk: whole}, {(project.pk, user.pk): mine}).refusal(project.pk, user.pk, gpus)
+
+
+def never_allowed(project: Project, user: User, gpus: Mapping[str, int]) -> NeverAllowed | None:
+    """Why a job of this person that needs these GPUs could never start; None if it could."""
+    own: dict[str, int] = {}
+    each: dict[str, int] = {}
+    whole: dict[str, int] = {}
+    for for_each, of, kind, value in GPU_LIMITS(project=project.pk):
+        if of in (None, user.pk):
+            (each if for_each else whole if of is None else own)[kind] = int(value)
+    mine = QuotaAccount(f"{user.username} in project {project.name}", Limits({**each, **own}))
+    return mine.never_allowed(gpus) or QuotaAccount(f"project {project.name}", Limits(whole)).never_allowed(
+        gpus
+    )
 
 
 def use_by_project(ids: Iterable[int]) -> dict[int, Use]:

@@ -44,6 +44,16 @@ def found(asked: CustomJob, project: Project, user: User, now: datetime) -> Valu
     return values
 
 
+def check(asked: CustomJob, project: Project, user: User) -> None:
+    """Raises InvalidDocument where `found` would, and notes no use: nothing is submitted yet."""
+    if asked.asked_secrets:
+        finder = _Finder(project, user)
+        values = {(each.pool, each.variable.name): finder.value(each) for each in asked.asked_secrets}
+        violations = (*finder.violations, *_too_large(asked, values))
+        if violations:
+            raise InvalidDocument(violations)
+
+
 def keep(job: Job, values: Values) -> None:
     """Store the copies of a new job."""
     if values:

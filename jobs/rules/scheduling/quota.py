@@ -1,7 +1,8 @@
 """Quotas: how much a project, and a member of it, may hold at once and in a month. Pure.
 
 A job that is over quota waits, and its reason names the quota. Quotas never fail or stop a job: if a limit is set below
-what is held, no other job starts until less is held.
+what is held, no other job starts until less is held. A job that asks for more GPUs than a limit allows at any time is
+refused when it is submitted. A limit of no running jobs, or of no GPU-hours, is a pause: jobs wait for its end.
 """
 
 from __future__ import annotations
@@ -59,6 +60,14 @@ class Limits:
 NO_LIMITS = Limits()
 
 
+@dataclass(frozen=True, slots=True)
+class NeverAllowed:
+    """Of which accelerator type a job asks for more than a limit ever allows, and why that is refused, as text."""
+
+    kind: str
+    text: str
+
+
 @dataclass(slots=True)
 class Use:
     """What is held now (GPUs by type, placed jobs), and the GPU-hours of this month so far."""
@@ -80,6 +89,19 @@ class QuotaAccount:
         """Why a job that needs these GPUs, more than zero of each, may not start now."""
         return self._too_many_gpus(gpus) or self._too_many_jobs() or self._too_many_hours(gpus)
 
+    def never_allowed(self, gpus: Mapping[str, int]) -> NeverAllowed | None:
+        """Why a job that needs these GPUs could not start even if nothing else of the account ran."""
+        for kind in sorted(gpus):
+            limit = self.limits.gpus.get(kind)
+            if limit is not None and gpus[kind] > limit:
+                fewer = f"Ask for {limit} or fewer in all replicas together" if limit else "Choose other GPUs"
+                return NeverAllowed(
+                    kind,
+                    f"The quota of {kind} at once is {limit} for {self.who}, and this job asks for {gpus[kind]}: it "
+                    f"could never start. {fewer}, or let an admin of the deployment raise the limit.",
+                )
+        return None
+
     def _too_many_gpus(self, gpus: Mapping[str, int]) -> str | None:
         for kind in sorted(gpus):
             limit, used = self.limits.gpus.get(kind), self.use.gpus.get(kind, 0)
@@ -87,7 +109,8 @@ class QuotaAccount:
                 continue
             if gpus[kind] > limit:
                 return said(
-                    "{who} may use {limit} {kind} at once, and this job needs {number}",
+                    "{who} may use {limit} {kind} at once, and this job needs {number}: it cannot start before an "
+                    "admin of the deployment raises the limit",
                     who=self.who,
                     limit=limit,
                     kind=kind,

@@ -133,6 +133,10 @@ class CustomJobSpec:
                     yield replica_name(number, index), number, index, pool
 
     @property
+    def replica_count(self) -> int:
+        return sum(pool.replica_count for pool in self.pools if pool is not None)
+
+    @property
     def wait_limit_s(self) -> float | None:
         """How long one attempt may wait for capacity; None means without limit, which Vertex writes as 0."""
         if self.max_wait_duration_s is None:

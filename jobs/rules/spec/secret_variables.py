@@ -47,6 +47,16 @@ class AskedSecret:
     value: str = field(default="", repr=False)
 
 
+def without_values(document: object) -> object:
+    """A copy of a document as somebody wrote it, valid or not, in which inline secrets have no value."""
+    if isinstance(document, list):
+        return [without_values(item) for item in document]
+    if not isinstance(document, dict):
+        return document
+    hidden = {"value": ""} if document.get("secret") and "value" in document else {}
+    return {name: without_values(item) for name, item in document.items()} | hidden
+
+
 def value_problem(value: object) -> str | None:
     """What is wrong with the value of a secret, without repeating any of it. None if nothing is."""
     if not isinstance(value, str):

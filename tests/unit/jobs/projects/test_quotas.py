@@ -20,7 +20,7 @@ from jobs.projects.quotas import QuotaTarget
 from jobs.rules.scheduling.policy import BEHIND, KEPT
 from jobs.rules.scheduling.quota import Metric
 from jobs.scheduling.scheduler import schedule
-from tests.unit.jobs.conftest import spec
+from tests.unit.jobs.conftest import pool_of, spec
 from tests.unit.jobs.fake_hosts import settle
 
 pytestmark = pytest.mark.django_db
@@ -45,7 +45,8 @@ def test_the_ledger_counts_claims_until_they_are_released(add_host, submit, cont
     limit(Metric.RUNNING, 1)
     assert (
         refusal(submit(place=False), {L4: 3})
-        == f"project default may use 2 {L4} at once, and this job needs 3"
+        == f"project default may use 2 {L4} at once, and this job needs 3: it cannot start before an admin of the "
+        "deployment raises the limit"
     )
     Job.objects.all().update(cancel_requested_at=timezone.now())
     job = submit(spec(gpus=2))
@@ -77,6 +78,47 @@ def test_over_quota_a_job_waits_and_starts_when_there_is_room_again(add_host, su
     third = submit(spec(gpus=2))
     assert third.state == "QUEUED" and third.reason and "quota" not in third.reason
     assert not Job.objects.filter(state="FAILED").exists()
+
+
+def test_what_quota_can_never_allow_is_refused_at_submit(add_host, submit, limit, alice):
+    """By the field of the pool that asks for the most. What only has to wait for others is not refused."""
+    add_host("h1", gpus=8), add_host("h2", gpus=8), add_host("h3", gpus=8)
+    limit(Metric.GPUS, 16, L4)
+    two = {
+        "displayName": "two pools",
+        "jobSpec": {"workerPoolSpecs": [pool_of(gpus=8), pool_of(gpus=8, count=2)]},
+    }
+    with pytest.raises(services.Refused) as refused:
+        submit(two)
+    assert refused.value.field == "job_spec.worker_pool_specs[1].machine_spec.accelerator_count"
+    assert f"The quota of {L4} at once is 16 for project default, and this job asks for 24" in str(
+        refused.value
+    )
+    assert not Job.objects.exists()
+    assert submit(spec(gpus=8)).state == submit(spec(gpus=8)).state == "PENDING"
+    assert submit(spec(gpus=1)).reason.startswith("Waits for quota")
+    limit(Metric.GPUS, 4, L4, each=True)
+    with pytest.raises(services.Refused, match="is 4 for alice in project default"):
+        submit(spec(gpus=8))
+    limit(Metric.GPUS, 8, L4, user=alice)
+    assert submit(spec(gpus=8), place=False).state == "QUEUED"
+
+
+def test_a_limit_that_is_lowered_later_is_the_reason_why_a_job_waits(add_host, submit, limit):
+    """A waiting job is not failed for it, and starts when the limit is raised again."""
+    add_host("h1", gpus=8)
+    job = submit(spec(gpus=8), place=False)
+    limit(Metric.GPUS, 4, L4)
+    schedule(timezone.now())
+    job.refresh_from_db()
+    assert job.state == "QUEUED" and job.reason == (
+        f"Waits for quota: project default may use 4 {L4} at once, and this job needs 8: it cannot start before an "
+        "admin of the deployment raises the limit."
+    )
+    limit(Metric.GPUS, 8, L4)
+    schedule(timezone.now())
+    job.refresh_from_db()
+    assert job.state == "PENDING"
 
 
 def test_the_project_that_used_less_for_its_weight_is_served_first(
@@ -264,7 +306,7 @@ def test_the_time_that_a_job_may_wait_for_capacity_stands_still_while_it_waits_f
 
 def test_the_quota_clocks_of_many_jobs_go_on_by_one_statement(add_host, submit, limit):
     add_host(gpus=1)
-    limit(Metric.GPUS, 0, L4)
+    limit(Metric.RUNNING, 0)
     patient = spec(gpus=1)
     patient["jobSpec"]["scheduling"] = {"maxWaitDuration": "900s"}
     jobs = [submit(patient) for _ in range(4)]
@@ -273,7 +315,7 @@ def test_the_quota_clocks_of_many_jobs_go_on_by_one_statement(add_host, submit, 
         Job.objects.filter(pk=job.pk).update(
             quota_since=now - timedelta(seconds=number), quota_s=100 * number
         )
-    limit(Metric.GPUS, 4, L4)
+    limit(Metric.RUNNING, 4)
     with CaptureQueriesContext(connection) as asked:
         schedule(now)
     writes = [each["sql"] for each in asked if "UPDATE" in each["sql"] and '"quota_s" =' in each["sql"]]

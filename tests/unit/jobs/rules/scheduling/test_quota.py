@@ -14,6 +14,8 @@ from jobs.rules.spec.machine_types import Needs
 
 H100 = "NVIDIA_H100_80GB"
 
+WAITS_FOR_LIMIT = ": it cannot start before an admin of the deployment raises the limit"
+
 
 def one(limits, running=0, hours=0.0, **gpus):
     return QuotaLedger({1: QuotaAccount("project default", limits, Use(gpus, running, hours))})
@@ -32,12 +34,12 @@ def one(limits, running=0, hours=0.0, **gpus):
         (
             one(Limits({H100: 2})),
             {H100: 3},
-            f"project default may use 2 {H100} at once, and this job needs 3",
+            f"project default may use 2 {H100} at once, and this job needs 3{WAITS_FOR_LIMIT}",
         ),
         (
             one(Limits({H100: 0})),
             {H100: 1},
-            f"project default may use 0 {H100} at once, and this job needs 1",
+            f"project default may use 0 {H100} at once, and this job needs 1{WAITS_FOR_LIMIT}",
         ),
         (one(Limits({H100: 2}), **{H100: 1}), {H100: 1}, None),
         (one(Limits({H100: 2}), **{H100: 2}), {"NVIDIA_L4": 9}, None),
@@ -59,6 +61,22 @@ def one(limits, running=0, hours=0.0, **gpus):
 def test_over_quota_gives_a_reason(ledger, gpus, text):
     assert ledger.refusal(1, 7, gpus) == text
     assert ledger.refusal(2, 7, gpus) is None
+
+
+def test_what_no_use_can_make_possible_is_told_from_what_waits():
+    """More than the limit itself, not more than what is left of it."""
+    full = QuotaAccount("project default", Limits({H100: 16}), Use({H100: 16}))
+    assert full.never_allowed({H100: 16}) is None and full.refusal({H100: 16})
+    never = full.never_allowed({H100: 24, "NVIDIA_L4": 99})
+    assert never is not None and never.kind == H100
+    assert never.text == (
+        f"The quota of {H100} at once is 16 for project default, and this job asks for 24: it could never start. Ask "
+        "for 16 or fewer in all replicas together, or let an admin of the deployment raise the limit."
+    )
+    none = QuotaAccount("project default", Limits({H100: 0})).never_allowed({H100: 1})
+    assert none is not None and "Choose other GPUs, or let an admin" in none.text
+    paused = QuotaAccount("project default", Limits(running=0, gpu_hours=0))
+    assert paused.never_allowed({H100: 8}) is None and paused.refusal({H100: 8})
 
 
 def test_a_members_limit_is_named_first_and_holds_for_that_member_alone():

@@ -1,0 +1,77 @@
+"""When a job that is not submitted yet could start: now and where, or not now, why, and when at the latest.
+
+It places and reserves nothing. It looks past the jobs that already wait, because their order can still change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from agents.infra.shared_answers import SharedAnswers
+from jobs.projects import claim_holders
+from jobs.rules.scheduling import resource_requests
+from jobs.rules.scheduling.backfill import find_reservation
+from jobs.rules.scheduling.placement import NoCapacity, Placer
+from jobs.rules.scheduling.policy import AFTER_TIMEOUT_S
+from jobs.rules.scheduling.running_jobs import RunningJob, by_end
+from jobs.rules.scheduling.time_text import whole_minute
+from jobs.rules.spec.custom_job import CustomJobSpec
+from jobs.rules.spec.machine_types import Types
+from jobs.scheduling import capacity, queue_snapshot
+from jobs.scheduling.capacity import ClusterCapacity
+
+# With a thousand hosts the rows take most of the time of a forecast, and a form asks for one after each change. A
+# submit does not rely on it.
+RELIED_FOR = timedelta(seconds=5)
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """`hosts`: where it could start now. `waits`: why not now, as text. `at`: when it starts at the latest; None if
+    that cannot be known, because hosts that it needs are closed or do not answer."""
+
+    hosts: tuple[str, ...] = ()
+    waits: str = ""
+    at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Cluster:
+    here: ClusterCapacity
+    running: tuple[RunningJob, ...]
+
+
+_recent: SharedAnswers[str, _Cluster] = SharedAnswers(RELIED_FOR, 1)
+
+
+def forecast(spec: CustomJobSpec, location: str, types: Types, project: int, now: datetime) -> Forecast:
+    """For a job of this project that could start some day: see `services.check_can_start`."""
+    cluster = _recent.get("", lambda: _read(now))
+    here = cluster.here
+    request = resource_requests.decode_request(resource_requests.encode_request(spec, types))
+    scope = here.scope(here.location(location), project)
+    placed = Placer(here.views, capacity.ports()).place(request.replica_requests(), scope)
+    if not isinstance(placed, NoCapacity):
+        return Forecast(tuple(sorted({here.hosts[seat.host_id].name for seat in placed})), at=now)
+    if not here.in_service:
+        return Forecast(waits=capacity.NO_HOST)
+    found = find_reservation(
+        Placer(here.views, capacity.ports()).capacity,
+        cluster.running,
+        (),
+        0,
+        request,
+        scope,
+        now.timestamp(),
+        spec.timeout_s + AFTER_TIMEOUT_S,
+    )
+    at = datetime.fromtimestamp(whole_minute(found.at), UTC) if found is not None else None
+    return Forecast(waits=here.why(placed.text, location, project), at=at)
+
+
+def _read(now: datetime) -> _Cluster:
+    held = claim_holders.read_holders()
+    here = capacity.read_capacity(held)
+    running = queue_snapshot.read_running(held, here.kinds, now).running
+    return _Cluster(here, tuple(sorted(running, key=by_end)))
