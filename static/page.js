@@ -58,7 +58,8 @@ function countOn() {
 async function copy(button) {
   const word = button.querySelector("span");
   try {
-    await navigator.clipboard.writeText(button.dataset.copy);
+    // A text of many lines stands in the page only once.
+    await navigator.clipboard.writeText(button.dataset.copy || button.parentElement.querySelector("code").textContent);
     word.textContent = say("Copied");
   } catch {
     // Without HTTPS there is no clipboard. Select the text, so that Ctrl+C copies it.

@@ -1,26 +1,19 @@
-"""Form fields that Django does not have: durations as people write them, labels, rows of environment variables."""
+"""Form fields that Django does not have: durations as people write them, labels, plain text."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from typing import Any
 
 from django import forms
 from django.core.exceptions import ValidationError
-from django.forms.renderers import BaseRenderer
-from django.template.loader import render_to_string
-from django.utils.datastructures import MultiValueDict
-from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 # A longer duration could overflow when it is added to a date.
 MAX_S = 100 * 365 * 86400
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])", re.IGNORECASE)
-
-Pairs = tuple[tuple[str, str], ...]
 
 
 class DurationText(forms.CharField):
@@ -73,63 +66,6 @@ class LabelLines(PlainText):
                 )
             labels[key.strip()] = text.strip()
         return labels
-
-
-class EnvRows(forms.Widget):
-    """Repeated inputs NAME-name and NAME-value, one pair per row. Empty rows at the end do not count."""
-
-    spare = 2
-
-    def value_from_datadict(self, data: Mapping[str, Any], files: Any, name: str) -> Pairs:
-        if not isinstance(data, MultiValueDict):
-            return ()
-        values = [text.replace("\r\n", "\n") for text in data.getlist(f"{name}-value")]
-        rows = zip(data.getlist(f"{name}-name"), values, strict=False)
-        return tuple((key, text) for key, text in rows if key.strip() or text)
-
-    def value_omitted_from_data(self, data: Mapping[str, Any], files: Any, name: str) -> bool:
-        return f"{name}-name" not in data
-
-    def render(
-        self, name: str, value: Any, attrs: dict[str, Any] | None = None, renderer: BaseRenderer | None = None
-    ) -> SafeString:
-        """Render with a template of ours. Django's form renderer finds only the templates of its own widgets."""
-        rows = [*(value or ()), *[("", "")] * self.spare]
-        return render_to_string(
-            "forms/env_rows.html", {"name": name, "id": (attrs or {}).get("id"), "rows": rows}
-        )
-
-
-class EnvField(forms.Field):
-    """Name and value pairs. A value without a name is kept, so that the parser of the document can refuse it."""
-
-    widget = EnvRows
-
-    def clean(self, value: Any) -> Pairs:
-        return tuple((name.strip(), text) for name, text in value or ())
-
-
-# An argument vector as text, one argument per line. A line in double quotes is a JSON string: it can hold what a plain
-# line cannot, such as a line break.
-_PLAIN_ARGUMENT = re.compile(r'[^\s"](?:[^\n\r]*\S)?')
-
-
-def read_arguments(text: str) -> list[str]:
-    return [_argument(line.strip()) for line in text.split("\n") if line.strip()]
-
-
-def write_arguments(argv: list[str]) -> str:
-    return "\n".join(arg if _PLAIN_ARGUMENT.fullmatch(arg) else json.dumps(arg) for arg in argv)
-
-
-def _argument(line: str) -> str:
-    if not line.startswith('"'):
-        return line
-    try:
-        value = json.loads(line)
-    except ValueError:
-        return line
-    return value if isinstance(value, str) else line
 
 
 def line_of_text(**attrs: object) -> forms.TextInput:

@@ -61,6 +61,7 @@ class JobFields(forms.Form):
             "Counted from the moment when all replicas run. The job is cancelled when the limit is reached. "
             "For example 90m or 12h. Empty: 7d."
         ),
+        widget=line_of_text(list="time-limits"),
     )
     max_wait_duration = DurationText(
         label=gettext_lazy("Longest wait for capacity"),
@@ -107,6 +108,7 @@ class JobFields(forms.Form):
     )
     base = forms.CharField(required=False, widget=forms.HiddenInput)
     request_id = forms.CharField(required=False, widget=forms.HiddenInput, max_length=200)
+    cloned_from = forms.CharField(required=False, widget=forms.HiddenInput, max_length=19)
 
     def clean_base(self) -> dict[str, Any]:
         return read_carried(self.cleaned_data["base"])

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from django import forms
+from django.core.exceptions import NON_FIELD_ERRORS
 from django.http import QueryDict
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -22,21 +23,24 @@ from console.forms.job_fields import JobFields
 from console.forms.pool_fields import PoolFields
 from console.forms.violations import IN_POOL, JOB_FIELDS, POOL_FIELDS, field_message, field_of, form_message
 from jobs.rules.spec.parse import Violation
+from jobs.rules.spec.secret_variables import without_values
 
 POOLS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class JobDestination:
-    """What the document does not say: project, location, and the request id that makes a second send harmless."""
+    """What the document does not say: project, location, the request id that makes a second send harmless, and the id
+    of the job that this is a copy of."""
 
     project: str
     location: str
     request_id: str
+    cloned_from: str = ""
 
     @classmethod
     def cleaned(cls, typed: Mapping[str, Any]) -> JobDestination:
-        return cls(typed["project"], typed["location"], typed["request_id"])
+        return cls(typed["project"], typed["location"], typed["request_id"], typed["cloned_from"])
 
 
 class Draft:
@@ -44,16 +48,22 @@ class Draft:
 
     mode = "form"
 
-    def __init__(self, job: JobFields, pools: list[PoolFields]) -> None:
+    def __init__(
+        self, job: JobFields, pools: list[PoolFields], made_from: Mapping[str, Any] | None = None
+    ) -> None:
         self.job = job
         self.pools = pools
+        self._made_from = made_from or {}
         for number, pool in enumerate(pools):
             pool.number = number
         pools[0].fields["replica_count"].help_text = _("The primary pool always has one replica.")
 
     @classmethod
     def from_post(cls, data: QueryDict) -> Draft:
-        return cls(JobFields(data), [PoolFields(data, prefix=f"pool{number}") for number in range(POOLS)])
+        data, prefixes = data.copy(), [f"pool{number}" for number in range(POOLS)]
+        for prefix in prefixes:
+            pool_fields.answered(data, prefix)
+        return cls(JobFields(data), [PoolFields(data, prefix=prefix) for prefix in prefixes])
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any], chosen: JobDestination) -> Draft:
@@ -61,8 +71,10 @@ class Draft:
         pools = list(document.get("jobSpec", {}).get("workerPoolSpecs", []))
         pools += [{}] * (POOLS - len(pools))
         job = JobFields(initial={**job_fields.initial(document), **asdict(chosen)})
-        initial = [pool_fields.initial(pool) for pool in pools]
-        return cls(job, [PoolFields(prefix=f"pool{n}", initial=values) for n, values in enumerate(initial)])
+        primary = pools[0].get("containerSpec", {})
+        initial = [pool_fields.initial(pool, primary) for pool in pools]
+        pools_shown = [PoolFields(prefix=f"pool{n}", initial=values) for n, values in enumerate(initial)]
+        return cls(job, pools_shown, document)
 
     @property
     def destination(self) -> JobDestination:
@@ -76,16 +88,25 @@ class Draft:
     def set_choices(self, projects: Iterable[str], locations: Iterable[str]) -> None:
         set_choices(self.job, projects, locations)
 
+    def hide_secrets(self) -> None:
+        """The rows of variables never show a secret value (env_rows.py)."""
+
     def is_valid(self) -> bool:
         """Check the job and every pool in use. None is skipped, so that the page shows all errors at once."""
         return all([self.job.is_valid(), *[pool.is_valid() for pool in self.pools if pool.used]])
 
     def document(self) -> dict[str, Any]:
         """Return the document that the form describes. A field with an error counts as empty."""
-        used = [pool.document() if pool.used else {} for pool in self.pools]
+        first = self.pools[0].document()
+        others = self.pools[1:]
+        used = [first, *(pool.document(first["containerSpec"]) if pool.used else {} for pool in others)]
         while used and not used[-1]:
             used.pop()
         return self.job.document(used)
+
+    def shown_document(self) -> dict[str, Any]:
+        """The document of what the page shows: of a form that was sent, or the one that this form was made from."""
+        return self.document() if self.job.is_bound else dict(self._made_from)
 
     def add_violations(self, violations: Iterable[Violation]) -> None:
         """Add the violations of the document to the fields. A field that already has an error gets no second one."""
@@ -94,10 +115,12 @@ class Draft:
         }
         for violation in violations:
             form, field = self._place(violation.field)
-            if field is None:
-                form.add_error(None, form_message(violation))
-            elif (id(form), field) not in wrong:
-                form.add_error(field, field_message(form[field], violation))
+            message = form_message(violation) if field is None else field_message(form[field], violation)
+            # Pools with the program of the first one have its violations too.
+            if (id(form), field) not in wrong and message not in form.errors.get(
+                field or NON_FIELD_ERRORS, ()
+            ):
+                form.add_error(field, message)
 
     @property
     def fields_with_errors(self) -> list[forms.BoundField]:
@@ -109,6 +132,8 @@ class Draft:
         in_pool = IN_POOL.match(path)
         if in_pool and int(in_pool[1]) < POOLS:
             pool = self.pools[int(in_pool[1])]
+            if pool.like_primary and in_pool[2].startswith("container_spec"):
+                pool = self.pools[0]
             return (pool, field_of(in_pool[2], POOL_FIELDS)) if pool.used else (self.job, None)
         return self.job, field_of(path, JOB_FIELDS)
 
@@ -120,8 +145,10 @@ class JsonDraft(forms.Form):
     project = forms.ChoiceField(label=gettext_lazy("Project"))
     location = forms.ChoiceField(label=gettext_lazy("Location"))
     request_id = forms.CharField(required=False, widget=forms.HiddenInput, max_length=200)
+    cloned_from = forms.CharField(required=False, widget=forms.HiddenInput, max_length=19)
     text = PlainText(label=gettext_lazy("CustomJob"), widget=area_of_text("program", rows=24))
     violations: Sequence[Violation] = ()
+    _made_from: Mapping[str, Any] = {}
 
     @classmethod
     def from_post(cls, data: QueryDict) -> JsonDraft:
@@ -129,7 +156,9 @@ class JsonDraft(forms.Form):
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any], chosen: JobDestination) -> JsonDraft:
-        return cls(initial={"text": json.dumps(document, indent=2, ensure_ascii=False), **asdict(chosen)})
+        draft = cls(initial={"text": _as_text(document), **asdict(chosen)})
+        draft._made_from = document
+        return draft
 
     @property
     def destination(self) -> JobDestination:
@@ -157,9 +186,28 @@ class JsonDraft(forms.Form):
     def document(self) -> dict[str, Any]:
         return dict(self.cleaned_data["text"])
 
+    def shown_document(self) -> dict[str, Any]:
+        """The document of the text; an empty one while the text cannot be read."""
+        if not self.is_bound:
+            return dict(self._made_from)
+        text = self.cleaned_data.get("text")
+        return dict(text) if isinstance(text, dict) else {}
+
+    def hide_secrets(self) -> None:
+        """Take the values of secrets out of the text before a page shows it."""
+        document = self.shown_document() if self.is_bound else None
+        if document and without_values(document) != document:
+            data = QueryDict(mutable=True)
+            data.update({**{name: self.data[name] for name in self.data}, "text": _as_text(document)})
+            self.data = data
+
     def add_violations(self, violations: Iterable[Violation]) -> None:
         """Keep the violations beside the form. A form that was never sent cannot hold errors of Django."""
         self.violations = list(violations)
+
+
+def _as_text(document: Mapping[str, Any]) -> str:
+    return json.dumps(without_values(document), indent=2, ensure_ascii=False)
 
 
 AnyDraft = Draft | JsonDraft

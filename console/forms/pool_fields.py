@@ -7,17 +7,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from django import forms
+from django.http import QueryDict
+from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from console.forms.fields import (
-    EnvField,
-    PlainText,
-    area_of_text,
-    line_of_text,
-    read_arguments,
-    read_carried,
-    write_arguments,
-)
+from console.forms.command_line import question, read_arguments, unclosed_quote, write_arguments
+from console.forms.env_lines import read_env_lines
+from console.forms.env_rows import EnvField, EnvRow, add_rows, row_of
+from console.forms.fields import PlainText, area_of_text, line_of_text, read_carried
 from jobs.rules.spec import parse
 from jobs.rules.spec.custom_job import HOST_IMAGE
 
@@ -30,10 +27,10 @@ ROLES = (
 KINDS = (
     ("bash", gettext_lazy("Bash script")),
     ("python3", gettext_lazy("Python script")),
-    ("argv", gettext_lazy("Command, one argument per line")),
+    ("argv", gettext_lazy("Command")),
 )
-# The part of `base` with the secret variables, as the document has them.
-SECRETS = "secretEnv"
+# How a person answers the question whether a shell is to run a command.
+BY_BASH, BY_WORDS = "bash", "words"
 # The value of a field whose text cannot be read.
 NO_POOL: dict[str, Any] = {
     "replica_count": None,
@@ -43,6 +40,7 @@ NO_POOL: dict[str, Any] = {
     "kind": "bash",
     "program": "",
     "env": (),
+    "same": False,
     "base": {},
 }
 
@@ -66,8 +64,24 @@ class PoolFields(forms.Form):
     kind = forms.ChoiceField(
         label=gettext_lazy("What runs"), choices=KINDS, widget=forms.RadioSelect, initial="bash"
     )
-    program = PlainText(label=gettext_lazy("Program"), required=False, widget=area_of_text("program", rows=8))
+    program = PlainText(
+        label=gettext_lazy("Program"),
+        required=False,
+        help_text=gettext_lazy("A command is one line as in a shell, or one argument a line."),
+        widget=area_of_text("program", rows=8),
+    )
+    same = forms.BooleanField(
+        label=gettext_lazy("Same program as the primary"),
+        required=False,
+        help_text=gettext_lazy("Its program and its environment, also when they change."),
+    )
     env = EnvField(label=gettext_lazy("Environment"), required=False)
+    env_lines = PlainText(
+        label=gettext_lazy("Lines of a .env file"),
+        required=False,
+        help_text=gettext_lazy("One NAME=value a line. They become rows with the next check or submit."),
+        widget=area_of_text("lines", rows=4),
+    )
     base = forms.CharField(required=False, widget=forms.HiddenInput)
 
     number: int
@@ -81,46 +95,106 @@ class PoolFields(forms.Form):
         """Whether the pool is part of the job. The first pool always is."""
         return self.number == 0 or bool(self["on"].value())
 
+    @property
+    def like_primary(self) -> bool:
+        """Whether the pool runs what the first pool runs."""
+        return self.number > 0 and bool(self["same"].value())
+
+    @property
+    def asks_about_shell(self) -> bool:
+        """Whether the page has to ask how the command is to be run."""
+        return self.is_bound and self.used and not self.like_primary and bool(self._question())
+
     def clean_base(self) -> dict[str, Any]:
         return read_carried(self.cleaned_data["base"])
 
-    def document(self) -> dict[str, Any]:
+    def clean_env_lines(self) -> str:
+        """Lines that could be read are rows already (`answered`)."""
+        text: str = self.cleaned_data["env_lines"]
+        read_env_lines(text)
+        return text
+
+    def clean(self) -> dict[str, Any]:
+        typed = super().clean() or {}
+        if self.like_primary:
+            # What is hidden is not checked.
+            for name in ("env", "env_lines", "kind", "program"):
+                self.errors.pop(name, None)
+            return typed
+        asked = self._question()
+        if asked:
+            self.add_error("program", _shell_question(asked))
+        elif typed.get("kind") == "argv" and unclosed_quote(typed.get("program", "")):
+            self.add_error("program", _("A quote is not closed, or the line ends with a backslash."))
+        return typed
+
+    def _question(self) -> str:
+        if self["kind"].value() != "argv":
+            return ""
+        return question(str(self["program"].value() or "").replace("\r\n", "\n"))
+
+    def document(self, primary: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The pool's part of the document. `primary`: the container of the first pool."""
         typed = {**NO_POOL, **self.cleaned_data}
-        kind, program = typed["kind"], typed["program"]
-        command = read_arguments(program) if kind == "argv" else _script(kind, program)
         machine = {
             "machineType": typed["machine_type"],
             "acceleratorType": typed["accelerator_type"],
             "acceleratorCount": typed["accelerator_count"],
         }
         count = typed["replica_count"]
-        base = dict(typed["base"])
-        secrets = base.pop(SECRETS, None)
-        env = [{"name": name, "value": value} for name, value in typed["env"]]
         return {
-            **base,
+            **typed["base"],
             "machineSpec": {name: value for name, value in machine.items() if value},
             "replicaCount": str(1 if count is None else count),
-            "containerSpec": {
-                "imageUri": HOST_IMAGE,
-                "command": command,
-                "env": [*env, *(secrets if isinstance(secrets, list) else [])],
-            },
+            "containerSpec": dict(primary)
+            if primary is not None and self.like_primary
+            else _container(typed),
         }
 
 
-def initial(pool: Mapping[str, Any]) -> dict[str, Any]:
-    """The initial values of the fields, from one pool of a job document in its canonical form (spec/custom_job.py)."""
+def answered(data: QueryDict, prefix: str) -> None:
+    """Act on the answer to the question about a shell, and make rows of pasted lines that can be read."""
+    program, by = f"{prefix}-program", data.get(f"{prefix}-by")
+    if by == BY_BASH:
+        data[f"{prefix}-kind"] = "bash"
+    elif by == BY_WORDS:
+        data[program] = write_arguments(read_arguments(data.get(program, "").replace("\r\n", "\n")))
+    try:
+        pairs = read_env_lines(data.get(f"{prefix}-env_lines", ""))
+    except forms.ValidationError:
+        return
+    if pairs:
+        add_rows(data, f"{prefix}-env", [EnvRow(name, value) for name, value in pairs])
+        data[f"{prefix}-env_lines"] = ""
+
+
+def _shell_question(part: str) -> str:
+    if part.split()[1:]:
+        text = _("The first line names the program, and “{part}” has blanks. Is bash to run these lines?")
+    else:
+        text = _("“{part}” means something to a shell only. Is bash to run this line?")
+    return text.format(part=part[:60])
+
+
+def _container(typed: Mapping[str, Any]) -> dict[str, Any]:
+    kind, program = typed["kind"], typed["program"]
+    return {
+        "imageUri": HOST_IMAGE,
+        "command": read_arguments(program) if kind == "argv" else _script(kind, program),
+        "env": [row.document() for row in typed["env"]],
+    }
+
+
+def initial(pool: Mapping[str, Any], primary: Mapping[str, Any]) -> dict[str, Any]:
+    """The initial values of the fields, from one pool of a job document in its canonical form (spec/custom_job.py), and
+    from the container of its first pool."""
     if not pool:
-        return {"on": False, "replica_count": 1, "kind": "bash", "base": "{}"}
+        return {"on": False, "replica_count": 1, "kind": "bash", "same": True, "base": "{}"}
     machine, container = pool.get("machineSpec", {}), pool.get("containerSpec", {})
     argv = [*container.get("command", []), *container.get("args", [])]
     kind = argv[0] if len(argv) == 3 and argv[1] == "-c" and argv[0] in ("bash", "python3") else "argv"
     shown = ("machineSpec", "containerSpec", "replicaCount")
-    env = container.get("env", [])
     base = {name: value for name, value in pool.items() if name not in shown}
-    if secrets := [pair for pair in env if is_secret(pair)]:
-        base[SECRETS] = secrets
     return {
         "on": True,
         "replica_count": int(pool.get("replicaCount", 1)),
@@ -129,14 +203,10 @@ def initial(pool: Mapping[str, Any]) -> dict[str, Any]:
         "accelerator_count": machine.get("acceleratorCount") or None,
         "kind": kind,
         "program": write_arguments(argv) if kind == "argv" else argv[2],
-        "env": tuple((pair["name"], pair.get("value", "")) for pair in env if not is_secret(pair)),
+        "env": tuple(row_of(item) for item in container.get("env", [])),
+        "same": container == primary,
         "base": json.dumps(base),
     }
-
-
-def is_secret(pair: Mapping[str, Any]) -> bool:
-    """Return whether an item of `env` is a secret variable (jobs/rules/spec/secret_variables.py)."""
-    return bool(pair.get("secret") or pair.get("valueFrom"))
 
 
 def _script(kind: str, program: str) -> list[str]:

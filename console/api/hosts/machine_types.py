@@ -16,7 +16,7 @@ from console.api.errors import BadRequest
 from console.api.request_body import RequestBody
 from console.api.views import TrainyardView, person
 from console.auth import access
-from console.presenters.jobs import preview
+from console.presenters.new_job import preview
 from jobs.models import MachineType
 from jobs.projects import locations
 from jobs.rules.spec.machine_types import allocatable_mb

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from django.urls import re_path
 
-from console.api.projects import notifications, people, projects, quotas, secrets, sessions, tokens, usage
+from console.api.projects import (
+    job_templates,
+    notifications,
+    people,
+    projects,
+    quotas,
+    secrets,
+    sessions,
+    tokens,
+    usage,
+)
 
 PROJECT = r"projects/(?P<project>[^/:]{1,63})"
 USER = r"(?P<user>[\w.@+-]{1,150})"
@@ -48,6 +58,18 @@ urlpatterns = [
     ),
     re_path(r"^/*api/v1/secrets/?$", secrets.OwnSecretsView.as_view(), name="api-own-secrets"),
     re_path(rf"^/*api/v1/secrets/{SECRET}$", secrets.OwnSecretView.as_view(), name="api-own-secret"),
+    re_path(
+        rf"^/*api/v1/{PROJECT}/templates/?$",
+        job_templates.TemplatesView.as_view(),
+        name="api-project-templates",
+    ),
+    re_path(
+        rf"^/*api/v1/{PROJECT}/templates/{SECRET}$",
+        job_templates.TemplateView.as_view(),
+        name="api-project-template",
+    ),
+    re_path(r"^/*api/v1/templates/?$", job_templates.TemplatesView.as_view(), name="api-own-templates"),
+    re_path(rf"^/*api/v1/templates/{SECRET}$", job_templates.TemplateView.as_view(), name="api-own-template"),
     re_path(rf"^/*api/v1/{PROJECT}/notifications/?$", notifications.TargetsView.as_view()),
     re_path(rf"^/*api/v1/{PROJECT}/idleRule$", notifications.IdleRuleView.as_view()),
     re_path(r"^/*api/v1/notifications/?$", notifications.TargetsView.as_view()),

@@ -9,14 +9,14 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from django.contrib.auth.models import User
-from django.db.models import Count
+from django.db.models import Count, Sum
 from django.urls import reverse
 from django.utils.http import urlencode
 from django.utils.translation import gettext, gettext_noop
 
 from console.auth import access
 from console.auth.access import Verb
-from jobs.models import Job, Run
+from jobs.models import Job, JobSecret, MaskedLog, Run
 
 OVERVIEW, LOGS, METRICS = "job", "merged-log", "job-metrics"
 SHELLS, SPEC, EVENTS = "job-shells", "job-spec", "job-events"
@@ -94,3 +94,21 @@ def _address(tab: str, job: Job, replica: str, only: str) -> str:
 def _restarted(job: Job) -> bool:
     runs = Run.objects.filter(job=job, held=False).values("replica").order_by()
     return runs.annotate(number=Count("pk")).filter(number__gt=1).exists()
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedNote:
+    """That secrets are masked in logs. `places`: how many were found in what has been looked through; None while that
+    is nothing."""
+
+    places: int | None
+
+
+def masked_note(job: Job, replica: str = "") -> MaskedNote | None:
+    """None for a job without secrets. With a replica, the places in the logs of its runs."""
+    if not JobSecret.objects.filter(job=job).exists():
+        return None
+    logs = MaskedLog.objects.filter(run__job=job)
+    if replica:
+        logs = logs.filter(run__replica__name=replica)
+    return MaskedNote(logs.aggregate(places=Sum("ranges"))["places"])

@@ -17,7 +17,7 @@ from agents.models import Location
 from console.auth import access
 from console.auth.person import person
 from console.forms.machine_types import DefineType
-from console.presenters.jobs import preview
+from console.presenters.new_job import preview
 from jobs.models import MachineType
 from jobs.scheduling import machine_types
 

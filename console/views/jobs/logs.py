@@ -44,4 +44,5 @@ def _job(request: HttpRequest, job_id: int) -> Job:
 
 def _context(request: HttpRequest, job: Job, replica: str = "") -> dict[str, Any]:
     context = job_parts.context(("job-head",), job, person(request), {})
-    return {**context, "page": job_page.page(job, person(request), job_page.LOGS, replica)}
+    page = job_page.page(job, person(request), job_page.LOGS, replica)
+    return {**context, "page": page, "masked": job_page.masked_note(job, replica)}

@@ -7,31 +7,42 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
+from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import transaction
-from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from agents.hosts import adding
 from agents.infra.sentences import shown
+from agents.infra.sql import SelectStatement, read_ahead
 from console.auth import access
 from console.auth.person import person
-from console.forms.jobs import AnyDraft, Draft, JobDestination, JsonDraft
+from console.forms.env_lines import read_env_lines
+from console.forms.env_rows import EnvRow
+from console.forms.jobs import POOLS, AnyDraft, Draft, JobDestination, JsonDraft
 from console.forms.sample import SAMPLE
-from console.presenters.jobs import preview
+from console.presenters.new_job import as_code
+from console.presenters.new_job import summary as summaries
 from console.views.fragments import page_or_fragment
+from console.views.jobs import job_templates
+from console.views.jobs.form_choices import FormChoices
 from jobs import services
 from jobs.models import Job
 from jobs.projects import locations
 from jobs.rules.spec import parse
 from jobs.rules.spec.parse import Violation
 from jobs.scheduling import machine_types
+from jobs.secrets import of_jobs
 
+# What the page asks the database many times.
+READS: dict[SelectStatement, dict[str, Any]] = {locations.NAMES: {}, locations.BINDINGS: {}}
 EMPTY: dict[str, Any] = {
     "jobSpec": {
         "workerPoolSpecs": [
@@ -47,19 +58,65 @@ EMPTY: dict[str, Any] = {
 }
 
 
+@never_cache
+@sensitive_post_parameters()
 @require_http_methods(["GET", "POST"])
 @login_required
 def new(request: HttpRequest) -> HttpResponse:
     _only_submitters(request)
     if request.method != "POST":
+        if "template" in request.GET:
+            return _from_template(request)
         document = SAMPLE if "sample" in request.GET else EMPTY
         kind = JsonDraft if request.GET.get("as") == "json" else Draft
         return _show(request, kind.from_document(document, _new_destination(request.GET.get("project", ""))))
     draft = (JsonDraft if request.POST.get("mode") == "json" else Draft).from_post(request.POST)
-    _set_choices(request, draft)
+    FormChoices.of(request).set_in(draft)
     if not draft.is_valid():
         return _show(request, draft, violations=_more_violations(request, draft))
-    return ACTIONS.get(request.POST.get("action", ""), _submit)(request, draft)
+    return ACTIONS.get(_action(request), _submit)(request, draft)
+
+
+@never_cache
+@sensitive_post_parameters()
+@require_POST
+@login_required
+def summary(request: HttpRequest) -> HttpResponse:
+    """The summary beside the form, after a change of the form."""
+    _only_submitters(request)
+    draft = (JsonDraft if request.POST.get("mode") == "json" else Draft).from_post(request.POST)
+    with read_ahead(READS, for_all=True):
+        choices = FormChoices.of(request)
+        choices.set_in(draft)
+        draft.is_valid()
+        seen = _summarized(request, draft)
+        if seen["summary"].document is None:
+            draft.add_violations(_more_violations(request, draft))
+        # These take as long as all the rest, and change with the location only.
+        has_them = request.POST.get("offered") == choices.offers_of(draft)
+        offers = {} if has_them else choices.offers(draft)
+        context = {"draft": draft, "changed": True, **offers, **seen}
+    return render(request, "jobs/_summary_exchange.html", context)
+
+
+@never_cache
+@sensitive_post_parameters()
+@require_POST
+@login_required
+def env_rows(request: HttpRequest) -> HttpResponse:
+    """The rows of lines of a .env file that were pasted into the name of a variable."""
+    _only_submitters(request)
+    pool, problems = request.POST.get("pool", "pool0"), []
+    if pool not in {f"pool{number}" for number in range(POOLS)}:
+        raise Http404
+    rows: list[EnvRow] = []
+    try:
+        rows = [EnvRow(name, value) for name, value in read_env_lines(request.POST.get("lines", ""))]
+    except ValidationError as refused:
+        problems = refused.messages
+    return render(
+        request, "forms/pasted_rows.html", {"name": f"{pool}-env", "rows": rows, "problems": problems}
+    )
 
 
 @require_safe
@@ -68,8 +125,9 @@ def clone(request: HttpRequest, job_id: int) -> HttpResponse:
     _only_submitters(request)
     job = access.get_or_404(request.user, "see", Job.objects.select_related("project"), pk=job_id)
     document = {"displayName": job.display_name, "labels": job.labels, "jobSpec": job.spec}
-    destination = JobDestination(job.project.name, job.location_name, _new_destination().request_id)
-    projects = _projects(request)
+    request_id = _new_destination().request_id
+    destination = JobDestination(job.project.name, job.location_name, request_id, str(job.pk))
+    projects = list(FormChoices.of(request).projects)
     if destination.project not in projects:
         text = (
             _("Project {project} is archived. Project {other} is selected in the form instead.")
@@ -90,8 +148,21 @@ def clone(request: HttpRequest, job_id: int) -> HttpResponse:
 def sample(request: HttpRequest) -> HttpResponse:
     """Submit the sample job with one click."""
     _only_submitters(request)
-    destination = JobDestination(_projects(request)[0], _locations(request)[0], _new_destination().request_id)
+    choices = FormChoices.of(request)
+    project, location = next(iter(choices.projects)), choices.locations[0]
+    destination = JobDestination(project, location, _new_destination().request_id)
     return _submit_document(request, JsonDraft.from_document(SAMPLE, destination), SAMPLE, destination)
+
+
+def _from_template(request: HttpRequest) -> HttpResponse:
+    named = request.GET["template"]
+    if not (named.isascii() and named.isdigit() and len(named) <= 18):
+        raise Http404
+    row = job_templates.get(request, int(named))
+    destination = replace(
+        _new_destination(row.project.name if row.project else ""), location=row.location_name
+    )
+    return _show(request, Draft.from_document(row.document, destination), template=row)
 
 
 def _submit(request: HttpRequest, draft: AnyDraft) -> HttpResponse:
@@ -113,6 +184,7 @@ def _submit_document(
                 destination.request_id or None,
                 now,
                 may_prioritize=access.can(who, "prioritize", project),
+                cloned_from=_source(request, destination),
             )
     except parse.InvalidDocument as refused:
         return _show(request, draft, violations=refused.violations)
@@ -130,11 +202,13 @@ def _submit_document(
 
 
 def _more_violations(request: HttpRequest, draft: AnyDraft) -> Iterable[Violation]:
-    """Return the violations of a document of which Django refused a field: the page shows all errors at once."""
-    location = _shown_location(draft.location, _open_locations(request)) if isinstance(draft, Draft) else None
-    if location is not None:
+    """Return the violations of a document of which Django may have refused a field: the page shows all errors at
+    once."""
+    location = FormChoices.of(request).location_of(draft)
+    document = draft.shown_document()
+    if location is not None and document:
         try:
-            machine_types.read(draft.document(), location)
+            machine_types.read(document, location)
         except parse.InvalidDocument as refused:
             return refused.violations
     return ()
@@ -146,10 +220,24 @@ def _check(request: HttpRequest, draft: AnyDraft) -> HttpResponse:
         locations.check_serves(project, draft.destination.location)
         job, types = machine_types.read(draft.document(), draft.destination.location)
         services.check_priority(job, project, access.can(request.user, "prioritize", project))
+        of_jobs.check(job, project, person(request))
     except (parse.InvalidDocument, services.Refused) as refused:
         return _show(request, draft, violations=_violations_of(refused))
-    seen = preview.of(job.job_spec, draft.destination.location, types, project, person(request))
-    return _show(request, draft, preview=seen)
+    return _show(request, draft, checked=True)
+
+
+def _save_template(request: HttpRequest, draft: AnyDraft) -> HttpResponse:
+    """Save the form as a template, and show it again."""
+    project = access.project_or_404(request.user, "submit", draft.destination.project)
+    location = draft.destination.location
+    try:
+        locations.check_serves(project, location)
+        job_templates.save(request, machine_types.read(draft.document(), location)[0], project, location)
+    except parse.InvalidDocument as refused:
+        return _show(request, draft, violations=refused.violations)
+    except services.Refused as refused:
+        return _show(request, draft, template_problem=refused.message)
+    return _show(request, draft)
 
 
 def _to_json(request: HttpRequest, draft: AnyDraft) -> HttpResponse:
@@ -189,6 +277,7 @@ def _violations_of(refused: parse.InvalidDocument | services.Refused) -> Iterabl
 ACTIONS: dict[str, Callable[[HttpRequest, AnyDraft], HttpResponse]] = {
     "submit": _submit,
     "check": _check,
+    "template": _save_template,
     "json": _to_json,
     "form": _to_form,
 }
@@ -200,41 +289,56 @@ def _show(
     violations: Iterable[Violation] = (),
     unavailable: str = "",
     status: int = 200,
+    checked: bool = False,
     **context: object,
 ) -> HttpResponse:
-    usable = _open_locations(request)
-    draft.set_choices(_projects(request), usable or [adding.DEFAULT_LOCATION])
+    """Show the form. `checked`: the person asked whether the job would start now."""
+    with read_ahead(READS, for_all=True):
+        choices = FormChoices.of(request)
+        choices.set_in(draft)
+        # Before the violations: a field that is refused still says what was asked for.
+        seen = _summarized(request, draft)
+        offers = choices.offers(draft)
     draft.add_violations(violations)
-    offers = {
-        "gpus": preview.gpu_offers(person(request)),
-        "machines": _machines(request, draft, usable),
-        "unavailable": unavailable,
-    }
+    draft.hide_secrets()
     page, fragment = f"jobs/new_{draft.mode}.html", f"jobs/_new_{draft.mode}.html"
-    return page_or_fragment(request, page, fragment, {"draft": draft, **offers, **context}, status)
+    everything = {
+        "draft": draft,
+        "action": _action(request),
+        "unavailable": unavailable,
+        "preview": seen["summary"].start if checked else None,
+        **offers,
+        **seen,
+        **context,
+    }
+    return page_or_fragment(request, page, fragment, everything, status)
 
 
-def _machines(request: HttpRequest, draft: AnyDraft, usable: list[str]) -> list[preview.MachineOffer]:
-    """Return the machine types that a host of the location could hold for the project of the form."""
-    if isinstance(draft, JsonDraft):
-        return []
-    location = _shown_location(str(draft.job["location"].value() or ""), usable)
-    if location is None:
-        return []
-    named = str(draft.job["project"].value() or "")
-    project = named if named in _projects(request) else ""
-    offers = preview.machine_offers(location, person(request), project)
-    return [offer for offer in offers if offer.ever]
+def _summarized(request: HttpRequest, draft: AnyDraft) -> dict[str, Any]:
+    """What the page says about the job of the form: the summary, and programs that submit the same job."""
+    choices = FormChoices.of(request)
+    location, project = choices.location_of(draft), choices.project_of(draft)
+    if location is None or project is None:
+        return {"summary": summaries.Summary(), "codes": ()}
+    found = summaries.of(draft.shown_document(), location, project, choices.user)
+    if found.document is None:
+        return {"summary": found, "codes": ()}
+    base = settings.TRAINYARD.url or request.build_absolute_uri("/")
+    return {"summary": found, "codes": as_code.of(found.document, project.name, location, base.rstrip("/"))}
 
 
-def _shown_location(named: str, usable: list[str]) -> str | None:
-    """Return the location of which the page shows what it has: this one, or the one that the form selects instead. For
-    the person, no others exist."""
-    return named if named in usable else next(iter(usable), None)
+def _source(request: HttpRequest, destination: JobDestination) -> int | None:
+    """Return the id of the job that the form was made from, if the person may see that job."""
+    named = destination.cloned_from
+    if not (named.isascii() and named.isdigit()):
+        return None
+    rows = access.visible(request.user, Job.objects.filter(pk=int(named)))
+    return rows.values_list("pk", flat=True).first()
 
 
-def _set_choices(request: HttpRequest, draft: AnyDraft) -> None:
-    draft.set_choices(_projects(request), _locations(request))
+def _action(request: HttpRequest) -> str:
+    """What the person pressed, or had pressed before the page asked something."""
+    return request.POST.get("action") or request.POST.get("then", "")
 
 
 def _new_destination(project: str = "") -> JobDestination:
@@ -244,25 +348,5 @@ def _new_destination(project: str = "") -> JobDestination:
 
 def _only_submitters(request: HttpRequest) -> None:
     access.require(request.user, "submit", Job)
-    if not _projects(request):
+    if not FormChoices.of(request).projects:
         raise PermissionDenied  # all projects of the person are archived
-
-
-def _projects(request: HttpRequest) -> list[str]:
-    return [project.name for project in access.projects_allowing(request.user, "submit")]
-
-
-def _locations(request: HttpRequest) -> list[str]:
-    """Return the locations to choose from, the default one first. There is always one, and a submit says why it is
-    refused."""
-    return _open_locations(request) or [adding.DEFAULT_LOCATION]
-
-
-def _open_locations(request: HttpRequest) -> list[str]:
-    """Return the locations that serve a project of the person, the default one first. The default exists even before
-    the first host."""
-    bindings = locations.read_bindings()
-    projects = [project.pk for project in access.projects_allowing(request.user, "submit")]
-    names = locations.names() or [adding.DEFAULT_LOCATION]
-    usable = [name for name in names if bindings.serves_any(name, projects)]
-    return sorted(usable, key=lambda name: name != adding.DEFAULT_LOCATION)

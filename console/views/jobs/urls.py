@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from django.urls import path
 
-from console.views.jobs import bulk, compare, files, job_tabs, jobs, logs, new_job, queue, shells
+from console.views.jobs import (
+    bulk,
+    compare,
+    copies,
+    files,
+    job_tabs,
+    job_templates,
+    jobs,
+    logs,
+    new_job,
+    queue,
+    shells,
+)
 
 urlpatterns = [
     path("jobs/", jobs.jobs, name="jobs"),
@@ -12,6 +24,10 @@ urlpatterns = [
     path("jobs/compare", compare.compare_jobs, name="compare-jobs"),
     path("jobs/queue", queue.queue, name="queue"),
     path("jobs/new", new_job.new, name="new-job"),
+    path("jobs/new/summary", new_job.summary, name="new-job-summary"),
+    path("jobs/new/env-rows", new_job.env_rows, name="new-job-env-rows"),
+    path("jobs/templates/", job_templates.templates, name="job-templates"),
+    path("jobs/templates/<int:template_id>/delete", job_templates.remove, name="remove-job-template"),
     path("jobs/sample", new_job.sample, name="sample-job"),
     path("jobs/<int:job_id>/", job_tabs.overview, name="job"),
     path("jobs/<int:job_id>/replicas", job_tabs.replicas, name="job-replicas"),
@@ -22,6 +38,8 @@ urlpatterns = [
     path("jobs/<int:job_id>/history", job_tabs.history, name="job-history"),
     path("jobs/<int:job_id>/cancel", jobs.cancel, name="cancel-job"),
     path("jobs/<int:job_id>/clone", new_job.clone, name="clone-job"),
+    path("jobs/<int:job_id>/rerun", copies.rerun, name="rerun-job"),
+    path("jobs/<int:job_id>/diff", copies.diff, name="job-diff"),
     path("jobs/<int:job_id>/delete", jobs.delete, name="delete-job"),
     path("jobs/<int:job_id>/log", logs.merged_log, name="merged-log"),
     path("jobs/<int:job_id>/log/<str:replica>", logs.log, name="log"),

@@ -26,7 +26,7 @@ from tests.unit.console.permission_table import PEOPLE, outcome
 from tests.unit.console.script_tokens import token_of
 from tests.unit.console.views import test_page_matrix as pages
 from tests.unit.console.views.conftest import cast, no_host_answers, project
-from tests.unit.console.views.example_rows import a_host, a_job, a_machine_type, a_shell
+from tests.unit.console.views.example_rows import a_host, a_job, a_machine_type, a_shell, a_template, document
 
 __all__ = ["cast", "no_host_answers", "project"]
 
@@ -67,6 +67,9 @@ PAGES = {
     "bind-location": (("location", "manage"),),
     "machines": (("MachineType", "see"),),
     "new-job": (("Job", "submit"),),
+    "new-job-summary": (("Job", "submit"),),
+    "new-job-env-rows": (("Job", "submit"),),
+    "job-templates": (("Job", "submit"),),
     "sample-job": (("Job", "submit"),),
     "job": (("job", "see"),),
     "job-replicas": (("job", "see"),),
@@ -76,6 +79,8 @@ PAGES = {
     "job-events": (("job", "see"),),
     "job-history": (("job", "see"),),
     "clone-job": (("Job", "submit"), ("job", "see")),
+    "rerun-job": (("job", "see"), ("job", "submit")),
+    "job-diff": (("job", "see"),),
     "log": (("job", "see_log"),),
     "merged-log": (("job", "see_log"),),
     "shell": (("run", "shell"),),
@@ -157,7 +162,7 @@ PAGES = {
 # A page and the form on it may need different permissions.
 POSTS = {"machines": (("MachineType", "manage"),), "project-secrets": (("project", "manage_secrets"),)}
 # A person's own objects. Those of other people do not exist here.
-# A notification target that is removed exists for nobody after that.
+# A notification target or a template that is removed exists for nobody after that.
 # Without a login server there is nothing to connect with or to confirm at (auth/test_oidc.py has one).
 OWN = {
     "connect-oidc",
@@ -166,6 +171,7 @@ OWN = {
     "revoke-token",
     "end-session",
     "remove-notification",
+    "remove-job-template",
 }
 
 JOBS = "/v1/projects/default/locations/us-central1"
@@ -243,6 +249,14 @@ REST = [
     ("GET", f"{P}/secrets", ("project", "submit"), None),
     ("PUT", f"{P}/secrets/HF", ("project", "manage_secrets"), {"value": "x"}),
     ("DELETE", f"{P}/secrets/HF", ("project", "manage_secrets"), None),
+    ("GET", f"{P}/templates", ("project", "submit"), None),
+    ("POST", f"{P}/templates", ("project", "submit"), {"name": "t", "customJob": document()}),
+    ("PUT", f"{P}/templates/t", ("project", "submit"), {"customJob": document()}),
+    ("GET", f"{P}/templates/t", ("project", "submit"), None),
+    ("DELETE", f"{P}/templates/t", ("project", "submit"), None),
+    ("GET", "/api/v1/templates", ANYBODY, None),
+    ("POST", "/api/v1/templates", ANYBODY, {"name": "t", "customJob": document()}),
+    ("PUT", "/api/v1/templates/t", ANYBODY, {"customJob": document()}),
     ("GET", "/api/v1/secrets", ANYBODY, None),
     ("PUT", "/api/v1/secrets/HF", ANYBODY, {"value": "x"}),
     ("GET", f"{P}/notifications", ("project", "manage"), None),
@@ -277,6 +291,8 @@ REST_OWN = [
     ("DELETE", "/api/v1/tokens/{token}"),
     ("DELETE", "/api/v1/sessions/0123456789abcdef"),
     ("DELETE", "/api/v1/secrets/HF"),
+    ("GET", "/api/v1/templates/t"),
+    ("DELETE", "/api/v1/templates/t"),
 ]
 SOCKETS = {
     "/ws/live?at=/jobs/": ANYBODY,
@@ -347,6 +363,7 @@ def scene(cast, project, no_host_answers):
     Membership.objects.create(project=project, user=User.objects.create_user("yves"), role="viewer")
     now = timezone.now()
     store.put(project, "HF", "value", "alice", now)
+    a_template(project, "t")
     clients = {None: Client()}
     for person in PEOPLE:
         if person != "nobody":

@@ -9,7 +9,7 @@ import pytest
 from django.utils import timezone
 
 from console.api.jobs import custom_jobs
-from jobs.models import Job
+from jobs.models import Job, Quota
 from tests.unit.console.api.conftest import ALL, JOBS
 from tests.unit.console.views.example_rows import a_host, a_job, document
 
@@ -86,6 +86,19 @@ def test_a_refusal_names_the_field(script, body, field):
         assert details["@type"] == "type.googleapis.com/google.rpc.BadRequest"
         assert any(field in one["field"] and one["description"] for one in details["fieldViolations"])
     assert not Job.objects.exists()
+
+
+def test_what_quota_can_never_allow_is_refused_by_its_field(script, project):
+    Quota.objects.create(project=project, metric="gpus", accelerator_type="NVIDIA_L4", value=16)
+    body = document(replicas=3)
+    for pool in body["jobSpec"]["workerPoolSpecs"]:
+        pool["machineSpec"] = {"acceleratorType": "NVIDIA_L4", "acceleratorCount": 8}
+    answer = script("bob").post(JOBS, body, content_type="application/json")
+    (details,) = answer.json()["error"]["details"]
+    (violation,) = details["fieldViolations"]
+    assert answer.status_code == 400 and not Job.objects.exists()
+    assert violation["field"] == "job_spec.worker_pool_specs[1].machine_spec.accelerator_count"
+    assert "at once is 16 for project default, and this job asks for 24" in violation["description"]
 
 
 def test_one_idempotency_key_creates_one_job(script):

@@ -22,6 +22,7 @@ from jobs.models import (
     Stray,
     Transition,
 )
+from jobs.projects import job_templates
 from jobs.rules.spec import parse
 
 numbers = count(1)
@@ -106,6 +107,11 @@ def a_machine_type(name="lab-8", **changes):
         "changed_by": "root",
     }
     return MachineType.objects.create(name=name, **{**known, **changes})
+
+
+def a_template(project, name="template", job=None):
+    parsed = parse.parse_custom_job(job or document())
+    return job_templates.put(project, name, parsed, "default", "bob", timezone.now())[0]
 
 
 def a_job(project, owner, state="RUNNING", name="train", replicas=1, host=None, phase="running", **changes):

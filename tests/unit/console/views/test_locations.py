@@ -68,7 +68,9 @@ def test_machine_types_and_free_gpus_of_others_are_not_offered(browser, lab):
     assert [(offer.accelerator_type, offer.total) for offer in bob.get("/jobs/new").context["gpus"]] == [
         ("NVIDIA_L4", 1)
     ]
-    assert [offer.total for offer in charlie.get("/jobs/new").context["gpus"]] == [3]
+    assert [offer.total for offer in charlie.get("/jobs/new").context["gpus"]] == [1]
+    there = charlie.post("/jobs/new/summary", {"project": "elsewhere", "location": "annex"}).context
+    assert [offer.total for offer in there["gpus"]] == [2]
 
 
 def test_a_member_without_any_location_sees_no_machine_type(browser, lab, project):

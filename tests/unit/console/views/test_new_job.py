@@ -11,12 +11,14 @@ from django.http import QueryDict
 from django.utils import timezone
 
 from agents.models import HostStatus
-from console.forms.fields import duration_text, read_arguments, write_arguments
+from console.forms.env_rows import EnvRow
+from console.forms.fields import duration_text
 from console.forms.jobs import Draft, JobDestination
 from console.forms.sample import SAMPLE
 from jobs import services
-from jobs.models import Job, Membership, Project
+from jobs.models import Job, JobSecret, MaskedLog, Membership, Project, Quota, Secret
 from jobs.rules.spec import parse
+from jobs.secrets import of_jobs, store
 from tests.unit.console.views.example_rows import a_host, a_job, a_run, document
 
 CHOSEN = JobDestination("default", "default", "form-1")
@@ -74,6 +76,25 @@ DOCUMENTS = [
             "serviceAccount": "me@example.org",
         },
     },
+    {
+        "displayName": "stored secrets",
+        "jobSpec": {
+            "workerPoolSpecs": [
+                {
+                    "replicaCount": "1",
+                    "containerSpec": {
+                        "imageUri": "host",
+                        "command": ["torchrun", "train.py"],
+                        "env": [
+                            {"name": "A", "value": "1"},
+                            {"name": "B", "valueFrom": {"secret": "HF"}},
+                            {"name": "C", "valueFrom": {"secret": "HF", "of": "project"}},
+                        ],
+                    },
+                }
+            ]
+        },
+    },
     SAMPLE,
     {**document(scheduling={"strategy": "FLEX_START"}), "labels": {"trainyard-priority": "no-such-word"}},
 ]
@@ -86,9 +107,9 @@ def posted(draft):
         for bound in form:
             value = bound.value()
             if bound.name == "env":
-                for name, text in (*(value or ()), ("", "")):
-                    data.appendlist(f"{bound.html_name}-name", name)
-                    data.appendlist(f"{bound.html_name}-value", text.replace("\n", "\r\n"))
+                for row in (*(value or ()), EnvRow("")):
+                    for name, text in row._asdict().items():
+                        data.appendlist(f"{bound.html_name}-{name}", text.replace("\n", "\r\n"))
             elif isinstance(value, bool):
                 if value:
                     data[bound.html_name] = "on"
@@ -117,13 +138,6 @@ def whole(job):
         for pool in job.job_spec.pools
     ]
     return replace(job, job_spec=replace(job.job_spec, pools=tuple(pools)))
-
-
-@pytest.mark.parametrize(
-    "argv", [["a"], ["a", ""], [" a"], ['"a"'], ["a\nb", "é", "\t"], ["\\n", "'", "a b  c"], []]
-)
-def test_arguments_are_the_same_after_a_round_trip_through_text(argv):
-    assert read_arguments(write_arguments(argv)) == argv
 
 
 @pytest.mark.parametrize(
@@ -257,6 +271,19 @@ def test_a_document_that_fits_no_host_is_refused_with_the_reason(browser):
     assert "8 NVIDIA_L4" in words and words in answer.content.decode()
 
 
+def test_what_quota_can_never_allow_is_refused_at_its_field(browser, project):
+    a_host(gpus=8)
+    Quota.objects.create(project=project, metric="gpus", accelerator_type="NVIDIA_L4", value=4)
+    typed = {**FORM, "pool0-accelerator_type": "NVIDIA_L4", "pool0-accelerator_count": "8"}
+    answer = browser("bob").post("/jobs/new", typed)
+    assert not Job.objects.exists()
+    (words,) = answer.context["draft"].pools[0].errors["accelerator_count"]
+    assert "The quota of NVIDIA_L4 at once is 4 for project default, and this job asks for 8" in words
+    seen = browser("bob").post("/jobs/new", {**typed, "action": "check"}).context["preview"]
+    assert seen.tone == "bad" and seen.text == words
+    assert browser("bob").post("/jobs/new", {**typed, "pool0-accelerator_count": "4"}).status_code == 302
+
+
 def test_the_form_and_its_json_are_two_views_of_one_job(browser):
     bob = browser("bob")
     as_json = bob.post("/jobs/new", {**FORM, "action": "json", "timeout": "90m"})
@@ -371,7 +398,7 @@ def test_priority_and_spot_are_set_in_the_form_and_high_needs_permission(browser
     assert (job.priority, job.spot, job.labels) == (100, True, {"trainyard-priority": "high"})
     shown = browser("alice").get(f"/jobs/{job.pk}/clone").content.decode()
     assert '<option value="high" selected>' in shown and '<option value="SPOT" selected>' in shown
-    assert "trainyard-priority" not in shown
+    assert 'name="labels"' in shown and ">\ntrainyard-priority" not in shown
     browser("bob").post("/jobs/new", {**asked, "priority": "low", "strategy": ""})
     assert Job.objects.latest("pk").priority == -100
 
@@ -409,3 +436,205 @@ def test_a_clone_says_why_it_cannot_be_in_the_project_of_the_original(browser, c
         "Project default is archived. Project elsewhere is selected in the form instead."
         in browser("root").get(path).content.decode()
     )
+
+
+def pools_of(job):
+    return [pool["containerSpec"] for pool in job.spec["workerPoolSpecs"]]
+
+
+def test_a_command_of_one_line_is_cut_into_its_words(browser):
+    """`torchrun --nproc-per-node 8 train.py` could start, and then failed: no such file."""
+    typed = {"pool0-kind": "argv", "pool0-program": "torchrun --nproc-per-node 8 train.py"}
+    assert browser("bob").post("/jobs/new", {**FORM, **typed}).status_code == 302
+    assert pools_of(Job.objects.get())[0]["command"] == ["torchrun", "--nproc-per-node", "8", "train.py"]
+
+
+@pytest.mark.parametrize(
+    ("by", "command"),
+    [
+        ("bash", ["bash", "-c", "python3 a.py | tee log"]),
+        ("words", ["python3", "a.py", "|", "tee", "log"]),
+    ],
+)
+def test_a_line_for_a_shell_is_a_question_with_two_answers(browser, by, command):
+    a_host()
+    typed = {**FORM, "pool0-kind": "argv", "pool0-program": "python3 a.py | tee log"}
+    bob = browser("bob")
+    asked = bob.post("/jobs/new", {**typed, "action": "submit"})
+    page = asked.content.decode()
+    assert not Job.objects.exists() and "means something to a shell only" in page
+    assert 'name="pool0-by" value="bash"' in page and 'name="pool0-by" value="words"' in page
+    assert 'name="then" value="submit"' in page
+    # Enter in a field presses the first button of a form: it has to be a submit, and not an answer.
+    assert page.index('name="action" value="submit"') < page.index('name="pool0-by"')
+    looked = bob.post("/jobs/new", {**typed, "then": "check", "pool0-by": by})
+    assert looked.context["preview"].tone == "good" and not Job.objects.exists()
+    assert bob.post("/jobs/new", {**typed, "then": "submit", "pool0-by": by}).status_code == 302
+    assert pools_of(Job.objects.get())[0]["command"] == command
+
+
+def test_an_open_quote_is_an_error_of_the_program(browser):
+    typed = {**FORM, "pool0-kind": "argv", "pool0-program": "python3 -c 'print(1)"}
+    draft = browser("bob").post("/jobs/new", typed).context["draft"]
+    assert "A quote is not closed" in draft.pools[0].errors["program"][0]
+
+
+def test_three_pools_need_one_program(browser):
+    """The others follow the primary; what is hidden in them is neither read nor checked."""
+    others = {
+        "pool1-on": "on",
+        "pool1-same": "on",
+        "pool1-replica_count": "2",
+        "pool1-kind": "argv",
+        "pool1-program": "a | b",
+        "pool2-on": "on",
+        "pool2-same": "on",
+        "pool2-env-name": "1BAD",
+        "pool2-env-value": "x",
+        "pool3-on": "on",
+        "pool3-kind": "argv",
+        "pool3-program": "python3 evaluate.py",
+        "pool0-env-name": ["LR", "HF_TOKEN"],
+        "pool0-env-value": ["0.1", "hf_very-secret"],
+        "pool0-env-kind": ["plain", "secret"],
+    }
+    assert browser("bob").post("/jobs/new", {**FORM, **others}).status_code == 302
+    first, second, third, last = pools_of(Job.objects.get())
+    assert first == second == third != last and last["command"] == ["python3", "evaluate.py"]
+    assert [one["name"] for one in third["env"]] == ["LR", "HF_TOKEN"]
+    assert JobSecret.objects.count() == 3
+    page = browser("bob").get(f"/jobs/{Job.objects.get().pk}/clone").context["draft"]
+    assert [bool(pool["same"].value()) for pool in page.pools[1:]] == [True, True, False]
+
+
+def test_an_error_in_the_program_of_all_pools_is_told_once(browser):
+    others = {"pool1-on": "on", "pool1-same": "on", "pool0-program": "", "pool2-on": "on", "pool2-same": "on"}
+    draft = browser("bob").post("/jobs/new", {**FORM, **others}).context["draft"]
+    assert draft.pools[0].errors["program"] == ["Program is required."]
+    assert not draft.pools[1].errors and not draft.pools[2].errors and not draft.job.non_field_errors()
+
+
+def test_pasted_env_lines_become_rows(browser):
+    lines = 'export LR=0.1\r\n# comment\r\nNAME="a b"\r\nEMPTY='
+    typed = {**FORM, "pool0-env-name": "A", "pool0-env-value": "1", "pool0-env_lines": lines}
+    bob = browser("bob")
+    shown = bob.post("/jobs/new", {**typed, "action": "check"}).context["draft"].pools[0]
+    assert [tuple(row[:2]) for row in shown["env"].value()] == [
+        ("A", "1"),
+        ("LR", "0.1"),
+        ("NAME", "a b"),
+        ("EMPTY", ""),
+    ]
+    assert not shown["env_lines"].value()
+    assert bob.post("/jobs/new", typed).status_code == 302
+    env = {one["name"]: one.get("value", "") for one in pools_of(Job.objects.get())[0]["env"]}
+    assert env == {"A": "1", "LR": "0.1", "NAME": "a b", "EMPTY": ""}
+
+
+def test_env_lines_that_cannot_be_read_stay_with_their_errors(browser):
+    lines = "A=1\nKEY='first\nsecond line"
+    answer = browser("bob").post("/jobs/new", {**FORM, "pool0-env_lines": lines})
+    pool = answer.context["draft"].pools[0]
+    told = pool.errors["env_lines"]
+    assert "Line 2: the quote of KEY is not closed" in told[0] and "Line 3: write NAME=value" in told[1]
+    assert pool["env_lines"].value() == lines and not pool["env"].value() and not Job.objects.exists()
+
+
+def test_pasted_lines_are_answered_as_rows_for_the_page(browser):
+    bob = browser("bob")
+    page = bob.post("/jobs/new/env-rows", {"pool": "pool1", "lines": "A=1\nB='2 3'"}).content.decode()
+    assert page.count('name="pool1-env-name"') == 2 and 'value="B"' in page and "2 3</textarea>" in page
+    wrong = bob.post(
+        "/jobs/new/env-rows", {"pool": "pool1", "lines": 'TOKEN="hf_very-secret'}
+    ).content.decode()
+    assert "the quote of TOKEN is not closed" in wrong and "hf_very" not in wrong
+    assert bob.post("/jobs/new/env-rows", {"pool": "x", "lines": ""}).status_code == 404
+    assert browser("vera").post("/jobs/new/env-rows", {"pool": "pool1", "lines": ""}).status_code == 403
+
+
+SECRET_ROWS = {
+    "pool0-env-name": ["HF_TOKEN", "WANDB"],
+    "pool0-env-value": ["hf_very-secret", ""],
+    "pool0-env-kind": ["secret", "stored"],
+    "pool0-env-stored": ["", "WANDB_KEY"],
+}
+
+
+def test_secret_rows_make_secret_variables(browser, cast, project):
+    store.put(project, "WANDB_KEY", "wandb-value", "alice", timezone.now())
+    assert browser("bob").post("/jobs/new", {**FORM, **SECRET_ROWS}).status_code == 302
+    job = Job.objects.get()
+    assert pools_of(job)[0]["env"] == [
+        {"name": "HF_TOKEN", "value": "", "secret": True},
+        {"name": "WANDB", "value": "", "valueFrom": {"secret": "WANDB_KEY"}},
+    ]
+    assert sorted(of_jobs.values_of(job.pk)) == ["hf_very-secret", "wandb-value"]
+
+
+@pytest.mark.parametrize("action", ["submit", "check", "json", "form"])
+@pytest.mark.parametrize("mode", ["form", "json"])
+def test_no_page_of_the_form_has_a_secret_value(browser, cast, project, action, mode):
+    """Whatever was pressed, and whatever else is wrong."""
+    store.put(project, "WANDB_KEY", "wandb-value", "alice", timezone.now())
+    pool = {
+        "replicaCount": "1",
+        "containerSpec": {
+            "imageUri": "host",
+            "command": [],
+            "env": [{"name": "HF_TOKEN", "value": "hf_very-secret", "secret": True}],
+        },
+    }
+    text = json.dumps({"displayName": "", "jobSpec": {"workerPoolSpecs": [pool]}})
+    sent = {**FORM, **SECRET_ROWS, "display_name": "", "mode": mode, "text": text, "action": action}
+    page = browser("bob").post("/jobs/new", sent).content.decode()
+    assert "HF_TOKEN" in page and "hf_very-secret" not in page and "wandb-value" not in page
+
+
+def test_a_clone_asks_for_the_inline_secret_again(browser, cast, project):
+    store.put(project, "WANDB_KEY", "wandb-value", "alice", timezone.now())
+    bob = browser("bob")
+    bob.post("/jobs/new", {**FORM, **SECRET_ROWS})
+    shown = bob.get(f"/jobs/{Job.objects.get().pk}/clone")
+    assert "hf_very-secret" not in shown.content.decode()
+    copy = posted(shown.context["draft"])
+    (told,) = bob.post("/jobs/new", dict(copy.lists())).context["draft"].pools[0].errors["env"]
+    assert told.startswith("Row 1: type the value of HF_TOKEN.") and Job.objects.count() == 1
+    copy.setlist("pool0-env-value", ["another-secret", "", ""])
+    assert bob.post("/jobs/new", dict(copy.lists())).status_code == 302 and Job.objects.count() == 2
+
+
+def test_the_preview_checks_that_a_stored_secret_exists(browser, cast, project):
+    a_host()
+    bob, typed = browser("bob"), {**FORM, **SECRET_ROWS, "action": "check"}
+    (told,) = bob.post("/jobs/new", typed).context["draft"].pools[0].errors["env"]
+    assert "There is no secret WANDB_KEY of yours or of project default" in told
+    store.put(cast.bob, "WANDB_KEY", "of-bob", "bob", timezone.now())
+    answer = bob.post("/jobs/new", typed)
+    assert (
+        answer.context["preview"].tone == "good" and '<option value="WANDB_KEY">' in answer.content.decode()
+    )
+    assert Secret.objects.get().used_at is None
+
+
+def test_the_form_offers_the_persons_and_the_projects_secrets_only(browser, cast, project):
+    now = timezone.now()
+    for owner, name in ((project, "P_KEY"), (project, "BOTH"), (cast.bob, "BOTH"), (cast.alice, "A_KEY")):
+        store.put(owner, name, "any-value", "root", now)
+    store.put(cast.elsewhere, "ELSEWHERE", "any-value", "root", now)
+    offered = {(one.name, one.project) for one in browser("bob").get("/jobs/new").context["stored_secrets"]}
+    assert offered == {("BOTH", ""), ("project/BOTH", "default"), ("P_KEY", "default")}
+
+
+def test_the_pages_of_a_log_say_that_secrets_are_masked(browser, cast, project):
+    host, bob = a_host(), browser("bob")
+    bob.post("/jobs/new", {**FORM, **{name: value[:1] for name, value in SECRET_ROWS.items()}})
+    job = Job.objects.get()
+    pages = [f"/jobs/{job.pk}/log/workerpool0-0", f"/jobs/{job.pk}/log"]
+    run = a_run(job, job.replicas.get(), host)
+    for page in pages:
+        said = bob.get(page).content.decode()
+        assert "Secrets are masked" in said and "is masked." not in said
+    MaskedLog.objects.create(run=run, masked_to=9, ranges=2)
+    assert all("2 places are masked." in bob.get(page).content.decode() for page in pages)
+    plain = a_job(project, cast.bob)
+    assert "Secrets are masked" not in bob.get(f"/jobs/{plain.pk}/log").content.decode()

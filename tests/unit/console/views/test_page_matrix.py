@@ -10,7 +10,14 @@ from agents.models import Host
 from console.views.urls import urlpatterns
 from jobs.models import Job
 from jobs.notifications import targets
-from tests.unit.console.views.example_rows import a_doubted_run, a_host, a_job, a_machine_type, a_shell
+from tests.unit.console.views.example_rows import (
+    a_doubted_run,
+    a_host,
+    a_job,
+    a_machine_type,
+    a_shell,
+    a_template,
+)
 
 PEOPLE = ("root", "alice", "bob", "bella", "vera", "charlie", "loner", None)
 LOGIN = "login"
@@ -47,6 +54,7 @@ GET = {
     # Without jobs it leads back to the list; test_compare.py has those that may be seen and those that may not.
     "compare-jobs": row(302, 302, 302, 302, 302, 302, 302),
     "new-job": row(200, 200, 200, 200, 403, 200, 404),
+    "job-templates": row(200, 200, 200, 200, 403, 200, 404),
     "job": SEES_JOB,
     "job-replicas": SEES_JOB,
     "job-metrics": SEES_JOB,
@@ -55,6 +63,7 @@ GET = {
     "job-events": SEES_JOB,
     "job-history": row(302, 302, 302, 302, 302, 404, 404),
     "clone-job": row(200, 200, 200, 200, 403, 404, 404),
+    "job-diff": SEES_JOB,
     "log": SEES_JOB,
     "merged-log": SEES_JOB,
     "shell": row(200, 200, 200, 403, 403, 404, 404),
@@ -125,6 +134,10 @@ POST = {
     "bulk-jobs": row(302, 302, 302, 302, 302, 302, 302),
     "bulk-hosts": row(302, 403, 403, 403, 403, 403, 404),
     "sample-job": row(302, 302, 302, 302, 403, 302, 404),
+    "new-job-summary": row(200, 200, 200, 200, 403, 200, 404),
+    "remove-job-template": row(302, 404, 404, 404, 403, 404, 404),
+    "rerun-job": row(302, 302, 302, 302, 403, 404, 404),
+    "new-job-env-rows": row(200, 200, 200, 200, 403, 200, 404),
     "new-job": row(200, 200, 200, 200, 403, 200, 404),
     "add-host": ROOT_ONLY,
     "paste-hosts": ROOT_ONLY,
@@ -193,6 +206,7 @@ def addresses(cast, project, no_host_answers):
         "location": "default",
         "type_id": a_machine_type().pk,
         "replica": "workerpool0-0",
+        "template_id": a_template(project).pk,
         "run_id": job.runs.get().pk,
         "key": a_shell(job.runs.get(), cast.bob).key,
         "token": "x",

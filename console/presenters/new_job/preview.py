@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from django.contrib.auth.models import User
 from django.db.models import Count
@@ -16,12 +18,12 @@ from console.auth import access
 from jobs.models import Project
 from jobs.projects import locations, log_storage, quotas
 from jobs.rules.list_text import list_text
-from jobs.rules.scheduling.placement import NoCapacity, Placer, needs_text
-from jobs.rules.scheduling.quota import gpus_of
+from jobs.rules.scheduling.placement import needs_text
+from jobs.rules.scheduling.quota import QuotaAccount, gpus_of
 from jobs.rules.spec.advice import WARNING, Advice
 from jobs.rules.spec.custom_job import CustomJobSpec
 from jobs.rules.spec.machine_types import Needs, Types
-from jobs.scheduling import capacity, host_shapes, machine_types, output_directories
+from jobs.scheduling import capacity, host_shapes, machine_types, output_directories, start_forecast
 from jobs.scheduling.host_shapes import Shapes
 
 SHOWN_HOSTS = 8
@@ -34,6 +36,9 @@ class Preview:
     headline: str
     text: str
     advice: tuple[Advice, ...] = ()
+    # When it starts at the latest, if nothing that waits takes its place; or that nobody can know it.
+    at: datetime | None = None
+    unknown: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +62,32 @@ class GpuOffer:
     total: int
 
 
-def of(spec: CustomJobSpec, location: str, types: Types, project: Project, user: User) -> Preview:
-    start = _refused(project, location) or _start(spec, location, types, project)
-    if start.tone != "bad":
-        start = _over_quota(spec, types, project, user) or start
+def of(
+    spec: CustomJobSpec,
+    location: str,
+    types: Types,
+    project: Project,
+    user: User,
+    accounts: Iterable[QuotaAccount],
+) -> Preview:
+    """`accounts`: what counts against the quotas of the person and of the project (quotas.accounts)."""
+    gpus = gpus_of(request.needs for request in capacity.replica_requests(spec, types))
+    start = _refused(project, location, spec, types, user, gpus)
+    start = start or _over_quota(accounts, gpus) or _start(spec, location, types, project)
     advice = output_directories.advice_about(spec, location, types)
     full = log_storage.warning(project)
     return replace(start, advice=(*((Advice(WARNING, full),) if full else ()), *advice))
 
 
-def _refused(project: Project, location: str) -> Preview | None:
+def _refused(
+    project: Project,
+    location: str,
+    spec: CustomJobSpec,
+    types: Types,
+    user: User,
+    gpus: Mapping[str, int],
+) -> Preview | None:
+    """Why a submit would be refused, if it would."""
     try:
         locations.check_serves(project, location)
         quotas.check_log_storage(project)
@@ -74,47 +95,48 @@ def _refused(project: Project, location: str) -> Preview | None:
         return Preview("bad", "cross", _("It would be refused."), full.message)
     except Refused as refused:
         return Preview("bad", "cross", _("It can never start in this location."), refused.message)
+    never = capacity.refusal(spec, location, types)
+    if never is not None:
+        return Preview("bad", "cross", _("It can never start in this location."), never.text)
+    over = quotas.never_allowed(project, user, gpus)
+    if over is not None:
+        return Preview("bad", "cross", _("It would be refused: no quota allows it, now or later."), over.text)
     return None
 
 
-def _over_quota(spec: CustomJobSpec, types: Types, project: Project, user: User) -> Preview | None:
-    gpus = gpus_of(request.needs for request in capacity.replica_requests(spec, types))
-    over = quotas.refusal(project, user, gpus, timezone.now())
-    return (
-        Preview("wait", "hourglass", _("It would wait for quota."), f"{over[0].upper()}{over[1:]}.")
-        if over
-        else None
+def _over_quota(accounts: Iterable[QuotaAccount], gpus: Mapping[str, int]) -> Preview | None:
+    over = next(filter(None, (account.refusal(gpus) for account in accounts)), None)
+    if not over:
+        return None
+    unknown = _("When that ends cannot be known.")
+    return Preview(
+        "wait", "hourglass", _("It would wait for quota."), f"{over[0].upper()}{over[1:]}. {unknown}"
     )
 
 
 def _start(spec: CustomJobSpec, location: str, types: Types, project: Project) -> Preview:
-    never = capacity.refusal(spec, location, types)
-    if never:
-        return Preview("bad", "cross", _("It can never start in this location."), never.text)
-    requests = capacity.replica_requests(spec, types)
-    here = capacity.read_capacity()
-    placed = Placer(here.views, capacity.ports()).place(
-        requests, here.scope(here.location(location), project.pk)
-    )
-    if isinstance(placed, NoCapacity):
+    now = timezone.now()
+    seen = start_forecast.forecast(spec, location, types, project.pk, now)
+    if not seen.hosts:
         return Preview(
-            "wait",
-            "hourglass",
-            _("It would wait."),
-            here.why(placed.text, location, project.pk) if here.in_service else capacity.NO_HOST,
+            "wait", "hourglass", _("It would wait."), seen.waits, at=seen.at, unknown=seen.at is None
         )
-    names = sorted({here.hosts[seat.host_id].name for seat in placed})
+    count = spec.replica_count
     where = ngettext(
         "{number} replica on {hosts}. Jobs that already wait are placed first.",
         "{number} replicas on {hosts}. Jobs that already wait are placed first.",
-        len(placed),
-    ).format(number=len(placed), hosts=list_text(names, SHOWN_HOSTS))
+        count,
+    ).format(number=count, hosts=list_text(seen.hosts, SHOWN_HOSTS))
     return Preview("good", "tick", _("It could start now."), where)
 
 
-def gpu_offers(user: User) -> list[GpuOffer]:
-    """Return the GPU types of the hosts that are up and that the person may see, and how many of each are free."""
-    hosts = access.visible(user, Host.machines.filter(status=HostStatus.UP).order_by())
+def gpu_offers(user: User, location: str = "") -> list[GpuOffer]:
+    """Return the GPU types of the hosts that are up and that the person may see, and how many of each are free: in this
+    location, or in all."""
+    up = Host.machines.filter(status=HostStatus.UP).order_by()
+    if location:
+        up = up.filter(location__name=locations.resolved(location, locations.names()))
+    hosts = access.visible(user, up)
     kinds = Gpu.objects.filter(present=True, host__in=hosts).order_by().values_list("accelerator_type")
     total = dict(kinds.annotate(Count("pk")))
     # One join with the claims that are held, which have an index: there are many that were released.

@@ -1,0 +1,64 @@
+"""Templates of jobs: the page that lists them, saving the form as one, and beginning a new job with one."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.db import transaction
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_POST, require_safe
+
+from console.auth import access
+from console.auth.person import person
+from console.views.jobs.form_choices import FormChoices
+from jobs.models import Job, JobTemplate, Project
+from jobs.projects import job_templates
+from jobs.rules.spec.custom_job import CustomJob
+
+OF_PROJECT = "project"
+
+
+@require_safe
+@login_required
+def templates(request: HttpRequest) -> HttpResponse:
+    access.require(request.user, "submit", Job)
+    rows = _visible(request)
+    return render(request, "jobs/templates.html", {"templates": rows})
+
+
+@require_POST
+@login_required
+def remove(request: HttpRequest, template_id: int) -> HttpResponse:
+    row = get(request, template_id)
+    with transaction.atomic():
+        job_templates.remove(
+            row.project or person(request), row.name, person(request).username, timezone.now()
+        )
+    messages.success(request, _("The template {name} is deleted.").format(name=row.name))
+    return redirect("job-templates")
+
+
+def get(request: HttpRequest, template_id: int) -> JobTemplate:
+    """The template, if the person may use it: their own, or one of a project to which they may submit."""
+    access.require(request.user, "submit", Job)
+    row = next((row for row in _visible(request) if row.pk == template_id), None)
+    if row is None:
+        raise Http404
+    return row
+
+
+def save(request: HttpRequest, job: CustomJob, project: Project, location: str) -> None:
+    """Save the job of the form under the name that was typed. Raises Refused."""
+    who, name = person(request), request.POST.get("template_name", "").strip()
+    owner = project if request.POST.get("template_of") == OF_PROJECT else who
+    with transaction.atomic():
+        _row, new = job_templates.put(owner, name, job, location, who.username, timezone.now())
+    text = _("Saved as the template {name}.") if new else _("The template {name} is replaced.")
+    messages.success(request, text.format(name=name))
+
+
+def _visible(request: HttpRequest) -> list[JobTemplate]:
+    return list(job_templates.visible(person(request), list(FormChoices.of(request).projects.values())))
