@@ -39,6 +39,14 @@ def test_a_stalled_replica_shows_no_use_and_its_end_is_sent(yard, client):
         assert cores(client, job)["workerpool1-0"] < 0.02
         page = browser.get(f"/jobs/{job}/metrics")
         assert 'id="use-workerpool1-0"' in page and "0.0 of" in page[page.index('id="use-workerpool1-0"') :]
+        # The hosts report their own load, too: no job of this test holds a GPU.
+        table = "/hosts/gpus?view=table"
+        wait_for(lambda: "71 W" in browser.get(table), "the load of the GPUs", dump=yard.tail)
+        told = client.call("GET", f"{client.url}/api/v1/jobs/{job}/metrics").json()
+        known = {chart["name"]: chart["lines"] for chart in told["metrics"]}
+        assert {"cpu", "memory", "diskFree", "networkReceive"} <= set(known)
+        [busy] = [line for line in known["cpu"] if line["replica"] == "workerpool0-0"]
+        assert max(value or 0 for value in busy["values"]) > 0.1
         client.cancel(job)
         client.wait(job, "CANCELLED")
         wait_for(lambda: hook.heard, "the webhook", dump=yard.tail)

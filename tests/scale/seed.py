@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.db import connection, transaction
 from django.utils import timezone
 
-from agents.models import Gpu, Host, HostEvent, HostStatus, Location
+from agents.models import Gpu, Host, HostEvent, HostLoad, HostStatus, Location
 from jobs.host_sync.gpu_hours import sum_hours
 from jobs.models import (
     AuditEntry,
@@ -111,6 +111,10 @@ class Seeder:
         self.gpus: dict[int, list[Gpu]] = {}
         for gpu in Gpu.objects.order_by("host", "index"):
             self.gpus.setdefault(gpu.host_id, []).append(gpu)
+        # Of tomorrow, so that they are not too old when pages are measured.
+        HostLoad.objects.bulk_create(
+            (self.a_load(host) for host in self.all_hosts if host.status == HostStatus.UP), batch_size=BATCH
+        )
         HostMaintenance.objects.bulk_create(
             HostMaintenance(
                 host=host,
@@ -125,6 +129,19 @@ class Seeder:
             HostEvent(host=host, at=self.now - n * HOUR, kind="checked", text="usable", actor="trainyard")
             for host in self.all_hosts
             for n in range(20)
+        )
+
+    def a_load(self, host: Host) -> HostLoad:
+        return HostLoad(
+            host=host,
+            at=self.now + DAY,
+            gpus={gpu.uuid: [self.dice.randrange(101), 60_000, 400, 65] for gpu in self.gpus[host.pk]},
+            cpu=41.5,
+            memory_mb=300_000,
+            net_rx=self.dice.randrange(10**9),
+            net_tx=self.dice.randrange(10**9),
+            io_read=0,
+            io_write=self.dice.randrange(10**8),
         )
 
     def a_host(self, number: int, places: list[Location]) -> Host:

@@ -72,6 +72,22 @@ class Cell:
         return bool(self.url) and self.state in (HELD, RESERVED, badges.GPU_CLEANING)
 
     @property
+    def load_text(self) -> str:
+        return "–" if self.load is None else f"{self.load} %"
+
+    @property
+    def memory_text(self) -> str:
+        return self.memory_words or "–"
+
+    @property
+    def power_text(self) -> str:
+        return "–" if self.power is None else f"{self.power} W"
+
+    @property
+    def heat_text(self) -> str:
+        return "–" if self.temperature is None else f"{self.temperature} °C"
+
+    @property
     def level(self) -> int:
         """The colour of its load, from 0 to 4."""
         return sum(self.load > limit for limit in LEVELS) if self.load is not None else 0

@@ -33,7 +33,7 @@ from jobs.models import Job, Run, RunSample
 
 # So many replicas are shown over each other; more become bands.
 MOST_LINES = 8
-MAX_ROWS = 8_000
+MAX_ROWS = 4_000
 FEWEST_POINTS = 24
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 # With fewer samples than one each step, a line would have gaps: a sample may come a little late.
