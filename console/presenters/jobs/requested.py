@@ -11,10 +11,12 @@ from django.utils.translation import gettext, gettext_noop
 from django.utils.translation import gettext as _
 
 from console.forms.fields import duration_text
+from jobs.lifecycle import snapshot
 from jobs.models import Job
 from jobs.rules.lifecycle.retry import MAX_RETRIES
 from jobs.rules.scheduling.order import PRIORITIES
 from jobs.rules.spec.advice import Advice
+from jobs.rules.spec.cluster_variables import cluster_environment
 from jobs.rules.spec.custom_job import DAY_S
 from jobs.scheduling import output_directories
 
@@ -37,24 +39,32 @@ class Specification:
 
 @dataclass(frozen=True, slots=True)
 class PoolLine:
+    """`given`: the names of the variables that each of its replicas finds besides its own."""
+
     name: str
     count: int
     machine: str
     command: str
     env: tuple[tuple[str, str], ...]
+    given: tuple[str, ...]
 
 
 def spec(job: Job) -> Specification:
-    document = {"displayName": job.display_name, "jobSpec": job.spec}
-    if job.labels:
-        document["labels"] = job.labels
     return Specification(
         resource=f"projects/{job.project.name}/locations/{job.location_name}/customJobs/{job.pk}",
         facts=tuple(facts(job)),
         pools=tuple(pools(job)),
         advice=output_directories.advice_of(job),
-        document=json.dumps(document, indent=2, ensure_ascii=False),
+        document=document(job),
     )
+
+
+def document(job: Job) -> str:
+    """The CustomJob as it was submitted. It never has the value of a secret variable."""
+    found = {"displayName": job.display_name, "jobSpec": job.spec}
+    if job.labels:
+        found["labels"] = job.labels
+    return json.dumps(found, indent=2, ensure_ascii=False)
 
 
 def facts(job: Job) -> Iterable[tuple[str, str]]:
@@ -95,6 +105,7 @@ def _span(written: str | None) -> str:
 
 
 def pools(job: Job) -> Iterable[PoolLine]:
+    given = _given(job)
     for number, pool in enumerate(job.spec.get("workerPoolSpecs", [])):
         if not pool:
             continue
@@ -106,7 +117,31 @@ def pools(job: Job) -> Iterable[PoolLine]:
             machine=_machine(pool.get("machineSpec", {})),
             command=shown_command(argv),
             env=tuple((pair["name"], shown_value(pair)) for pair in container.get("env", [])),
+            given=given.get(number, ()),
         )
+
+
+def _given(job: Job) -> Mapping[int, tuple[str, ...]]:
+    """The names of the variables that the replicas of each pool get from Trainyard, with those that win over them."""
+    spec = snapshot.spec_of(job)
+    replicas = list(spec.replicas())
+    # Which names there are does not depend on addresses.
+    addresses = {name: "host:1" for name, *_rest in replicas}
+    found = {}
+    for name, number, index, pool in replicas:
+        if index == 0:
+            variables = cluster_environment(
+                spec,
+                job_id=str(job.pk),
+                project=job.project.name,
+                location=job.location_name,
+                replica=name,
+                addresses=addresses,
+                host_name="host",
+                gpus=pool.machine.accelerator_count,
+            )
+            found[number] = tuple(sorted(variables.keys() - dict(pool.container.env).keys()))
+    return found
 
 
 def shown_value(pair: Mapping[str, Any]) -> str:

@@ -72,6 +72,10 @@ def shells(request: HttpRequest, job_id: int) -> HttpResponse:
 @login_required
 def spec(request: HttpRequest, job_id: int) -> HttpResponse:
     job = _job(request, job_id)
+    if request.GET.get("as") == "json":
+        answer = HttpResponse(requested.document(job), content_type="application/json")
+        answer["Content-Disposition"] = f'attachment; filename="job-{job.pk}.json"'
+        return answer
     context = _context(request, job, job_page.SPEC, "job-head")
     return render(request, "jobs/spec.html", {**context, "spec": requested.spec(job)})
 

@@ -298,3 +298,29 @@ def test_the_pages_of_folded_events_have_each_event_once(browser, project, cast,
 )
 def test_names_of_replicas_are_shortened(names, short):
     assert ranges(names) == short
+
+
+# The specification
+
+
+def test_the_specification_names_all_variables_and_no_secret_value(browser, project, cast):
+    job = a_job(project, cast.bob, replicas=3, host=a_host(), labels={"team": "nlp"})
+    job.spec["workerPoolSpecs"][1]["containerSpec"]["env"] = [
+        {"name": "LR", "value": "0.1"},
+        {"name": "RANK", "value": "7"},
+        {"name": "TOKEN", "secret": True},
+        {"name": "HF", "valueFrom": {"secret": "hf"}},
+    ]
+    job.save()
+    answer = browser("vera").get(f"/jobs/{job.pk}/spec")
+    primary, workers = answer.context["spec"].pools
+    assert {"MASTER_ADDR", "RANK", "CLUSTER_SPEC", "TF_CONFIG"} <= set(primary.given)
+    # What a person sets wins.
+    assert "WORLD_SIZE" in workers.given and "RANK" not in workers.given
+    assert list(workers.env) == [
+        *(("LR", "0.1"), ("RANK", "7"), ("TOKEN", "(secret)"), ("HF", "(secret hf)"))
+    ]
+    file = browser("vera").get(f"/jobs/{job.pk}/spec?as=json")
+    assert file["Content-Disposition"] == f'attachment; filename="job-{job.pk}.json"'
+    assert file.json() == {"displayName": "train", "jobSpec": job.spec, "labels": {"team": "nlp"}}
+    assert browser("charlie").get(f"/jobs/{job.pk}/spec?as=json").status_code == 404
