@@ -212,6 +212,11 @@ def span(value: timedelta | None) -> str:
 
 
 @register.filter
+def length_or_text(value: timedelta | str) -> str:
+    return length(value) if isinstance(value, timedelta) else value
+
+
+@register.filter
 def percent(part: float) -> str:
     """Render a share as percent: 0.5 → 50 %."""
     return f"{100 * part:.0f} %" if part >= 0.095 else f"{100 * part:.1f} %"

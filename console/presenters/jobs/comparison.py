@@ -14,7 +14,6 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext as _
 
 from agents.infra.sentences import shown
-from console.forms.fields import duration_text
 from console.presenters.badges import JOB, Badge
 from console.presenters.jobs.charts import gib, path
 from console.presenters.jobs.job_head import error_text
@@ -26,6 +25,7 @@ from jobs.models import Job, JobLabel, Replica
 FEWEST, MOST = 2, 5
 # The metrics in which trainings are compared. Those of whole hosts tell little about one job.
 COMPARED = ("gpuUtilization", "gpuMemory", "gpuPower", "cpu", "memory")
+Value = str | timedelta
 BEGIN = datetime(2000, 1, 1, tzinfo=UTC)
 
 
@@ -45,7 +45,7 @@ class Row:
     """One value of each job, in the order of the jobs. An empty text: this job has none."""
 
     name: str
-    values: tuple[str, ...]
+    values: tuple[Value, ...]
 
     @property
     def differs(self) -> bool:
@@ -77,7 +77,7 @@ class Overlay:
 
     title: str
     top: str
-    length: str
+    length: timedelta
     curves: tuple[Curve, ...]
 
 
@@ -117,7 +117,7 @@ def compare(jobs: Sequence[Job]) -> Comparison:
     return Comparison(compared, tuple(part for part in sections if part), tuple(_overlays(jobs, now)))
 
 
-def _section(title: str, columns: Sequence[Mapping[str, str]]) -> Section | None:
+def _section(title: str, columns: Sequence[Mapping[str, Value]]) -> Section | None:
     names = dict.fromkeys(name for column in columns for name in column)
     rows = [Row(name, tuple(column.get(name, "") for column in columns)) for name in names]
     if not rows:
@@ -142,19 +142,20 @@ def _outcome(job: Job, restarts: int) -> dict[str, str]:
     }
 
 
-def _durations(job: Job, now: datetime) -> dict[str, str]:
+def _durations(job: Job, now: datetime) -> dict[str, Value]:
     ended = job.ended_at or now
     waited = (job.started_at or ended) - job.created_at
     ran = ended - job.started_at if job.started_at else None
     return {
         _("Submitted"): f"{job.created_at.astimezone(UTC):%Y-%m-%d %H:%M:%S UTC}",
-        _("Waited"): duration_text(_whole(waited)),
-        _("Ran"): duration_text(_whole(ran)) if ran is not None else _("not started"),
+        _("Waited"): _whole(waited),
+        _("Ran"): _whole(ran) if ran is not None else _("not started"),
     }
 
 
-def _whole(length: timedelta) -> float:
-    return float(max(round(length.total_seconds()), 0))
+def _whole(length: timedelta) -> timedelta:
+    """In whole seconds: smaller differences tell nothing."""
+    return timedelta(seconds=max(round(length.total_seconds()), 0))
 
 
 def _flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
@@ -176,7 +177,7 @@ def _flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
 def _overlays(jobs: Sequence[Job], now: datetime) -> Iterable[Overlay]:
     """Each metric that at least one of the jobs has."""
     found = [metrics(job, Asked(bands=True, span="all"), now) for job in jobs]
-    longest = max(one.span.step * one.span.count for one in found)
+    longest = max((one.span.step * one.span.count for one in found if one.first), default=1)
     for name in COMPARED:
         charts = [next((chart for chart in one.charts if chart.metric.name == name), None) for one in found]
         known = next((chart for chart in charts if chart), None)
@@ -193,7 +194,7 @@ def _overlays(jobs: Sequence[Job], now: datetime) -> Iterable[Overlay]:
             _curve(number, line, one.span.step, longest, float(top), say)
             for number, (line, one) in enumerate(zip(medians, found, strict=True), 1)
         )
-        yield Overlay(gettext(known.metric.title), say(float(top)), duration_text(float(longest)), curves)
+        yield Overlay(gettext(known.metric.title), say(float(top)), timedelta(seconds=longest), curves)
 
 
 def _curve(
