@@ -177,3 +177,33 @@ class RecoveryCode(models.Model):
     )
     digest = models.CharField(max_length=64, unique=True)
     made_at = models.DateTimeField()
+
+
+class SavedView(models.Model):
+    """A list of jobs with its filters and order, under a name: of a person, or of a project for all its members."""
+
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.CASCADE, related_name="saved_views"
+    )
+    project = models.ForeignKey(
+        "jobs.Project", null=True, on_delete=models.CASCADE, related_name="saved_views"
+    )
+    name = models.CharField(max_length=60)
+    query = models.CharField(max_length=1200, help_text="the query of the address of the list")
+    made_by = models.CharField(max_length=150)
+    made_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["name", "pk"]
+        constraints = [
+            models.UniqueConstraint(fields=["user", "name"], name="saved_view_of_person_once"),
+            models.UniqueConstraint(fields=["project", "name"], name="saved_view_of_project_once"),
+            models.CheckConstraint(
+                condition=models.Q(user__isnull=False, project=None)
+                | models.Q(user=None, project__isnull=False),
+                name="saved_view_has_one_owner",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name

@@ -22,6 +22,7 @@ from console.api.jobs import (
     metrics,
     queue,
     samples,
+    saved_views,
     shells,
 )
 from console.api.projects import urls
@@ -91,6 +92,8 @@ urlpatterns = [
         gpus.GpuActView.as_view(),
     ),
     *urls.urlpatterns,
+    re_path(r"^/*api/v1/savedViews/?$", saved_views.SavedViewsView.as_view()),
+    re_path(r"^/*api/v1/savedViews/(?P<view_id>[0-9]{1,18})$", saved_views.SavedViewView.as_view()),
     re_path(r"^/*api/v1/search/?$", search.SearchView.as_view(), name="api-search-all"),
     re_path(r"^/*api/v1/recovery/?$", recovery.RecoveryView.as_view()),
     re_path(r"^/*api/v1/recovery:begin$", recovery.BeginView.as_view()),

@@ -35,9 +35,9 @@ agents/links: agents/{hosts infra models runner ssh}
 agents/models: agents/{infra}
 agents/runner:
 agents/ssh: agents/{infra models runner}
-console/api: console/{auth forms live models presenters runtime} jobs/rules/{lifecycle notifications scheduling spec}
-    jobs/{bulk files host_sync idle_rule lifecycle logs maintenance models notifications projects scheduling
-    secrets services shells} agents/{hosts infra models}
+console/api: console/{auth forms live models presenters runtime saved_views} jobs/rules/{lifecycle notifications
+    scheduling spec} jobs/{bulk files host_sync idle_rule lifecycle logs maintenance models notifications projects
+    scheduling secrets services shells} agents/{hosts infra models}
 console/apps: console/{runtime}
 console/asgi: console/{consumers runtime}
 console/auth: console/{models} jobs/rules/{lifecycle} jobs/{models notifications projects shells sweep} agents/{hosts
@@ -53,17 +53,18 @@ console/forms: console/{auth} jobs/rules/{notifications scheduling spec} jobs/{h
 console/live: console/{runtime} jobs/{logs models projects} agents/{runner}
 console/models: jobs/{models}
 console/parts: console/{auth presenters} jobs/{models} agents/{models}
-console/presenters: console/{auth forms models} jobs/rules/{lifecycle list_text notifications scheduling spec}
-    jobs/{host_sync lifecycle logs maintenance models projects scheduling shells} agents/{clock_keeper hosts infra
-    models ssh}
+console/presenters: console/{auth forms models saved_views} jobs/rules/{lifecycle list_text notifications
+    scheduling spec} jobs/{host_sync lifecycle logs maintenance models projects scheduling shells}
+    agents/{clock_keeper hosts infra models ssh}
 console/runtime: console/{auth environment views} jobs/{host_sync logs models wake} agents/{clock_keeper infra
     links models ssh}
+console/saved_views: console/{auth models} jobs/{models} agents/{infra}
 console/settings: console/{auth environment runtime} agents/{infra}
 console/templatetags: console/{auth presenters} jobs/{models} agents/{clock_keeper}
 console/urls: console/{runtime}
-console/views: console/{auth forms models presenters} jobs/rules/{lifecycle list_text scheduling spec}
-    jobs/{bulk files host_sync idle_rule lifecycle maintenance models notifications projects scheduling secrets
-    services shells wake} agents/{hosts infra models ssh}
+console/views: console/{auth forms models presenters saved_views} jobs/rules/{lifecycle list_text scheduling
+    spec} jobs/{bulk files host_sync idle_rule lifecycle maintenance models notifications projects scheduling
+    secrets services shells wake} agents/{hosts infra models ssh}
 jobs/bulk: jobs/rules/{lifecycle spec} jobs/{labels models services}
 jobs/files: jobs/{models} agents/{ssh}
 jobs/host_sync: jobs/rules/{lifecycle} jobs/{lifecycle logs models projects scheduling secrets wake}

@@ -16,6 +16,7 @@ from console.auth import access
 from console.auth.person import person
 from console.presenters.badges import JOB
 from console.presenters.jobs import job_list
+from console.presenters.view_links import view_links
 from console.views.fragments import page_or_fragment
 from console.views.projects.switch import chosen_list
 from jobs import services
@@ -29,7 +30,14 @@ def jobs(request: HttpRequest) -> HttpResponse:
         return elsewhere
     found = job_list.job_list(person(request), request.GET.dict())
     may_submit = access.can(request.user, "submit", Job)
-    context = {"noun": "jobs", "list": found, "states": JOB.values(), "may_submit": may_submit}
+    views = view_links(person(request), request.GET.urlencode())
+    context = {
+        "noun": "jobs",
+        "list": found,
+        "views": views,
+        "states": JOB.values(),
+        "may_submit": may_submit,
+    }
     return page_or_fragment(request, "jobs/list.html", "parts/filtered_list.html", context)
 
 

@@ -15,6 +15,7 @@ from console.views.jobs import (
     logs,
     new_job,
     queue,
+    saved_views,
     shells,
 )
 
@@ -22,6 +23,8 @@ urlpatterns = [
     path("jobs/", jobs.jobs, name="jobs"),
     path("jobs/bulk", bulk.bulk, name="bulk-jobs"),
     path("jobs/compare", compare.compare_jobs, name="compare-jobs"),
+    path("jobs/views", saved_views.views, name="job-views"),
+    path("jobs/views/<int:view_id>/remove", saved_views.remove, name="remove-job-view"),
     path("jobs/queue", queue.queue, name="queue"),
     path("jobs/new", new_job.new, name="new-job"),
     path("jobs/new/summary", new_job.summary, name="new-job-summary"),

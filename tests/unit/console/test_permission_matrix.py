@@ -52,6 +52,7 @@ PAGES = {
     "jobs": (),
     "queue": (),
     "compare-jobs": (),
+    "job-views": (),
     "bulk-jobs": (),
     "projects": (),
     "choose-project": (),
@@ -170,6 +171,7 @@ OWN = {
     "remove-passkey",
     "revoke-token",
     "end-session",
+    "remove-job-view",
     "remove-notification",
     "remove-job-template",
 }
@@ -190,6 +192,13 @@ REST = [
         "/v2/entries:list",
         ("job", "see_log"),
         {"resourceNames": ["projects/default"], "filter": "resource.labels.job_id={job}"},
+    ),
+    ("GET", "/api/v1/savedViews", ANYBODY, None),
+    (
+        "POST",
+        "/api/v1/savedViews",
+        ("project", "submit"),
+        {"name": "a", "query": "state=active", "project": "default"},
     ),
     ("GET", "/api/v1/search?q=x", ANYBODY, None),
     ("GET", "/api/v1/jobs", ANYBODY, None),
@@ -288,6 +297,7 @@ REST = [
 ]
 # A person's own objects, absent for everybody else.
 REST_OWN = [
+    ("DELETE", "/api/v1/savedViews/1"),
     ("DELETE", "/api/v1/tokens/{token}"),
     ("DELETE", "/api/v1/sessions/0123456789abcdef"),
     ("DELETE", "/api/v1/secrets/HF"),

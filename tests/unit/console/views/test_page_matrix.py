@@ -7,6 +7,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from agents.models import Host
+from console import saved_views
 from console.views.urls import urlpatterns
 from jobs.models import Job
 from jobs.notifications import targets
@@ -53,6 +54,7 @@ GET = {
     "queue": EVERYBODY,
     # Without jobs it leads back to the list; test_compare.py has those that may be seen and those that may not.
     "compare-jobs": row(302, 302, 302, 302, 302, 302, 302),
+    "job-views": EVERYBODY,
     "new-job": row(200, 200, 200, 200, 403, 200, 404),
     "job-templates": row(200, 200, 200, 200, 403, 200, 404),
     "job": SEES_JOB,
@@ -131,6 +133,9 @@ POST = {
     "close-shell": row(302, 302, 302, 403, 403, 404, 404),
     "share-shell": row(302, 302, 302, 403, 403, 404, 404),
     # Each job is judged by itself (test_bulk.py).
+    "job-views": EVERYBODY,
+    # Its maker, and who manages its project (test_saved_views.py). The first caller removes it.
+    "remove-job-view": row(302, 404, 404, 404, 404, 404, 404),
     "bulk-jobs": row(302, 302, 302, 302, 302, 302, 302),
     "bulk-hosts": row(302, 403, 403, 403, 403, 403, 404),
     "sample-job": row(302, 302, 302, 302, 403, 302, 404),
@@ -198,6 +203,7 @@ def addresses(cast, project, no_host_answers):
         "gpu_id": host.gpus.get().pk,
         "what": "recheck",
         "topic": "jobs",
+        "view_id": saved_views.save(cast.alice, project, "ours", "state=active", timezone.now()).pk,
         "stray_id": a_doubted_run(host).pk,
         "act": "stop",
         "token_id": 1,
