@@ -41,7 +41,8 @@ class OidcServer:
             text=True,
         )
         if not any(line.startswith("ready ") for line in self._process.stdout):
-            raise RuntimeError("the OIDC server did not start")
+            self.close()
+            raise RuntimeError("the OIDC server did not start: is oidc-provider installed (make install)?")
 
     def close(self):
         self._process.kill()

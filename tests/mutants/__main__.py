@@ -80,6 +80,8 @@ def copy_of_the_tree(place: Path) -> Path:
         if (ROOT / name).is_file():
             (place / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, place / name)
+    # What npm has installed is no part of the tree, and some tests start it.
+    (place / "node_modules").symlink_to(ROOT / "node_modules")
     return place
 
 

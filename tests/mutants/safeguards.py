@@ -6,6 +6,7 @@ can be lost in a change that no ordinary test notices. Whoever adds one adds a l
 
 from __future__ import annotations
 
+from tests.mutants.logins import LOGINS
 from tests.mutants.races import RACES
 from tests.mutants.safeguard import Safeguard
 from tests.mutants.time_and_connections import TIME_AND_CONNECTIONS
@@ -205,6 +206,7 @@ SAFEGUARDS = (
             f"{RUNNER}/test_host_env.py::test_only_cards_that_answer_are_counted_and_none_beside_one_in_mig_mode",
         ),
     ),
+    *LOGINS,
     *RACES,
     *TIME_AND_CONNECTIONS,
 )
