@@ -181,7 +181,6 @@ def test_pages_of_shells_pass_axe(page, site, width, scheme):
     hosts.until(lambda: page.get_by_text("Connected").count() == 2)
     page.keyboard.press("Control+Shift+F")
     page.get_by_label("Search in the output").last.fill("nothing of this")
-    page.screenshot(path=f"var/shells-{width}-{scheme}.png")
     page.evaluate(AXE.read_text())
     found = page.evaluate("axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa']})")["violations"]
     assert [(each["id"], [node["html"] for node in each["nodes"]]) for each in found] == []
