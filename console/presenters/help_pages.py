@@ -15,6 +15,8 @@ TITLES = {
     "clone-job": gettext_noop("Clone of a job"),
     "job-views": gettext_noop("Saved views"),
     "compare-jobs": gettext_noop("Compare jobs"),
+    "job-templates": gettext_noop("Templates"),
+    "job-diff": gettext_noop("What differs between two jobs"),
     "job": gettext_noop("A job"),
     "job-replicas": gettext_noop("The replicas of a job"),
     "job-metrics": gettext_noop("What a job uses"),
