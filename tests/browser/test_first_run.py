@@ -159,7 +159,7 @@ def start_waiting_job(page):
     page.get_by_label("Name", exact=True).fill("the waiting one")
     page.locator("#id_pool0-program").fill(WAITING)
     page.get_by_role("button", name="Would it start now?").click()
-    expect(page.get_by_text("It could start now.")).to_be_visible()
+    expect(page.locator(".verdict").get_by_text("It could start now.")).to_be_visible()
     page.get_by_role("button", name="Submit").click()
     expect(page.get_by_text("ready to wait", exact=True)).to_be_visible()
     with page.expect_popup() as opened:

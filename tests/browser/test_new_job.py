@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from jobs.models import Job, JobSecret, Quota
 from jobs.secrets import of_jobs
-from tests.browser.test_job_lists import database_beside_the_browser, is_accessible
+from tests.browser.test_job_lists import AXE, RULES, database_beside_the_browser
 from tests.unit.console.views.conftest import browser, cast, project
 from tests.unit.console.views.example_rows import a_host, a_job, a_template
 
@@ -21,6 +21,15 @@ PASTE = """(field, text) => {
   clipboardData.setData("text", text);
   field.dispatchEvent(new ClipboardEvent("paste", { clipboardData, bubbles: true, cancelable: true }));
 }"""
+
+
+def is_accessible(page):
+    """As test_first_run judges the pages of the first minutes, also this one."""
+    page.evaluate(AXE.read_text())
+    found = page.evaluate(
+        "(rules) => axe.run(document, { runOnly: rules })", [*RULES, "wcag22aa", "best-practice"]
+    )
+    assert [(each["id"], each["nodes"][0]["html"]) for each in found["violations"]] == []
 
 
 @pytest.fixture

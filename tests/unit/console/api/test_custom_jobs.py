@@ -379,6 +379,6 @@ def test_what_nothing_reaches_and_what_has_no_effect_is_told_at_the_submit_and_o
     own = bob.get(f"/api/v1/jobs/{job}").json()
     assert own["withoutEffect"] == [{"field": "serviceAccount", "value": "train@example.org"}]
     assert [one["kind"] for one in own["advice"]][-2:] == ["warning", "hint"]
-    page = browser("bob").get(f"/jobs/{job}/").content.decode()
+    page = browser("bob").get(f"/jobs/{job}/spec").content.decode()
     assert "Kept without effect" in page and "Trainyard does not reach it" in page
     assert "Warning" not in bob.post(JOBS, document(), content_type="application/json")
