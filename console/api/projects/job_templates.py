@@ -13,7 +13,7 @@ from rest_framework.response import Response
 from agents.infra.refusals import Refused
 from console.api.request_body import RequestBody
 from console.api.times import format_time
-from console.api.views import TrainyardView, person
+from console.api.views import TrainyardView, account, person
 from console.auth import access
 from jobs.models import JobTemplate, Project
 from jobs.models.first_rows import DEFAULT
@@ -30,7 +30,7 @@ class _Owned(TrainyardView):
     def owner(self, request: Request, **names: str) -> Owner:
         if "project" in names:
             return access.project_or_404(request.user, "submit", names["project"])
-        return person(request)
+        return account(request)
 
     def saved(self, request: Request, name: str, body: RequestBody, **names: str) -> Response:
         owner = self.owner(request, **names)

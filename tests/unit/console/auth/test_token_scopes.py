@@ -21,11 +21,11 @@ from jobs.models import AuditEntry, Job, MachineType, Membership, Project, Run
 from tests.unit.console import test_permission_matrix as matrix
 from tests.unit.console.permission_table import LOOK, MAY, OWN, PEOPLE, VERBS
 from tests.unit.console.script_tokens import token_of
-from tests.unit.console.test_permission_matrix import _sent, scene
+from tests.unit.console.test_permission_matrix import _sent, no_host_answers, scene
 from tests.unit.console.views.conftest import browser, cast, project
 from tests.unit.console.views.example_rows import a_host, a_job
 
-__all__ = ["browser", "cast", "project", "scene"]
+__all__ = ["browser", "cast", "no_host_answers", "project", "scene"]
 
 READ = LOOK | {"see_audit"}
 OF_SCOPE = {"read": READ, "submit": READ | OWN | {"submit", "prioritize"}, "admin": set(VERBS)}
