@@ -10,6 +10,7 @@ from django.db.models import QuerySet
 from agents.infra.clock import Clock
 from agents.infra.refusals import Refused
 from agents.infra.sql import SelectStatement
+from agents.infra.texts import said
 from jobs import services
 from jobs.lifecycle.advance import advance
 from jobs.models import Job, Project
@@ -32,7 +33,12 @@ def set_rule(project: Project, minutes: int | None, stops: bool, actor: str, now
     """Change the rule. `minutes` None turns it off. Running jobs are decided about again at once."""
     if minutes is not None and not MIN_MINUTES <= minutes <= MAX_MINUTES:
         raise Refused(
-            "idle_minutes", f"is a number of minutes from {MIN_MINUTES} to {MAX_MINUTES}, or empty."
+            "idle_minutes",
+            said(
+                "is a number of minutes from {least} to {most}, or empty.",
+                least=MIN_MINUTES,
+                most=MAX_MINUTES,
+            ),
         )
     with transaction.atomic():
         row = Project.objects.select_for_update(no_key=True).get(pk=project.pk)

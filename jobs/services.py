@@ -25,6 +25,7 @@ from agents.infra.sql import (
     read_ahead,
     write_together,
 )
+from agents.infra.texts import said
 from jobs.host_sync import samples
 from jobs.lifecycle.advance import QUEUED_LOOK, advance
 from jobs.logs import segments, storage
@@ -124,10 +125,14 @@ def _submit(
     if before is not None:
         return _check_same_request(before, asked, location)
     if project.archived_at is not None:
-        raise Refused("project", f"Project {project.name} is archived: it takes no jobs any more.")
+        raise Refused(
+            "project", said("Project {project} is archived: it takes no jobs any more.", project=project.name)
+        )
     check_priority(asked, project, may_prioritize)
     if storage.is_disk_low():
-        raise Unavailable("The disk of this console is nearly full. Nothing is accepted until there is room.")
+        raise Unavailable(
+            said("The disk of this console is nearly full. Nothing is accepted until there is room.")
+        )
     check_can_start(asked.job_spec, location, types, project, user)
     quotas.check_log_storage(project)
     quotas.check_queue(project, user)
@@ -148,12 +153,16 @@ def check_priority(asked: CustomJob, project: Project, may_prioritize: bool) -> 
     if wanted > PRIORITIES[highest]:
         raise Refused(
             f"labels.{LABEL}",
-            f"Jobs of project {project.name} have priority {highest} at most. Say {highest}, or leave it out; "
-            "an admin of the deployment may allow more.",
+            said(
+                "Jobs of project {project} have priority {highest} at most. Say {highest}, or leave it out; an "
+                "admin of the deployment may allow more.",
+                project=project.name,
+                highest=highest,
+            ),
         )
     if wanted > NORMAL and not may_prioritize:
         raise Refused(
-            f"labels.{LABEL}", "high is for admins of the project. Leave it out, or ask one of them."
+            f"labels.{LABEL}", said("high is for admins of the project. Leave it out, or ask one of them.")
         )
 
 
@@ -212,13 +221,13 @@ def delete(job: Job, actor: str, now: datetime) -> None:
     with transaction.atomic():
         row = Job.every.select_for_update(no_key=True, of=("self",)).get(pk=job.pk)
         if row.state not in TERMINAL:
-            raise Refused("state", "Only a job that is over can be deleted. Cancel it first.")
+            raise Refused("state", said("Only a job that is over can be deleted. Cancel it first."))
         runs = Run.objects.filter(job=row)
         # Whoever rolls or joins the pieces of these logs has ended, or begins after the commit and finds none.
         list(runs.select_for_update(no_key=True).order_by("pk").values_list("pk"))
         if runs.exclude(phase=RunPhase.CLOSED).exists():
             raise Refused(
-                "state", "A host that does not answer may still run part of it. Delete it after that."
+                "state", said("A host that does not answer may still run part of it. Delete it after that.")
             )
         Job.every.filter(pk=row.pk, deleted_at=None).update(
             deleted_at=now, deleted_by=actor[:150], version=F("version") + 1, updated_at=now, due_at=None
@@ -234,7 +243,7 @@ def delete(job: Job, actor: str, now: datetime) -> None:
 
 def _check_request_id(request_id: str) -> None:
     if not 0 < len(request_id) <= MAX_REQUEST_ID or not request_id.isprintable():
-        raise Refused("request_id", f"must be 1 to {MAX_REQUEST_ID} printable characters.")
+        raise Refused("request_id", said("must be 1 to {most} printable characters.", most=MAX_REQUEST_ID))
 
 
 def _job_of_request(project: Project, user: User, request_id: str) -> Job | None:
@@ -245,11 +254,15 @@ def _job_of_request(project: Project, user: User, request_id: str) -> Job | None
 def _check_same_request(before: Job, asked: CustomJob, location: str) -> Job:
     """The job that this request id made before. Raises Conflict if it was deleted or made from another document."""
     if before.deleted_at is not None:
-        raise Conflict("request_id", f"This request made job {before.pk}, which was deleted. Give a new key.")
+        raise Conflict(
+            "request_id", said("This request made job {id}, which was deleted. Give a new key.", id=before.pk)
+        )
     same = (before.display_name, before.location_name, before.labels, before.spec)
     given = asked.display_name, location, dict(asked.labels), to_document(asked.job_spec)
     if same != given or not of_jobs.are_the_same(before, asked):
-        raise Conflict("request_id", f"With this key job {before.pk} was made from another document.")
+        raise Conflict(
+            "request_id", said("With this key job {id} was made from another document.", id=before.pk)
+        )
     return before
 
 
@@ -276,7 +289,7 @@ def _insert(
             before = _job_of_request(project, user, request_id) if request_id is not None else None
             if before is not None:
                 return _check_same_request(before, asked, location)
-    raise Unavailable("No free number was found for this job. Try again.")
+    raise Unavailable(said("No free number was found for this job. Try again."))
 
 
 def _insert_rows(

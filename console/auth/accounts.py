@@ -15,6 +15,7 @@ from django.core.exceptions import ValidationError
 
 from agents.hosts import host_history
 from agents.infra.refusals import Refused
+from agents.infra.texts import said, said_of
 from console.auth import sessions, tokens
 from console.models import Invitation
 from jobs.models import Job, Membership, Project, Role
@@ -83,7 +84,7 @@ def accept(user: User, token: str, password: str, now: datetime) -> None:
         invited_user(token, now) != user
         or not Invitation.objects.filter(digest=tokens.digest(token)).delete()[0]
     ):
-        raise Refused("", "This link has been used. Ask an admin for another.")
+        raise Refused("", said("This link has been used. Ask an admin for another."))
     user.save(update_fields=["password"])
     sessions.end_all(user, now)
     tokens.revoke_all(user, now)
@@ -108,7 +109,7 @@ def disable(user: User, actor: str, now: datetime) -> int:
     """Disable a person. The name stays in every history; pages, sockets and tokens stop working, and do not work again
     when the person is enabled. Returns the number of revoked tokens.
     """
-    _keep_an_admin(user, f"{user.username} is the last admin. Add another first.")
+    _keep_an_admin(user, said("{person} is the last admin. Add another first.", person=user.username))
     changed = User.objects.filter(pk=user.pk, is_active=True).update(is_active=False)
     Invitation.objects.filter(user=user).delete()
     sessions.end_all(user, now)
@@ -132,11 +133,18 @@ def delete(user: User, actor: str, now: datetime) -> None:
     """
     locked = User.objects.select_for_update().get(pk=user.pk)
     if locked.is_active:
-        raise Refused("user", f"{user.username} is not disabled. Disable the account first.")
+        raise Refused(
+            "user", said("{person} is not disabled. Disable the account first.", person=user.username)
+        )
     left = Job.every.filter(owner=locked).exclude(state__in=TERMINAL).count()
     if left:
-        jobs = f"1 job of {user.username} is" if left == 1 else f"{left} jobs of {user.username} are"
-        raise Refused("user", f"{jobs} not over. Cancel what should not go on, or wait.")
+        why = said_of(
+            left,
+            "{number} job of {person} is not over. Cancel what should not go on, or wait.",
+            "{number} jobs of {person} are not over. Cancel what should not go on, or wait.",
+            person=user.username,
+        )
+        raise Refused("user", why)
     roles = Membership.objects.filter(user=locked).values_list("project__name", "role")
     before = {"admin": locked.is_superuser, "roles": dict(roles)}
     locked.delete()
@@ -148,7 +156,9 @@ def set_admin(user: User, admin: bool, actor: str, now: datetime) -> None:
     if user.is_superuser == admin:
         return
     if not admin:
-        _keep_an_admin(user, f"{user.username} is the last admin. Make another person one first.")
+        _keep_an_admin(
+            user, said("{person} is the last admin. Make another person one first.", person=user.username)
+        )
     User.objects.filter(pk=user.pk).update(is_superuser=admin, is_staff=admin)
     audit.record(actor, "user.admin", "user", user.username, not admin, admin, now)
 

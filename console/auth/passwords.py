@@ -9,6 +9,7 @@ from django.contrib.auth.models import User
 from django.http import HttpRequest
 
 from agents.infra.refusals import Refused
+from agents.infra.texts import said
 from console.auth import confirmation, login_audit, second_factor, throttle
 from console.auth.person import person
 
@@ -20,11 +21,11 @@ def check(request: HttpRequest, name: str, password: str, now: datetime) -> User
     if wait:
         login_audit.failed(name, address, now)
         minutes = int(wait.total_seconds() // 60) + 1
-        raise Refused("", f"Too many wrong passwords. Try again in {minutes} min.")
+        raise Refused("", said("Too many wrong passwords. Try again in {minutes} min.", minutes=minutes))
     user = auth.authenticate(request, username=name, password=password)
     if not isinstance(user, User):
         login_audit.failed(name, address, now)
-        raise Refused("password", "The name or the password is wrong.")
+        raise Refused("password", said("The name or the password is wrong."))
     throttle.succeeded(name, address)
     return user
 

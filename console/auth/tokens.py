@@ -17,6 +17,7 @@ from django.db.models import Q, QuerySet
 
 from agents.infra.refusals import Refused
 from agents.infra.sql import Parameter, PartialModel, SelectStatement
+from agents.infra.texts import said
 from console.auth import scopes
 from console.auth.scopes import Grant, Scope
 from console.models import ApiToken
@@ -65,11 +66,21 @@ def create(
     whoever changes the password waits, and revokes this token as well.
     """
     if not name.strip() or len(name) > MAX_NAME:
-        raise Refused("name", f"Say what the token is for, in at most {MAX_NAME} characters.")
+        raise Refused("name", said("Say what the token is for, in at most {most} characters.", most=MAX_NAME))
     if not 1 <= days <= MAX_DAYS:
-        raise Refused("days", f"A token is valid for 1 to {MAX_DAYS} days, not {days:g}.")
+        raise Refused(
+            "days",
+            said("A token is valid for 1 to {most} days, not {days}.", most=MAX_DAYS, days=f"{days:g}"),
+        )
     if elevated and grant.scope is not Scope.ADMIN:
-        raise Refused("scope", f"Who may give rights needs the scope “{Scope.ADMIN}”, not “{grant.scope}”.")
+        raise Refused(
+            "scope",
+            said(
+                "Who may give rights needs the scope “{needed}”, not “{scope}”.",
+                needed=Scope.ADMIN,
+                scope=grant.scope,
+            ),
+        )
     end = now + timedelta(days=days)
     with transaction.atomic():
         return _create(user, name, now, actor or user.username, min(end, until or end), elevated, grant)
@@ -83,7 +94,7 @@ def _create(
     )
     if not same.exists():
         raise Refused(
-            "name", "The password was changed or the account disabled at this moment. Log in again."
+            "name", said("The password was changed or the account disabled at this moment. Log in again.")
         )
     token = PREFIX + secrets.token_urlsafe(32)
     row = ApiToken.objects.create(

@@ -6,7 +6,9 @@ import re
 from collections.abc import Mapping
 
 from django import forms
+from django.utils.translation import gettext as _
 
+from agents.infra.sentences import shown
 from jobs.rules.scheduling.order import LABEL
 from jobs.rules.spec.parse import Violation
 
@@ -46,15 +48,26 @@ def field_of(path: str, fields: Mapping[str, str]) -> str | None:
 def form_message(violation: Violation) -> str:
     """Word a violation for which the form has no field: with its path, unless it is about the job as a whole."""
     whole = violation.field == "job_spec.worker_pool_specs"
-    return violation.description if whole else f"{violation.field}: {violation.description}"
+    text = shown(violation.description)
+    return text if whole else f"{violation.field}: {text}"
 
 
 def field_message(field: forms.BoundField, violation: Violation) -> str:
     """Word a violation for the field that it is shown at."""
-    row = _ENV.search(violation.field)
+    row, text = _ENV.search(violation.field), shown(violation.description)
     if row:
-        return f"Row {int(row[1]) + 1}: the {row[2] or 'variable'} {violation.description}"
+        return _row_message(int(row[1]) + 1, row[2] or "", text)
     if field.name == "program" and not str(field.value() or "").strip():
-        return f"{field.label} is required."
+        return _("{field} is required.").format(field=field.label)
+    # The English says whether it is a sentence of its own: other languages may have no capitals.
     whole_sentence = violation.description[:1].isupper()
-    return violation.description if whole_sentence else f"{field.label} {violation.description}"
+    return text if whole_sentence else _("{field} {problem}").format(field=field.label, problem=text)
+
+
+def _row_message(number: int, part: str, problem: str) -> str:
+    texts = {
+        "name": _("Row {number}: the name {problem}"),
+        "value": _("Row {number}: the value {problem}"),
+    }
+    text = texts.get(part, _("Row {number}: the variable {problem}"))
+    return text.format(number=number, problem=problem)

@@ -20,6 +20,7 @@ from django.utils.translation.trans_real import DjangoTranslation
 from django.views.i18n import JavaScriptCatalog
 
 from agents import clock_keeper
+from agents.infra.sentences import shown
 from console.auth import access
 from console.presenters import help_pages, sizes
 from console.presenters.badges import Badge
@@ -220,6 +221,12 @@ def length_or_text(value: timedelta | str) -> str:
 def percent(part: float) -> str:
     """Render a share as percent: 0.5 → 50 %."""
     return f"{100 * part:.0f} %" if part >= 0.095 else f"{100 * part:.1f} %"
+
+
+@register.filter
+def sentence(value: str) -> str:
+    """A sentence that a rule made, in the language of the page."""
+    return shown(value)
 
 
 @register.filter

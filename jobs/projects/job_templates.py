@@ -14,6 +14,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import Q, QuerySet
 
 from agents.infra.refusals import Refused
+from agents.infra.texts import said
 from jobs.models import JobTemplate, Project
 from jobs.projects import audit
 from jobs.rules.spec.custom_job import CustomJob, to_document
@@ -41,7 +42,9 @@ def put(
 ) -> tuple[JobTemplate, bool]:
     """Save a template, or replace the one with this name. Returns it, and whether it is new. Raises Refused."""
     if not NAME.fullmatch(name) or not name.isprintable():
-        raise Refused("name", "The name of a template must be 1 to 100 printable characters without / and :.")
+        raise Refused(
+            "name", said("The name of a template must be 1 to 100 printable characters without / and :.")
+        )
     columns = {
         "document": to_document(job),
         "location_name": location[:63],
@@ -53,7 +56,10 @@ def put(
     if not changed:
         if of(owner).count() >= MAX_TEMPLATES:
             raise Refused(
-                "name", f"There are {MAX_TEMPLATES} templates already. Delete one that is not used."
+                "name",
+                said(
+                    "There are {number} templates already. Delete one that is not used.", number=MAX_TEMPLATES
+                ),
             )
         try:
             with transaction.atomic():

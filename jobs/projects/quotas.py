@@ -14,6 +14,7 @@ from django.db.models import Count, F, Q, QuerySet
 from agents.infra.refusals import Exhausted, Refused
 from agents.infra.shared_answers import SharedAnswers
 from agents.infra.sql import Parameter, SelectStatement
+from agents.infra.texts import said
 from jobs.models import DefaultQuota, GpuClaim, Job, Project, Quota
 from jobs.models.quotas import Limit
 from jobs.projects import audit, log_storage, usage
@@ -109,9 +110,9 @@ def read_ledger(now: datetime) -> QuotaLedger:
     with_members = {pk for pk, each, user in read if each or user is not None}
     for pk, owner, name in _waiting_owners(with_members):
         mine = of_member.get((pk, owner), NO_LIMITS).over(read.get((pk, True, None), NO_LIMITS))
-        members[pk, owner] = QuotaAccount(f"{name} in project {names[pk]}", mine, use[pk, owner])
+        members[pk, owner] = QuotaAccount(_member(name, names[pk]), mine, use[pk, owner])
     projects = {
-        pk: QuotaAccount(f"project {name}", read.get((pk, *nobody), NO_LIMITS), _sum(use, pk))
+        pk: QuotaAccount(_project(name), read.get((pk, *nobody), NO_LIMITS), _sum(use, pk))
         for pk, name in names.items()
     }
     return QuotaLedger(projects, members)
@@ -135,10 +136,8 @@ def accounts(project: Project, user: User, now: datetime) -> tuple[QuotaAccount,
     hours = any(one.gpu_hours is not None for one in limits)
     use = _use([project.pk], now if hours else None) if any(one != NO_LIMITS for one in limits) else {}
     return (
-        QuotaAccount(
-            f"{user.username} in project {project.name}", limits[0], use.get((project.pk, user.pk), Use())
-        ),
-        QuotaAccount(f"project {project.name}", limits[1], _sum(use, project.pk)),
+        QuotaAccount(_member(user.username, project.name), limits[0], use.get((project.pk, user.pk), Use())),
+        QuotaAccount(_project(project.name), limits[1], _sum(use, project.pk)),
     )
 
 
@@ -150,10 +149,16 @@ def never_allowed(project: Project, user: User, gpus: Mapping[str, int]) -> Neve
     for for_each, of, kind, value in GPU_LIMITS(project=project.pk):
         if of in (None, user.pk):
             (each if for_each else whole if of is None else own)[kind] = int(value)
-    mine = QuotaAccount(f"{user.username} in project {project.name}", Limits({**each, **own}))
-    return mine.never_allowed(gpus) or QuotaAccount(f"project {project.name}", Limits(whole)).never_allowed(
-        gpus
-    )
+    mine = QuotaAccount(_member(user.username, project.name), Limits({**each, **own}))
+    return mine.never_allowed(gpus) or QuotaAccount(_project(project.name), Limits(whole)).never_allowed(gpus)
+
+
+def _project(name: str) -> str:
+    return said("project {name}", name=name)
+
+
+def _member(person: str, project: str) -> str:
+    return said("{person} in project {project}", person=person, project=project)
 
 
 def use_by_project(ids: Iterable[int]) -> dict[int, Use]:
@@ -243,8 +248,8 @@ def check_queue(project: Project, user: User) -> None:
     mine = next((row for row in rows if row.user_id), next((row for row in rows if row.each), None))
     whole = next((row for row in rows if not row.user_id and not row.each), None)
     for row, jobs, who in (
-        (mine, waiting.filter(owner=user), f"{user.username} in project {project.name}"),
-        (whole, waiting, f"project {project.name}"),
+        (mine, waiting.filter(owner=user), _member(user.username, project.name)),
+        (whole, waiting, _project(project.name)),
     ):
         why = queue_refusal(who, int(row.value), jobs.count()) if row else None
         if why:
@@ -265,7 +270,7 @@ def check_log_storage(project: Project) -> None:
     """Raise Exhausted when the logs of the project take as much as they may. Logs of jobs that were accepted are stored
     beyond the limit too, up to a quarter more; then their hosts keep the rest (log_storage.py)."""
     for limit in LOG_LIMIT.column(project=project.pk):
-        why = log_refusal(f"project {project.name}", limit, recent_log_bytes(project))
+        why = log_refusal(_project(project.name), limit, recent_log_bytes(project))
         if why:
             raise Exhausted("project", why)
 
@@ -279,18 +284,25 @@ def _rows(target: QuotaTarget) -> QuerySet[Any]:
 def _check(target: QuotaTarget, metric: Metric, kind: str, value: float | None) -> None:
     if metric == Metric.GPUS and not OWN_ACCELERATOR.fullmatch(kind):
         raise Refused(
-            "accelerator_type", f"{kind!r} is not an accelerator type; write it as NVIDIA_H100_80GB."
+            "accelerator_type",
+            said("{kind} is not an accelerator type; write it as NVIDIA_H100_80GB.", kind=repr(kind)),
         )
     if metric != Metric.GPUS and kind:
-        raise Refused("accelerator_type", f"The limit on {METRIC_LABELS[metric]} is for all types together.")
+        raise Refused(
+            "accelerator_type",
+            said("The limit on {metric} is for all types together.", metric=METRIC_LABELS[metric]),
+        )
     if metric == Metric.LOG_GB and (target.each or target.user):
-        raise Refused("whose", "The limit on stored logs is for the project as a whole.")
+        raise Refused("whose", said("The limit on stored logs is for the project as a whole."))
     if value is None:
         return
     whole = metric not in (Metric.GPU_HOURS, Metric.LOG_GB)
     if not 0 <= value <= MAX_LIMIT or (whole and value != int(value)):
         raise Refused(
-            "limit", f"The limit must be a {'whole number' if whole else 'number'} from 0 to {MAX_LIMIT:.0f}."
+            "limit",
+            said("The limit must be a whole number from 0 to {most}.", most=f"{MAX_LIMIT:.0f}")
+            if whole
+            else said("The limit must be a number from 0 to {most}.", most=f"{MAX_LIMIT:.0f}"),
         )
 
 

@@ -12,6 +12,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 
 from agents.infra.refusals import Refused
+from agents.infra.texts import said
 from jobs.models import Project, Secret
 from jobs.projects import audit
 from jobs.rules.spec.secret_variables import NAME_RULE, SECRET_NAME, value_problem
@@ -32,16 +33,19 @@ def of(owner: Owner) -> QuerySet[Secret]:
 def put(owner: Owner, name: str, value: object, actor: str, now: datetime) -> tuple[Secret, bool]:
     """Set a secret. Returns its row, and whether it is new. Raises Refused."""
     if not SECRET_NAME.fullmatch(name):
-        raise Refused("name", f"The name of a secret {NAME_RULE}")
+        raise Refused("name", said("The name of a secret {must}", must=NAME_RULE))
     problem = value_problem(value)
     if problem is not None or not isinstance(value, str):
-        raise Refused("value", f"value {problem}")
+        raise Refused("value", said("value {problem}", problem=problem))
     rows = _rows(owner).filter(name=name)
     columns = {"sealed": seal(name_of(owner), name, value), "changed_at": now, "changed_by": actor[:150]}
     changed = rows.update(**columns)
     if not changed:
         if _rows(owner).count() >= MAX_SECRETS:
-            raise Refused("name", f"There are {MAX_SECRETS} secrets already. Delete one that is not used.")
+            raise Refused(
+                "name",
+                said("There are {number} secrets already. Delete one that is not used.", number=MAX_SECRETS),
+            )
         try:
             with transaction.atomic():
                 Secret.objects.create(**_owned_by(owner), name=name, made_at=now, **columns)

@@ -60,7 +60,7 @@ console/runtime: console/{auth environment views} jobs/{host_sync logs models wa
     links models ssh}
 console/saved_views: console/{auth models} jobs/{models} agents/{infra}
 console/settings: console/{auth environment runtime} agents/{infra}
-console/templatetags: console/{auth presenters} jobs/{models} agents/{clock_keeper}
+console/templatetags: console/{auth presenters} jobs/{models} agents/{clock_keeper infra}
 console/urls: console/{runtime}
 console/views: console/{auth forms models presenters saved_views} jobs/rules/{lifecycle list_text scheduling
     spec} jobs/{bulk files host_sync idle_rule lifecycle maintenance models notifications projects scheduling

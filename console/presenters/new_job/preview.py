@@ -13,6 +13,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from agents.infra.refusals import Exhausted, Refused
+from agents.infra.sentences import shown
 from agents.models import Gpu, Host, HostStatus
 from console.auth import access
 from jobs.models import Project
@@ -108,9 +109,9 @@ def _over_quota(accounts: Iterable[QuotaAccount], gpus: Mapping[str, int]) -> Pr
     over = next(filter(None, (account.refusal(gpus) for account in accounts)), None)
     if not over:
         return None
-    unknown = _("When that ends cannot be known.")
+    why, unknown = shown(over), _("When that ends cannot be known.")
     return Preview(
-        "wait", "hourglass", _("It would wait for quota."), f"{over[0].upper()}{over[1:]}. {unknown}"
+        "wait", "hourglass", _("It would wait for quota."), f"{why[0].upper()}{why[1:]}. {unknown}"
     )
 
 

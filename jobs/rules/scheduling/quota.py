@@ -94,13 +94,23 @@ class QuotaAccount:
         for kind in sorted(gpus):
             limit = self.limits.gpus.get(kind)
             if limit is not None and gpus[kind] > limit:
-                fewer = f"Ask for {limit} or fewer in all replicas together" if limit else "Choose other GPUs"
-                return NeverAllowed(
-                    kind,
-                    f"The quota of {kind} at once is {limit} for {self.who}, and this job asks for {gpus[kind]}: it "
-                    f"could never start. {fewer}, or let an admin of the deployment raise the limit.",
-                )
+                return NeverAllowed(kind, self._never(kind, limit, gpus[kind]))
         return None
+
+    def _never(self, kind: str, limit: int, asked: int) -> str:
+        if limit:
+            fewer = said("Ask for {limit} or fewer in all replicas together", limit=limit)
+        else:
+            fewer = said("Choose other GPUs")
+        return said(
+            "The quota of {kind} at once is {limit} for {who}, and this job asks for {asked}: it could never start. "
+            "{fewer}, or let an admin of the deployment raise the limit.",
+            kind=kind,
+            limit=limit,
+            who=self.who,
+            asked=asked,
+            fewer=fewer,
+        )
 
     def _too_many_gpus(self, gpus: Mapping[str, int]) -> str | None:
         for kind in sorted(gpus):

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from agents.infra.texts import join, said, said_of
 from jobs.rules.list_text import list_text
 from jobs.rules.spec import launchers
 from jobs.rules.spec.cluster_variables import SET_FOR_REPLICAS
@@ -74,9 +75,13 @@ def _gpu_counts(spec: CustomJobSpec, types: Types) -> Iterator[Advice]:
     if here != there:
         yield Advice(
             WARNING,
-            f"The replicas of workerpool0 and workerpool1 have {here} and {there} GPUs. Synchronous training over "
-            "all workers (TensorFlow's MultiWorkerMirroredStrategy) needs the same number everywhere, and may wait "
-            "for ever otherwise.",
+            said(
+                "The replicas of workerpool0 and workerpool1 have {here} and {there} GPUs. Synchronous training over "
+                "all workers (TensorFlow's MultiWorkerMirroredStrategy) needs the same number everywhere, and may wait "
+                "for ever otherwise.",
+                here=here,
+                there=there,
+            ),
         )
 
 
@@ -85,7 +90,10 @@ def _evaluators(spec: CustomJobSpec) -> Iterator[Advice]:
     if pool is not None and pool.replica_count > 1:
         yield Advice(
             WARNING,
-            f"workerpool3 has {pool.replica_count} replicas: TensorFlow expects at most one evaluator.",
+            said(
+                "workerpool3 has {number} replicas: TensorFlow expects at most one evaluator.",
+                number=pool.replica_count,
+            ),
         )
 
 
@@ -98,9 +106,13 @@ def _one_string_commands(spec: CustomJobSpec) -> Iterator[Advice]:
         shown = name if len(name) <= MAX_SHOWN else f"{name[: MAX_SHOWN - 1]}…"
         yield Advice(
             WARNING,
-            f"The command of workerpool{number} begins with the string {json.dumps(shown, ensure_ascii=False)}: the "
-            "host looks for a program with that whole name, blanks included. Give each word as a string of its own "
-            '(["torchrun", "train.py"]), or let a shell read the line (["bash", "-c", "torchrun train.py"]).',
+            said(
+                "The command of {pool} begins with the string {string}: the "
+                "host looks for a program with that whole name, blanks included. Give each word as a string of its own "
+                '(["torchrun", "train.py"]), or let a shell read the line (["bash", "-c", "torchrun train.py"]).',
+                pool=f"workerpool{number}",
+                string=json.dumps(shown, ensure_ascii=False),
+            ),
         )
 
 
@@ -110,13 +122,20 @@ def _variables_of_ours(spec: CustomJobSpec) -> Iterator[Advice]:
     names = sorted(given & SET_FOR_REPLICAS)
     if not names:
         return
-    they, values = ("It", "the value") if len(names) == 1 else ("They", "the values")
-    gpus = " The replica may then use GPUs of other jobs." if "CUDA_VISIBLE_DEVICES" in names else ""
-    yield Advice(
-        WARNING,
-        f"Trainyard sets {list_text(names, MAX_KEPT)} for each replica, and {values} of this job would replace that in "
-        f"all of them: replicas may not find each other, or take each other's place.{gpus} {they} can be left out.",
-    )
+    texts = [
+        said_of(
+            len(names),
+            "Trainyard sets {names} for each replica, and the value of this job would replace that in "
+            "all of them: replicas may not find each other, or take each other's place.",
+            "Trainyard sets {names} for each replica, and the values of this job would replace that in "
+            "all of them: replicas may not find each other, or take each other's place.",
+            names=list_text(names, MAX_KEPT),
+        )
+    ]
+    if "CUDA_VISIBLE_DEVICES" in names:
+        texts.append(said("The replica may then use GPUs of other jobs."))
+    texts.append(said_of(len(names), "It can be left out.", "They can be left out."))
+    yield Advice(WARNING, join(" ", texts))
 
 
 def looks_secret(name: str, value: str) -> bool:
@@ -132,21 +151,32 @@ def _plain_secrets(spec: CustomJobSpec) -> Iterator[Advice]:
     if names:
         yield Advice(
             WARNING,
-            f"{list_text(list(names), MAX_NAMED)} looks like a secret, and everybody who may see the job can read its "
-            'value. Make it secret ("secret": true), or store it and refer to it ("valueFrom": {"secret": "NAME"}).',
+            said(
+                "{names} looks like a secret, and everybody who may see the job can read its "
+                'value. Make it secret ("secret": true), or store it and refer to it '
+                '("valueFrom": {{"secret": "NAME"}}).',
+                names=list_text(list(names), MAX_NAMED),
+            ),
         )
 
 
 def _checkpoints(spec: CustomJobSpec) -> Iterator[Advice]:
     if spec.timeout_s <= CHECKPOINT_EVERY_S:
         return
-    where = "in AIP_CHECKPOINT_DIR" if spec.base_output_directory else "where a restart finds it"
-    none = "" if spec.base_output_directory else " Without an output directory AIP_CHECKPOINT_DIR is not set."
-    yield Advice(
-        HINT,
-        f"It may run for {_long(spec.timeout_s)}: save a checkpoint {where} at least every 4 hours, and begin from "
-        f"the latest one, so that a restart or a retry loses little.{none}",
-    )
+    if spec.base_output_directory:
+        text = said(
+            "It may run for {time}: save a checkpoint in AIP_CHECKPOINT_DIR at least every 4 hours, and begin from "
+            "the latest one, so that a restart or a retry loses little.",
+            time=_long(spec.timeout_s),
+        )
+    else:
+        text = said(
+            "It may run for {time}: save a checkpoint where a restart finds it at least every 4 hours, and begin from "
+            "the latest one, so that a restart or a retry loses little. Without an output directory "
+            "AIP_CHECKPOINT_DIR is not set.",
+            time=_long(spec.timeout_s),
+        )
+    yield Advice(HINT, text)
 
 
 def _storage(spec: CustomJobSpec, storage: Mapping[str, str] | None) -> Iterator[Advice]:
@@ -157,34 +187,46 @@ def _storage(spec: CustomJobSpec, storage: Mapping[str, str] | None) -> Iterator
         bound = {host: by for host, by in storage.items() if by.startswith(BIND)}
         yield Advice(
             HINT,
-            f"{spec.base_output_directory} is a directory that is mounted from elsewhere on {_names(bound)}, so it "
-            "is not known whether it is the same storage on all hosts. If it is not, what is saved there is "
-            "not found after a retry or a move to another host.",
+            said(
+                "{path} is a directory that is mounted from elsewhere on {hosts}, so it "
+                "is not known whether it is the same storage on all hosts. If it is not, what is saved there is "
+                "not found after a retry or a move to another host.",
+                path=spec.base_output_directory,
+                hosts=_names(bound),
+            ),
         )
     elif held == {""}:
-        where = (
-            f"each host's own disk ({_names(storage)})"
-            if len(storage) > 1
-            else f"the disk of {_names(storage)}"
-        )
-        yield Advice(
-            WARNING if len(storage) > 1 else HINT,
-            f"{spec.base_output_directory} is on {where}: what is saved there is found by a restart on the same host, "
+        text = said_of(
+            len(storage),
+            "{path} is on the disk of {hosts}: what is saved there is found by a restart on the same host, "
             "not by a retry or a move to another host. Storage that all hosts share keeps it everywhere.",
+            "{path} is on each host's own disk ({hosts}): what is saved there is found by a restart on the same host, "
+            "not by a retry or a move to another host. Storage that all hosts share keeps it everywhere.",
+            path=spec.base_output_directory,
+            hosts=_names(storage),
         )
+        yield Advice(WARNING if len(storage) > 1 else HINT, text)
     elif len(held) == 1:
         yield Advice(
             HINT,
-            f"{spec.base_output_directory} is on shared storage ({held.pop()}): what is saved there is found after "
-            "restarts, retries and moves to other hosts.",
+            said(
+                "{path} is on shared storage ({storage}): what is saved there is found after "
+                "restarts, retries and moves to other hosts.",
+                path=spec.base_output_directory,
+                storage=held.pop(),
+            ),
         )
     else:
         own = {host: by for host, by in storage.items() if not by}
-        held = {by or f"a disk of its own on {_names(own)}" for by in held}
+        held = {by or said("a disk of its own on {hosts}", hosts=_names(own)) for by in held}
         yield Advice(
             WARNING,
-            f"{spec.base_output_directory} is not the same storage on all hosts ({', '.join(sorted(held))}): "
-            "what is saved there may not be found after a retry or a move to another host.",
+            said(
+                "{path} is not the same storage on all hosts ({storage}): "
+                "what is saved there may not be found after a retry or a move to another host.",
+                path=spec.base_output_directory,
+                storage=join(", ", sorted(held)),
+            ),
         )
 
 
@@ -192,34 +234,53 @@ def _cloud_storage(spec: CustomJobSpec, cloud: Mapping[str, str] | None) -> Iter
     if output := cloud_output(spec):
         yield Advice(
             WARNING,
-            f"The output directory {output} is not on the hosts, and Trainyard does not reach it: it mounts nothing, "
-            "copies nothing and checks nothing. The program finds the address in AIP_MODEL_DIR, AIP_CHECKPOINT_DIR "
-            "and AIP_TENSORBOARD_LOG_DIR, and must be able to write there by itself. If it cannot, give a directory "
-            "that all hosts share, such as /shared/runs/7.",
+            said(
+                "The output directory {path} is not on the hosts, and Trainyard does not reach it: it mounts nothing, "
+                "copies nothing and checks nothing. The program finds the address in AIP_MODEL_DIR, "
+                "AIP_CHECKPOINT_DIR and AIP_TENSORBOARD_LOG_DIR, and must be able to write there by itself. If it "
+                "cannot, give a directory that all hosts share, such as /shared/runs/7.",
+                path=output,
+            ),
         )
     own = None if cloud is None else {host: by for host, by in cloud.items() if not by}
     if (named := cloud_paths(spec)) and own != {}:
-        where = f"on {_names(own)}" if own else "by Trainyard"
-        yield Advice(
-            WARNING,
-            f"A path below {CLOUD_MOUNT} is named in {list_text(named, MAX_NAMED)}. On Vertex that is Cloud Storage; "
-            f"here nothing is mounted there {where}, so what is written there is on each host's own disk, or "
-            "refused. Mount it on the hosts (gcsfuse), or use a directory that they share.",
-        )
+        places = list_text(named, MAX_NAMED)
+        if own:
+            text = said(
+                "A path below {path} is named in {places}. On Vertex that is Cloud Storage; "
+                "here nothing is mounted there on {hosts}, so what is written there is on each host's own disk, or "
+                "refused. Mount it on the hosts (gcsfuse), or use a directory that they share.",
+                path=CLOUD_MOUNT,
+                places=places,
+                hosts=_names(own),
+            )
+        else:
+            text = said(
+                "A path below {path} is named in {places}. On Vertex that is Cloud Storage; "
+                "here nothing is mounted there by Trainyard, so what is written there is on each host's own disk, or "
+                "refused. Mount it on the hosts (gcsfuse), or use a directory that they share.",
+                path=CLOUD_MOUNT,
+                places=places,
+            )
+        yield Advice(WARNING, text)
 
 
 def _without_effect(spec: CustomJobSpec) -> Iterator[Advice]:
     kept = [f"{name} ({value})" for name, value in kept_fields(spec)]
     if kept:
-        yield Advice(HINT, f"{WITHOUT} on hosts of your own: {list_text(kept, MAX_KEPT)}.")
+        fields = list_text(kept, MAX_KEPT)
+        yield Advice(
+            HINT, said("Kept and shown, but without effect on hosts of your own: {fields}.", fields=fields)
+        )
 
 
 def _long(seconds: float) -> str:
     """`7 days`, `12 hours`; shorter times in seconds."""
-    for size, word in ((86400, "day"), (3600, "hour")):
-        if seconds >= size:
-            count = f"{seconds / size:.1f}".removesuffix(".0")
-            return f"{count} {word}{'' if count == '1' else 's'}"
+    days, hours = (f"{seconds / size:.1f}".removesuffix(".0") for size in (86400, 3600))
+    if seconds >= 86400:
+        return said("1 day") if days == "1" else said("{number} days", number=days)
+    if seconds >= 3600:
+        return said("1 hour") if hours == "1" else said("{number} hours", number=hours)
     return duration(seconds)
 
 

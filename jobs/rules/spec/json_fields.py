@@ -15,6 +15,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from agents.infra.texts import said
 from jobs.rules.list_text import list_text
 
 # A hostile document must not make the answer huge: nobody reads more violations than this.
@@ -38,8 +39,8 @@ class InvalidDocument(Exception):
     """The document is not valid. Each violation names a field and says what is wrong with it."""
 
     def __init__(self, violations: tuple[Violation, ...]) -> None:
-        said = "; ".join(f"{each.field}: {each.description.rstrip('.')}" for each in violations)
-        super().__init__(f"{said}.")
+        words = "; ".join(f"{each.field}: {each.description.rstrip('.')}" for each in violations)
+        super().__init__(f"{words}.")
         self.violations = violations
 
 
@@ -74,7 +75,7 @@ class MessageReader:
             self._left = dict(document)
         self._broken = not isinstance(document, Mapping) and document is not None
         if self._broken:
-            complaints.add(path or "document", f"must be an object, not {shown(document)}.")
+            complaints.add(path or "document", said("must be an object, not {value}.", value=shown(document)))
         self.empty = all(value is None for value in self._left.values())
 
     def at(self, name: str) -> str:
@@ -96,7 +97,9 @@ class MessageReader:
         """The value under the snake_case or the camelCase name; None when absent or null."""
         found = [self._left.pop(key) for key in dict.fromkeys((name, camel(name))) if key in self._left]
         if len(found) > 1:
-            self.complain(name, f"is given twice, as {name} and as {camel(name)}.")
+            self.complain(
+                name, said("is given twice, as {name} and as {other}.", name=name, other=camel(name))
+            )
         return found[0] if found else None
 
     def text(self, name: str, *, maximum: int = 2048, printable: bool = True) -> str:
@@ -108,7 +111,9 @@ class MessageReader:
         if problem is None and isinstance(value, str):
             if len(value) <= maximum:
                 return value
-            problem = f"has {len(value)} characters; at most {maximum} are possible."
+            problem = said(
+                "has {number} characters; at most {most} are possible.", number=len(value), most=maximum
+            )
         self.complain(name, problem or "")
         return ""
 
@@ -130,10 +135,18 @@ class MessageReader:
             return default
         number = _integer(value)
         if number is None:
-            self.complain(name, f"must be a whole number, not {shown(value)}.")
+            self.complain(name, said("must be a whole number, not {value}.", value=shown(value)))
             return default
         if not minimum <= number <= maximum:
-            self.complain(name, f"must be from {minimum} to {maximum}, not {shown(number)}.")
+            self.complain(
+                name,
+                said(
+                    "must be from {minimum} to {maximum}, not {value}.",
+                    minimum=minimum,
+                    maximum=maximum,
+                    value=shown(number),
+                ),
+            )
             return default
         return number
 
@@ -141,7 +154,7 @@ class MessageReader:
         value = self.take(name)
         if value is None or isinstance(value, bool):
             return bool(value)
-        self.complain(name, f"must be true or false, not {shown(value)}.")
+        self.complain(name, said("must be true or false, not {value}.", value=shown(value)))
         return False
 
     def choice(
@@ -166,7 +179,14 @@ class MessageReader:
         number = None if isinstance(value, str) else _integer(value)
         if number is not None and number in names:
             return names[number]
-        self.complain(name, f"is not a known value: {shown(value)}. {_known(value, names, here)}")
+        self.complain(
+            name,
+            said(
+                "is not a known value: {value}. {known}",
+                value=shown(value),
+                known=_known(value, names, here),
+            ),
+        )
         return names[0]
 
     def seconds(self, name: str) -> float | None:
@@ -176,7 +196,9 @@ class MessageReader:
             return None
         if isinstance(value, str) and _DURATION.fullmatch(value):
             return float(value[:-1])
-        self.complain(name, f'must be a duration such as "3600s" or "3.5s", not {shown(value)}.')
+        self.complain(
+            name, said('must be a duration such as "3600s" or "3.5s", not {value}.', value=shown(value))
+        )
         return None
 
     def message(self, name: str) -> MessageReader:
@@ -196,10 +218,17 @@ class MessageReader:
         if value is None:
             return {}
         if not isinstance(value, Mapping):
-            self.complain(name, f"must be an object, not {shown(value)}.")
+            self.complain(name, said("must be an object, not {value}.", value=shown(value)))
             return {}
         if len(value) > maximum:
-            self.complain(name, f"has {len(value)} entries; at most {maximum} are possible.")
+            self.complain(
+                name,
+                said(
+                    "has {number} entries; at most {most} are possible.",
+                    number=len(value),
+                    most=maximum,
+                ),
+            )
             return {}
         return {str(key): item for key, item in value.items()}
 
@@ -215,17 +244,20 @@ class MessageReader:
 
     def close(self) -> None:
         for key in self._left:
-            self.complain(_safe(str(key)) or '""', "is not a field of this message.")
+            self.complain(_safe(str(key)) or '""', said("is not a field of this message."))
 
     def _items(self, name: str, maximum: int) -> list[object]:
         value = self.take(name)
         if value is None:
             return []
         if not isinstance(value, list | tuple):
-            self.complain(name, f"must be a list, not {shown(value)}.")
+            self.complain(name, said("must be a list, not {value}.", value=shown(value)))
             return []
         if len(value) > maximum:
-            self.complain(name, f"has {len(value)} items; at most {maximum} are possible.")
+            self.complain(
+                name,
+                said("has {number} items; at most {most} are possible.", number=len(value), most=maximum),
+            )
             return []
         return list(value)
 
@@ -269,15 +301,15 @@ def _safe(text: str) -> str:
 def text_problem(value: object, printable: bool) -> str | None:
     """What is wrong with a value that is to be a text. None if nothing is."""
     if not isinstance(value, str):
-        return f"must be a string, not {shown(value)}."
+        return said("must be a string, not {value}.", value=shown(value))
     if "\0" in value:
-        return "must not hold a NUL character."
+        return said("must not hold a NUL character.")
     if printable and any(ord(char) < 32 or ord(char) == 127 for char in value):
-        return "must not hold control characters."
+        return said("must not hold control characters.")
     try:
         value.encode()
     except UnicodeEncodeError:
-        return "holds half of a surrogate pair, which is not text."
+        return said("holds half of a surrogate pair, which is not text.")
     return None
 
 
@@ -304,4 +336,4 @@ def _known(value: object, names: Mapping[int, str], here: Collection[str]) -> st
         return f"Did you mean {' or '.join(near)}?{there}"
     if there:
         return there.strip()
-    return f"Known are {list_text(known, FEW)}."
+    return said("Known are {names}.", names=list_text(known, FEW))

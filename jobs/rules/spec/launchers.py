@@ -37,11 +37,13 @@ def separate_models(spec: CustomJobSpec) -> Iterator[str]:
     count, text = _trainers(spec)
     if count < 2 or not _PYTHON.search(text) or _LAUNCHER.search(text) or _OTHERS.search(text):
         return
-    yield (
-        f"Each of the {count} replicas starts its program without a launcher. Accelerate and the Trainer of "
-        f"transformers then train {count} separate models, and the job succeeds all the same. To train one model, "
-        f"start it so; no option is needed: {_line(spec)} . Programs that connect by themselves need no launcher: "
-        "torch.distributed.init_process_group, Lightning with num_nodes, TensorFlow's strategies, JAX."
+    yield said(
+        "Each of the {count} replicas starts its program without a launcher. Accelerate and the Trainer of "
+        "transformers then train {count} separate models, and the job succeeds all the same. To train one model, "
+        "start it so; no option is needed: {command} . Programs that connect by themselves need no launcher: "
+        "torch.distributed.init_process_group, Lightning with num_nodes, TensorFlow's strategies, JAX.",
+        count=count,
+        command=_line(spec),
     )
 
 
@@ -70,7 +72,7 @@ def restarts_alone(spec: CustomJobSpec) -> Iterator[str]:
     if count < 2 or spec.restart_job_on_worker_restart or spec.disable_retries:
         return
     if _LAUNCHER.search(text) or (_PYTHON.search(text) and not re.search(r"\btensorflow|TF_CONFIG\b", text)):
-        yield (
+        yield said(
             "If one replica is lost, it is started again alone. The processes of torch, JAX, DeepSpeed and MPI cannot "
             "join again one by one: the others fail or hang. Switch on “Restart all replicas when one restarts” "
             "(restartJobOnWorkerRestart), and all are restarted together."

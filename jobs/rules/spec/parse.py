@@ -11,6 +11,7 @@ import re
 import unicodedata
 from collections.abc import Collection, Mapping
 
+from agents.infra.texts import said
 from jobs.rules.spec.custom_job import (
     ACCELERATORS,
     DEFAULT_TIMEOUT_S,
@@ -92,9 +93,9 @@ def parse_custom_job(document: object, types: Types = NO_TYPES, gpus_here: Colle
     fields.ignore(*_OUTPUT_ONLY)
     display_name = fields.text("display_name", maximum=128)
     if not display_name.strip() and not fields.complained("display_name"):
-        fields.complain("display_name", "is required.")
+        fields.complain("display_name", said("is required."))
     labels = _labels(fields)
-    fields.unsupported("encryption_spec", "customer-managed keys are not supported.")
+    fields.unsupported("encryption_spec", said("customer-managed keys are not supported."))
     asked_secrets: list[AskedSecret] = []
     job_spec = _job_spec(fields.message("job_spec"), types, gpus_here, asked_secrets)
     _check_directory(job_spec.base_output_directory, complaints)
@@ -116,10 +117,14 @@ def parse_spec(document: object, types: Types = NO_TYPES) -> CustomJobSpec:
 def _job_spec(
     fields: MessageReader, types: Types, gpus_here: Collection[str], asked_secrets: list[AskedSecret]
 ) -> CustomJobSpec:
-    fields.unsupported("persistent_resource_id", "persistent resources are not supported; leave it out.")
-    fields.unsupported("psc_interface_config", "Private Service Connect is not supported; leave it out.")
-    fields.unsupported("reserved_ip_ranges", "reserved IP ranges are not supported; leave it out.")
-    fields.unsupported("models", "models are not supported; leave it out.")
+    fields.unsupported(
+        "persistent_resource_id", said("persistent resources are not supported; leave it out.")
+    )
+    fields.unsupported(
+        "psc_interface_config", said("Private Service Connect is not supported; leave it out.")
+    )
+    fields.unsupported("reserved_ip_ranges", said("reserved IP ranges are not supported; leave it out."))
+    fields.unsupported("models", said("models are not supported; leave it out."))
     pools = _pools(fields, types, gpus_here, asked_secrets)
     scheduling = fields.message("scheduling")
     spec = CustomJobSpec(
@@ -145,7 +150,8 @@ def _timeout(scheduling: MessageReader) -> float:
         return DEFAULT_TIMEOUT_S
     if not 0 < timeout_s <= MAX_TIMEOUT_S:
         scheduling.complain(
-            "timeout", f"must be more than 0s and at most {duration(MAX_TIMEOUT_S)} (ten years)."
+            "timeout",
+            said("must be more than 0s and at most {longest} (ten years).", longest=duration(MAX_TIMEOUT_S)),
         )
     return timeout_s
 
@@ -153,7 +159,10 @@ def _timeout(scheduling: MessageReader) -> float:
 def _max_wait(scheduling: MessageReader) -> float | None:
     wait_s = scheduling.seconds("max_wait_duration")
     if wait_s is not None and not 0 <= wait_s <= MAX_TIMEOUT_S:
-        scheduling.complain("max_wait_duration", f"must be from 0s (for ever) to {duration(MAX_TIMEOUT_S)}.")
+        scheduling.complain(
+            "max_wait_duration",
+            said("must be from 0s (for ever) to {longest}.", longest=duration(MAX_TIMEOUT_S)),
+        )
     return wait_s
 
 
@@ -170,8 +179,10 @@ def _check_directory(prefix: str, complaints: Complaints) -> None:
     if prefix and not _DIRECTORY.fullmatch(prefix) and not complaints.about(field):
         complaints.add(
             field,
-            "must be an absolute path on the hosts (/shared/runs/7) or an address (gs://bucket/runs/7): where a "
-            "relative path leads would depend on the host.",
+            said(
+                "must be an absolute path on the hosts (/shared/runs/7) or an address (gs://bucket/runs/7): "
+                "where a relative path leads would depend on the host."
+            ),
         )
 
 
@@ -179,9 +190,9 @@ def _labels(fields: MessageReader) -> dict[str, str]:
     labels: dict[str, str] = {}
     for key, value in fields.pairs("labels", maximum=MAX_LABELS).items():
         if not key or not is_label(key):
-            fields.complain("labels", "a key must be 1 to 64 lowercase letters, digits, _ or -.")
+            fields.complain("labels", said("a key must be 1 to 64 lowercase letters, digits, _ or -."))
         elif value is None or not isinstance(value, str) or not is_label(value):
-            fields.complain(f"labels.{key}", "must be at most 64 lowercase letters, digits, _ or -.")
+            fields.complain(f"labels.{key}", said("must be at most 64 lowercase letters, digits, _ or -."))
         else:
             labels[key] = value
     return labels
@@ -199,22 +210,28 @@ def _pools(
     name = "worker_pool_specs"
     messages = fields.messages(name, maximum=MAX_POOLS)
     if not messages and not fields.complained(name):
-        fields.complain(name, "is required: 1 to 4 pools. The first is the pool of the primary replica.")
+        fields.complain(
+            name, said("is required: 1 to 4 pools. The first is the pool of the primary replica.")
+        )
         return ()
     pools = tuple(
         None if message.empty else _pool(message, number, types, gpus_here, asked_secrets)
         for number, message in enumerate(messages)
     )
     if messages and messages[0].empty:
-        fields.complain(f"{name}[0]", "is the pool of the primary replica and must not be empty.")
+        fields.complain(f"{name}[0]", said("is the pool of the primary replica and must not be empty."))
     if sum(pool.replica_count for pool in pools if pool is not None) > MAX_REPLICAS:
-        fields.complain(name, f"asks for more than {MAX_REPLICAS} replicas together.")
+        fields.complain(name, said("asks for more than {number} replicas together.", number=MAX_REPLICAS))
     orders = sum(pool.replica_count * pool.container.strings_bytes for pool in pools if pool is not None)
     if orders > MAX_ORDERS_BYTES:
         fields.complain(
             name,
-            f"command, args and env of all replicas have {orders} bytes; at most {MAX_ORDERS_BYTES}. "
-            "Put what is large into a file on the hosts.",
+            said(
+                "command, args and env of all replicas have {size} bytes; at most {most}. Put what is "
+                "large into a file on the hosts.",
+                size=orders,
+                most=MAX_ORDERS_BYTES,
+            ),
         )
     return pools
 
@@ -227,18 +244,20 @@ def _pool(
     asked_secrets: list[AskedSecret],
 ) -> Pool:
     fields.unsupported(
-        "python_package_spec", 'is not supported yet: use container_spec with image_uri "host" and a command.'
+        "python_package_spec",
+        said('is not supported yet: use container_spec with image_uri "host" and a command.'),
     )
     fields.unsupported(
-        "nfs_mounts", "is not supported: mount the file system on the hosts, and use its path in the command."
+        "nfs_mounts",
+        said("is not supported: mount the file system on the hosts, and use its path in the command."),
     )
     fields.unsupported(
         "lustre_mounts",
-        "is not supported: mount the file system on the hosts, and use its path in the command.",
+        said("is not supported: mount the file system on the hosts, and use its path in the command."),
     )
     count = fields.whole("replica_count", default=1, minimum=1, maximum=MAX_REPLICAS)
     if number == 0 and count != 1:
-        fields.complain("replica_count", "must be 1 in the first pool: it holds the primary alone.")
+        fields.complain("replica_count", said("must be 1 in the first pool: it holds the primary alone."))
     disk = fields.message("disk_spec")
     pool = Pool(
         machine=_machine(fields.message("machine_spec"), types, gpus_here),
@@ -258,16 +277,19 @@ def _machine(fields: MessageReader, types: Types, gpus_here: Collection[str]) ->
     accelerator = _accelerator(fields, gpus_here)
     count = fields.whole("accelerator_count", default=0, minimum=0, maximum=64)
     if accelerator and not count and not fields.complained("accelerator_count"):
-        fields.complain("accelerator_count", f"must be at least 1 when {accelerator} is asked for.")
+        fields.complain(
+            "accelerator_count",
+            said("must be at least 1 when {kind} is asked for.", kind=accelerator),
+        )
     if count and not accelerator and not fields.complained("accelerator_type"):
-        fields.complain("accelerator_type", "is required when accelerator_count is given.")
-    fields.unsupported("gpu_partition_size", "GPU partitions (MIG) are not supported.")
-    fields.unsupported("tpu_topology", "TPUs are not supported.")
+        fields.complain("accelerator_type", said("is required when accelerator_count is given."))
+    fields.unsupported("gpu_partition_size", said("GPU partitions (MIG) are not supported."))
+    fields.unsupported("tpu_topology", said("TPUs are not supported."))
     affinity = fields.message("reservation_affinity")
     if affinity.choice("reservation_affinity_type", RESERVATION_AFFINITIES) == RESERVATION_AFFINITIES[3]:
-        affinity.complain("reservation_affinity_type", "reservations are not supported.")
-    affinity.unsupported("key", "reservations are not supported.")
-    affinity.unsupported("values", "reservations are not supported.")
+        affinity.complain("reservation_affinity_type", said("reservations are not supported."))
+    affinity.unsupported("key", said("reservations are not supported."))
+    affinity.unsupported("values", said("reservations are not supported."))
     affinity.close()
     machine = Machine(fields.text("machine_type", maximum=64), accelerator, count)
     try:
@@ -281,7 +303,7 @@ def _machine(fields: MessageReader, types: Types, gpus_here: Collection[str]) ->
 def _accelerator(fields: MessageReader, here: Collection[str]) -> str:
     name = fields.choice("accelerator_type", ACCELERATORS, also=OWN_ACCELERATOR, here=here)
     if name.startswith("TPU_"):
-        fields.complain("accelerator_type", "TPUs are not supported.")
+        fields.complain("accelerator_type", said("TPUs are not supported."))
     return _unless_unspecified(name, ACCELERATORS)
 
 
@@ -293,21 +315,23 @@ def _container(pool: MessageReader, number: int, asked_secrets: list[AskedSecret
     fields = pool.message("container_spec")
     if fields.empty:
         if not pool.complained("container_spec") and not pool.complained("python_package_spec"):
-            pool.complain("container_spec", 'is required: image_uri "host" and a command.')
+            pool.complain("container_spec", said('is required: image_uri "host" and a command.'))
         return Container(HOST_IMAGE)
     image = fields.text("image_uri")
     if image != HOST_IMAGE and not fields.complained("image_uri"):
         fields.complain(
             "image_uri",
-            'must be "host" (the command runs on the host itself); container images are not supported yet.',
+            said(
+                'must be "host" (the command runs on the host itself); container images are not supported yet.'
+            ),
         )
     command = fields.texts("command", maximum=10_000)
     args = fields.texts("args", maximum=10_000)
     if not fields.complained("command") and not fields.complained("args"):
         if not command and not args:
-            fields.complain("command", '"host" has no entrypoint: say what is to be run.')
+            fields.complain("command", said('"host" has no entrypoint: say what is to be run.'))
         elif not (command + args)[0]:
-            fields.complain("command", "its first string names the program and must not be empty.")
+            fields.complain("command", said("its first string names the program and must not be empty."))
     env, secrets = _env(fields, number)
     asked_secrets += secrets
     container = Container(image, command, args, env, tuple(asked.variable for asked in secrets))
@@ -326,11 +350,13 @@ def _env(fields: MessageReader, pool: int) -> tuple[tuple[tuple[str, str], ...],
         value = message.text("value", maximum=MAX_STRING_BYTES, printable=False) if secret is None else ""
         if not _ENV_NAME.fullmatch(name):
             if not message.complained("name"):
-                message.complain("name", "must be letters, digits, _, . and -, and not begin with a digit.")
+                message.complain(
+                    "name", said("must be letters, digits, _, . and -, and not begin with a digit.")
+                )
         elif name.startswith("TRAINYARD_"):
-            message.complain("name", "names that begin with TRAINYARD_ are the runner's own.")
+            message.complain("name", said("names that begin with TRAINYARD_ are the runner's own."))
         elif name in pairs or name in secrets:
-            message.complain("name", f"{name} is given twice.")
+            message.complain("name", said("{name} is given twice.", name=name))
         elif secret is not None:
             secrets[name] = secret
         else:
@@ -349,10 +375,20 @@ def _check_sizes(fields: MessageReader, container: Container) -> None:
         for index, size in enumerate(bytes_of):
             if size > MAX_STRING_BYTES:
                 fields.complain(
-                    f"{name}[{index}]", f"has {size} bytes; Linux takes at most {MAX_STRING_BYTES}."
+                    f"{name}[{index}]",
+                    said(
+                        "has {size} bytes; Linux takes at most {most}.",
+                        size=size,
+                        most=MAX_STRING_BYTES,
+                    ),
                 )
     total = container.strings_bytes
     if total > MAX_STRINGS_BYTES:
         fields.complain(
-            "command", f"command, args and env have {total} bytes together; at most {MAX_STRINGS_BYTES}."
+            "command",
+            said(
+                "command, args and env have {size} bytes together; at most {most}.",
+                size=total,
+                most=MAX_STRINGS_BYTES,
+            ),
         )

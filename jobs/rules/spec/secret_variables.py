@@ -12,11 +12,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from agents.infra.texts import said
 from jobs.rules.spec.json_fields import MessageReader, text_problem
 
 PERSON, PROJECT = "person", "project"
 SECRET_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}", re.ASCII)
-NAME_RULE = "must be 1 to 100 letters, digits, _, . and -, and not begin with a digit."
+NAME_RULE = said("must be 1 to 100 letters, digits, _, . and -, and not begin with a digit.")
 # A token has some hundred bytes, a private key some thousand.
 MAX_VALUE_BYTES = 64 * 1024
 
@@ -60,12 +61,12 @@ def without_values(document: object) -> object:
 def value_problem(value: object) -> str | None:
     """What is wrong with the value of a secret, without repeating any of it. None if nothing is."""
     if not isinstance(value, str):
-        return "must be a string."
+        return said("must be a string.")
     problem = text_problem(value, printable=False)
     if problem is not None:
         return problem
     if not value:
-        return "must not be empty."
+        return said("must not be empty.")
     size = len(value.encode())
     return f"has {size} bytes; at most {MAX_VALUE_BYTES} are possible." if size > MAX_VALUE_BYTES else None
 
@@ -79,9 +80,11 @@ def read_secret(message: MessageReader, name: str, pool: int) -> AskedSecret | N
     if source.empty:
         return _with_value(message, name, pool) if secret else None
     if secret:
-        message.complain("secret", "is not needed beside value_from: what it refers to is secret already.")
+        message.complain(
+            "secret", said("is not needed beside value_from: what it refers to is secret already.")
+        )
     if message.take("value") not in (None, ""):
-        message.complain("value", "must be left out beside value_from.")
+        message.complain("value", said("must be left out beside value_from."))
     variable = SecretVariable(name, _stored_name(source), _owner(source))
     source.close()
     return AskedSecret(pool, message.path, variable)
@@ -100,13 +103,13 @@ def _with_value(message: MessageReader, name: str, pool: int) -> AskedSecret:
 def _stored_name(source: MessageReader) -> str:
     stored = source.text("secret", maximum=2048)
     if not SECRET_NAME.fullmatch(stored) and not source.complained("secret"):
-        source.complain("secret", f"names a stored secret; it {NAME_RULE}")
+        source.complain("secret", said("names a stored secret; it {must}", must=NAME_RULE))
     return stored
 
 
 def _owner(source: MessageReader) -> str:
     owner = source.text("of", maximum=64)
     if owner not in ("", PERSON, PROJECT):
-        source.complain("of", 'must be "project" or "person", or be left out.')
+        source.complain("of", said('must be "project" or "person", or be left out.'))
         return ""
     return owner

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from agents.infra.texts import said
 from jobs.rules.spec.custom_job import CustomJobSpec, Pool
 from jobs.rules.spec.json_fields import camel
 
@@ -27,19 +28,25 @@ def cloud_output(spec: CustomJobSpec) -> str:
 
 def cloud_paths(spec: CustomJobSpec) -> tuple[str, ...]:
     """Where the document names a path below /gcs, in words: "the command of workerpool0"."""
-    found = ["the output directory"] if spec.base_output_directory.startswith(f"{CLOUD_MOUNT}/") else []
+    found: list[str] = (
+        [said("the output directory")] if spec.base_output_directory.startswith(f"{CLOUD_MOUNT}/") else []
+    )
     for number, pool in enumerate(spec.pools):
-        found += [f"{what} of workerpool{number}" for what in _cloud_parts(pool)] if pool else []
+        parts = _cloud_parts(pool) if pool else ()
+        found += [said("{part} of {pool}", part=part, pool=f"workerpool{number}") for part in parts]
     return tuple(found)
 
 
 def _cloud_parts(pool: Pool) -> Iterator[str]:
-    for what, texts in (("the command", pool.container.command), ("an argument", pool.container.args)):
+    for what, texts in (
+        (said("the command"), pool.container.command),
+        (said("an argument"), pool.container.args),
+    ):
         if any(_CLOUD_PATH.search(text) for text in texts):
             yield what
     for name, value in pool.container.env:
         if _CLOUD_PATH.search(value):
-            yield f"the variable {name}"
+            yield said("the variable {name}", name=name)
 
 
 def _disk(number: int, pool: Pool) -> Iterator[tuple[str, str]]:
