@@ -70,7 +70,10 @@ class Group:
         """The cause of all, without the names in which theirs differ."""
         causes = {str(line.said) for line in self.lines}
         line = self.newest
-        return line.cause if len(causes) == 1 else shown(_nameless(line))
+        if len(causes) == 1:
+            return line.cause
+        # The sign for many names ends a sentence by itself.
+        return shown(_nameless(line)).replace(f"{ANY}.", ANY)
 
 
 @dataclass(slots=True)

@@ -15,6 +15,7 @@ from agents.links import fleet as fleets
 from agents.links import host_thread, leases, link
 from agents.links.control_plane import Arrival, Fact
 from agents.links.host_thread import FleetSettings, HostThread
+from agents.links.host_watch import HostWatch
 from agents.links.inbox import Inbox
 from agents.links.stream import LEASE_POLL_S, Stream
 from agents.runner.wire import encode
@@ -61,7 +62,7 @@ def test_a_host_that_is_stopped_while_its_link_opens_leaves_nothing_behind(monke
     thread, closed = HostThread.__new__(HostThread), []
     thread._settings, thread._console, thread._seal_owner = FleetSettings("d"), "c", None
     thread.lease, thread.target = types.SimpleNamespace(token=1), types.SimpleNamespace(name="gpu01")
-    thread._link, thread._stopping = None, False
+    thread._link, thread._stopping, thread._watch = None, False, HostWatch(1)
 
     def open_link(*_):
         thread.stop()
