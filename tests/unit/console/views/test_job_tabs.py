@@ -233,8 +233,8 @@ FOLDED = [
     ("workerpool1-2", "workerpool1-2 ended with exit code 137."),
     ("workerpool0-0, workerpool1-0…1", "… ended with exit code 1."),
     ("job", "All are up."),
-    ("workerpool0-0, workerpool1-0…2", "Started on …."),
-    ("workerpool0-0, workerpool1-0…2", "Starting on …."),
+    ("workerpool0-0, workerpool1-0…2", "Started on …"),
+    ("workerpool0-0, workerpool1-0…2", "Starting on …"),
     ("job", "submitted"),
 ]
 
@@ -256,7 +256,7 @@ def test_a_folded_group_is_opened_by_its_address(browser, told):
         group
         for attempt in client.get(f"/jobs/{told.pk}/events").context["events"].attempts
         for group in attempt.groups
-        if group.cause == "Started on …."
+        if group.cause == "Started on …"
     ]
     page = client.get(f"/jobs/{told.pk}/events?kind=run&open={group.id}").text
     assert page.count(" inside") == 4 and "Started on gpu-2." in page and 'aria-expanded="true"' in page
