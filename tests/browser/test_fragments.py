@@ -235,7 +235,7 @@ def test_a_checked_form_still_adds_rows_and_warns_about_lost_text(page, yard):
     expect(page.locator("#draft .note").first).to_be_visible()
     rows = page.locator("#pool0 .env-row")
     count = rows.count()
-    rows.last.locator("input").fill("ONE_MORE")
+    rows.last.get_by_placeholder("NAME", exact=True).fill("ONE_MORE")
     expect(rows).to_have_count(count + 1)
     warned = []
     page.on("dialog", lambda dialog: (warned.append(dialog.type), dialog.accept()))

@@ -44,8 +44,11 @@ def test_files_and_command_lines_are_searched(tmp_path, monkeypatch):
     monkeypatch.setattr(leaks.observers, "database_text", lambda product: values["table"].encode())
     monkeypatch.setattr(leaks.observers, "broker_text", lambda product: values["broker"].encode())
     product = SimpleNamespace(data=tmp_path, output=output)
-    held = subprocess.Popen([sys.executable, "-c", "input()", values["argument"]], stdin=subprocess.PIPE)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    held = subprocess.Popen([sys.executable, "-c", "input('here\\n')", values["argument"]], **pipes)
     try:
+        # A program that is just being loaded has no command line for a moment.
+        assert held.stdout.readline() == b"here\n"
         hits = leaks.found(leaks.places_of(product), values)
     finally:
         held.communicate(b"\n")

@@ -18,6 +18,7 @@ from jobs.rules.scheduling.order import PRIORITIES
 from jobs.rules.spec.advice import Advice
 from jobs.rules.spec.cluster_variables import cluster_environment
 from jobs.rules.spec.custom_job import DAY_S
+from jobs.rules.spec.json_fields import InvalidDocument
 from jobs.scheduling import output_directories
 
 STRATEGIES = {
@@ -123,7 +124,10 @@ def pools(job: Job) -> Iterable[PoolLine]:
 
 def _given(job: Job) -> Mapping[int, tuple[str, ...]]:
     """The names of the variables that the replicas of each pool get from Trainyard, with those that win over them."""
-    spec = snapshot.spec_of(job)
+    try:
+        spec = snapshot.spec_of(job)
+    except InvalidDocument:
+        return {}  # this version cannot read the document, and starts nothing of it
     replicas = list(spec.replicas())
     # Which names there are does not depend on addresses.
     addresses = {name: "host:1" for name, *_rest in replicas}

@@ -171,6 +171,7 @@ def test_the_page_has_all_replicas(wide, cast):
     browser.force_login(cast.vera)
     shown = browser.get(f"/jobs/{wide.pk}/log")
     assert shown.status_code == 200 and f'data-log-url="/jobs/{wide.pk}/log/NAME"' in shown.text
-    assert all(replica.name in shown.text for replica in wide.replicas.all())
+    picker = browser.get(f"/jobs/{wide.pk}/replicas").text
+    assert all(replica.name in picker for replica in wide.replicas.all())
     browser.force_login(cast.charlie)
     assert browser.get(f"/jobs/{wide.pk}/log").status_code == 404
