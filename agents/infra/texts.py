@@ -99,7 +99,8 @@ def _parsed(made: str) -> Parts | None:
         found = json.loads(made)
     except ValueError:
         return None
-    return found if isinstance(found, dict) else None
+    known = isinstance(found, dict) and (found.keys() >= {"say", "with"} or found.keys() >= {"join", "of"})
+    return found if known else None
 
 
 def _translated(parts: Parts, language: Language) -> str:

@@ -136,11 +136,11 @@ def process_tree(pid: int) -> List[int]:
     root = process.parent if _is_keeper(process.parent) else pid
     if not os.path.exists("/proc/self/task/%d/children" % os.getpid()):  # depends on how the kernel was built
         return [root, *descendants({root}, all_processes())]
-    found, todo = [root], [root]
-    while todo:
-        below = children_of(todo.pop())
+    found, unvisited = [root], [root]
+    while unvisited:
+        below = children_of(unvisited.pop())
         found += below
-        todo += below
+        unvisited += below
     return found
 
 

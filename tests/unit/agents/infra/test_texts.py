@@ -78,7 +78,7 @@ def test_nobody_can_write_words_that_are_taken_for_a_sentence():
     )
 
 
-@pytest.mark.parametrize("made", ["", "{", "[1]", "7", '"x"'])
+@pytest.mark.parametrize("made", ["", "{", "[1]", "7", '"x"', "{}", '{"say": "x"}', '{"join": ""}'])
 def test_a_column_that_was_damaged_is_shown_in_english(made):
     assert in_language(read(f"It is over.\x1f{made}"), Shouting()) == "It is over."
 
