@@ -339,6 +339,12 @@ def add_hosts(commands: CommandGroup, shared: argparse.ArgumentParser) -> None:
         "--accept-first-key", action="store_true", help="trust the key that the host shows now"
     )
     add.set_defaults(command="hosts.add")
+    many = host.add_parser("accept-keys", parents=[shared], help="accept the keys that equal a list")
+    many.add_argument("file", help="what ssh-keyscan or ssh-keygen -l prints; - for standard input")
+    many.add_argument(
+        "--changed", metavar="NAME", action="append", default=[], help="a host whose key has changed"
+    )
+    many.set_defaults(command="hosts.accept_many_keys")
     listing = host.add_parser("list", parents=[shared], help="the machines and their status")
     listing.set_defaults(command="hosts.list_hosts")
     cordon = host.add_parser(

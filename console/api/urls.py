@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import re_path
 
 from console.api import search, unimplemented
-from console.api.hosts import gpus, hosts, locations, machine_types, recovery
+from console.api.hosts import gpus, hosts, keys, locations, machine_types, recovery
 from console.api.jobs import (
     batches,
     custom_jobs,
@@ -80,6 +80,7 @@ urlpatterns = [
         name="api-log-search",
     ),
     re_path(r"^/*api/v1/hosts/?$", hosts.HostsView.as_view(), name="api-hosts"),
+    re_path(r"^/*api/v1/hosts:acceptKeys$", keys.AcceptKeysView.as_view()),
     re_path(rf"^/*api/v1/hosts/{HOST}$", hosts.HostView.as_view(), name="api-host"),
     re_path(rf"^/*api/v1/hosts/{HOST}:(?P<verb>{'|'.join(hosts.ACTS)})$", hosts.ActView.as_view()),
     re_path(r"^/*api/v1/locations/?$", locations.LocationsView.as_view()),

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from collections.abc import Iterable
+from pathlib import Path
 
 from django.utils import timezone
 
-from agents.hosts import checklist, enrolment, misbehaviour
+from agents.hosts import checklist, enrolment, misbehaviour, pasted_keys
 from agents.hosts.checklist import CheckItem
 from agents.infra.refusals import Refused
 from agents.models import Host
 from agents.ssh import keys
 from agents.ssh.dial import DialError
 from console.commands import CommandRefused, operator
+from console.presenters.hosts import offered_keys
 from console.runtime import database_setup
 from jobs.lifecycle.host_maintenance import maintenance_of
 from jobs.maintenance import enrol_host
@@ -84,6 +87,33 @@ def accept_keys(host: Host, args: argparse.Namespace, actor: str) -> None:
         print(f"Accepted the host key {offered}.")
         host.refresh_from_db()
     raise CommandRefused("The host keeps showing new keys.")
+
+
+def accept_many_keys(args: argparse.Namespace) -> int:
+    """Accept the keys that equal those of a text. A line for each host: name, fingerprint, verdict, what was done."""
+    database_setup.prepare()
+    try:
+        text = sys.stdin.read() if args.file == "-" else Path(args.file).read_text(errors="replace")
+        page = offered_keys.compared(Host.machines.all(), pasted_keys.parse(text))
+    except Refused as refused:
+        raise CommandRefused(printable(refused.message)) from refused
+    except OSError as problem:
+        raise CommandRefused(f"{args.file} cannot be read: {problem.strerror}") from problem
+    wanted = [row for row in page.keys if row.is_equal and row.key.name in {*args.changed, *_new(page)}]
+    asked = [(row.key.row, row.key.fingerprint) for row in wanted]
+    accepted, _ = enrol_host.accept_host_keys(asked, operator(), timezone.now())
+    done = {host.pk for host in accepted}
+    for row in page.keys:
+        end = "accepted" if row.key.row.pk in done else "not accepted"
+        print("\t".join((row.key.name, row.key.fingerprint, row.verdict, end)))
+    if len(done) < len(page.keys):
+        raise CommandRefused(f"{len(page.keys) - len(done)} of {len(page.keys)} keys still wait.")
+    return 0
+
+
+def _new(page: offered_keys.KeyPage) -> set[str]:
+    """The hosts that had no key before."""
+    return {row.key.name for row in page.keys if not row.key.accepted}
 
 
 def list_hosts(args: argparse.Namespace) -> int:

@@ -8,6 +8,7 @@ from django import forms
 from django.utils.translation import gettext_lazy
 
 from agents.hosts.data_address import choices
+from agents.hosts.pasted_keys import MAX_TEXT
 from agents.models import Host
 from console.forms.fields import DurationText, PlainText
 from jobs.host_sync import recovery_mode
@@ -77,6 +78,24 @@ class PasteHosts(forms.Form):
         max_length=63,
         initial="default",
         help_text=gettext_lazy("A new name makes a new location."),
+    )
+
+
+class PasteKeys(forms.Form):
+    keys = PlainText(
+        label=gettext_lazy("What the hosts print about their keys"),
+        help_text=gettext_lazy(
+            "The output of ssh-keyscan or ssh-keygen -lf of all hosts, or their fingerprints, one a line. A line that "
+            "names a host holds for that host only."
+        ),
+        max_length=MAX_TEXT,
+        widget=forms.Textarea(
+            attrs={
+                "rows": 8,
+                "spellcheck": "false",
+                "placeholder": "gpu-01 ssh-ed25519 AAAAC3Nza...\n256 SHA256:... root@gpu-02 (ED25519)",
+            }
+        ),
     )
 
 

@@ -53,6 +53,20 @@ def _gpus(user: User, place: Place, rights: Hashable) -> str:
     return presenters.gpus_live(user, dict(place.query))
 
 
+def _see_keys(user: User, place: Place) -> Seen:
+    access.require(user, "manage", Host)
+    return Seen(user, access.rights_key(user), ("hosts",))
+
+
+def _stamp_of_keys(user: User, place: Place) -> str:
+    return presenters.host_keys_stamp(user)
+
+
+def _keys(user: User, place: Place, rights: Hashable) -> str:
+    return presenters.host_keys_live(user)
+
+
 GPU_MAP = Part("gpus", _see_gpus, _stamp_of_gpus, _gpus)
 HOST = Part("host", _see_host, _stamp_of_host, _host)
+HOST_KEYS = Part("host-keys", _see_keys, _stamp_of_keys, _keys)
 HOST_LIST = Part("hosts", _see_list, _stamp_of_list, _list)

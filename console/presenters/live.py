@@ -11,7 +11,7 @@ from django.template.loader import render_to_string
 from agents.models import Gpu, GpuState, Host, HostEvent
 from console.auth import access
 from console.presenters import notes
-from console.presenters.hosts import gpu_map, host_list, host_page
+from console.presenters.hosts import gpu_map, host_list, host_page, offered_keys
 from console.presenters.jobs import job_list, queue_page
 from console.presenters.projects import projects
 from console.presenters.stamps import digest
@@ -108,6 +108,18 @@ def host_live(user: User, host_id: int) -> str:
         user, Host.every.select_related("location", "maintenance").filter(pk=host_id)
     ).first()
     return render_to_string("hosts/_live.html", {"host": host_page.live(host, user)}) if host else ""
+
+
+def host_keys_stamp(user: User) -> str:
+    machines = offered_keys.machines_of(user)
+    keys = [(key.row.pk, key.address, key.at, key.fingerprint) for key in offered_keys.waiting(machines)]
+    return digest([keys, offered_keys.silent(machines)])
+
+
+def host_keys_live(user: User) -> str:
+    machines = offered_keys.machines_of(user)
+    shown = {"keys": offered_keys.waiting(machines), "silent": offered_keys.silent(machines)}
+    return render_to_string("hosts/_keys.html", shown)
 
 
 def notes_stamp(user: User) -> str:

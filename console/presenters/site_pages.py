@@ -67,6 +67,13 @@ PAGES = (
     SitePage(
         "add-host", gettext_noop("Add hosts"), gettext_noop("register enrol server ssh key"), Host, "manage"
     ),
+    SitePage(
+        "host-keys",
+        gettext_noop("Accept the keys of many hosts"),
+        gettext_noop("fingerprint keyscan trust ssh host key"),
+        Host,
+        "manage",
+    ),
     SitePage("new-project", gettext_noop("New project"), gettext_noop("team tenant"), Project, "configure"),
     SitePage("people", gettext_noop("People"), gettext_noop("users accounts invite admins"), User),
     SitePage("audit", gettext_noop("Audit"), gettext_noop("log history who did what"), AuditEntry),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from django.db import transaction
 
 from agents.hosts import adding, enrolment, misbehaviour
+from agents.infra.refusals import Refused
 from agents.models import Host
 from jobs.projects import audit
 from jobs.wake import hints
@@ -29,6 +31,26 @@ def accept_host_key(host: Host, expected: str, actor: str, now: datetime) -> Non
         before = {"machine": accepted.machine, "key": accepted.before} if accepted.before else None
         after = {"machine": accepted.machine, "key": accepted.after}
         audit.record(actor, "host.accept_key", "host", host.name, before, after, now)
+
+
+def accept_host_keys(
+    wanted: Sequence[tuple[Host, str]], actor: str, now: datetime
+) -> tuple[list[Host], list[tuple[Host, str]]]:
+    """Accept the keys of many hosts, each with its fingerprint as a person saw it; check those hosts.
+
+    Returns the hosts whose key is accepted, and those that show another key by now, each with the reason.
+    """
+    accepted, refused = [], []
+    for host, expected in wanted:
+        try:
+            accept_host_key(host, expected, actor, now)
+        except Refused as why:
+            refused.append((host, why.message))
+        else:
+            accepted.append(host)
+    for host in accepted:
+        hints.enrol(host.pk)
+    return accepted, refused
 
 
 def check_again(host: Host, actor: str, now: datetime) -> None:

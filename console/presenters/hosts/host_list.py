@@ -79,7 +79,8 @@ class HostRow:
 @dataclass(frozen=True, slots=True)
 class HostList:
     """One page of the list. The sums are of all hosts that the filters match. `next` and `first` are addresses.
-    `names_jobs`: the error of a host names a job, so people who see the same hosts may read different texts.
+    `keys`: how many hosts show a key that nobody has accepted. `names_jobs`: the error of a host names a job, so people
+    who see the same hosts may read different texts.
     """
 
     rows: tuple[HostRow, ...]
@@ -87,6 +88,7 @@ class HostList:
     locations: tuple[str, ...]
     total: int
     up: int
+    keys: int
     gpus: int
     gpus_used: int
     may_manage: bool
@@ -116,7 +118,7 @@ def host_list(user: User, query: Mapping[str, str] | None = None) -> HostList:
     page = list(_after(hosts, filters)[: SIZE + 1])
     used = _used([host.pk for host in page[:SIZE]])
     ids = JobIdFilter(user, (host.last_error for host in page[:SIZE]))
-    sums = hosts.aggregate(total=Count("pk"), up=Count("pk", filter=Q(status=HostStatus.UP)))
+    sums = _sums(hosts)
     places = access.visible(user, Location.objects.order_by("name"))
     here, more = reverse("hosts"), len(page) > SIZE
     return HostList(
@@ -172,7 +174,7 @@ def stamp(user: User, query: Mapping[str, str]) -> list[object]:
     states = Gpu.objects.filter(present=True, host__in=here).order_by("state").values_list("state")
     return [
         rows,
-        hosts.aggregate(Count("pk"), up=Count("pk", filter=Q(status=HostStatus.UP))),
+        _sums(hosts),
         GpuClaim.objects.filter(released_at=None).aggregate(Count("pk"), Max("pk")),
         Run.objects.filter(_runs_on(here)).aggregate(Count("pk"), Max("created_at")),
         list(states.annotate(Count("pk"))),
@@ -196,6 +198,11 @@ def found(user: User, filters: Filters) -> QuerySet[Host]:
     elif filters.status:
         hosts = hosts.filter(status=filters.status)
     return hosts.filter(location__name=filters.location) if filters.location else hosts
+
+
+def _sums(hosts: QuerySet[Host]) -> dict[str, int]:
+    up, waits = Q(status=HostStatus.UP), ~Q(offered_key="")
+    return hosts.aggregate(total=Count("pk"), up=Count("pk", filter=up), keys=Count("pk", filter=waits))
 
 
 def _after(hosts: QuerySet[Host], filters: Filters) -> QuerySet[Host]:

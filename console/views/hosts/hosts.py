@@ -79,7 +79,7 @@ def paste(request: HttpRequest) -> HttpResponse:
             messages.success(
                 request, _("{number} hosts are added. Accept the key of each.").format(number=len(rows))
             )
-            return redirect("hosts")
+            return redirect("host-keys")
     return _add_page(request, pasted=form)
 
 

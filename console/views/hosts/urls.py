@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from console.views.hosts import bulk, gpus, hosts, locations, machine_types, maintenance, recovery
+from console.views.hosts import bulk, gpus, hosts, keys, locations, machine_types, maintenance, recovery
 
 urlpatterns = [
     path("hosts/", hosts.hosts, name="hosts"),
@@ -12,6 +12,9 @@ urlpatterns = [
     path("hosts/bulk", bulk.bulk, name="bulk-hosts"),
     path("hosts/add", hosts.add, name="add-host"),
     path("hosts/paste", hosts.paste, name="paste-hosts"),
+    path("hosts/keys", keys.keys, name="host-keys"),
+    path("hosts/keys/compare", keys.compare, name="compare-keys"),
+    path("hosts/keys/accept", keys.accept, name="accept-keys"),
     path("hosts/<int:host_id>/", hosts.host, name="host"),
     path("hosts/<int:host_id>/accept", hosts.accept, name="accept-key"),
     path("hosts/<int:host_id>/check", hosts.check, name="check-host"),

@@ -95,6 +95,7 @@ PAGES = {
     "bulk-hosts": (("Host", "manage"),),
     "add-host": (("Host", "manage"),),
     "paste-hosts": (("Host", "manage"),),
+    **dict.fromkeys(("host-keys", "compare-keys", "accept-keys"), (("Host", "manage"),)),
     "host": (("host", "see"),),
     **dict.fromkeys(
         (
@@ -179,6 +180,7 @@ OWN = {
 JOBS = "/v1/projects/default/locations/us-central1"
 P = "/api/v1/projects/default"
 SHELL = "0123456789abcdef" * 2
+ACCEPT = {"keys": "SHA256:" + "A" * 43, "validateOnly": True}
 LIMIT, ROLE = {"limit": 3}, {"role": "viewer"}
 REST = [
     ("GET", f"{JOBS}/customJobs", ("project", "see"), None),
@@ -226,6 +228,7 @@ REST = [
     ("POST", "/api/v1/recovery:begin", ("host", "manage"), {"why": "a backup"}),
     ("POST", "/api/v1/recovery:confirm", ("host", "manage"), {}),
     ("GET", "/api/v1/hosts", ANYBODY, None),
+    ("POST", "/api/v1/hosts:acceptKeys", ("Host", "manage"), ACCEPT),
     ("GET", "/api/v1/hosts/{host}", ("host", "see"), None),
     ("POST", "/api/v1/hosts/{host}:cordon", ("host", "manage"), {}),
     ("GET", "/api/v1/hosts/{host}/gpus", ("host", "see"), None),

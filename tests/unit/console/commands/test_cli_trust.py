@@ -7,10 +7,11 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from agents.hosts import recovery
+from agents.ssh.host_keys import fingerprint
 from jobs.models import Stray
 from jobs.notifications import targets
 from tests.unit.console.commands.test_cli import trainyard
-from tests.unit.console.views.example_rows import a_doubted_run, a_host
+from tests.unit.console.views.example_rows import KEY, OTHER_KEY, a_doubted_run, a_host
 
 __all__ = ["trainyard"]
 pytestmark = pytest.mark.django_db
@@ -38,3 +39,22 @@ def test_a_stray_run_is_stopped_and_dismissed_and_recovery_mode_begun(trainyard)
     assert "has no run x" in trainyard("host", "stop-run", "gpu-03", "x").err
     assert trainyard("recovery", "begin", "--why", "a backup").code == 0 and recovery.in_recovery_mode()
     assert trainyard("recovery", "show").out.startswith("observing: ")
+
+
+def test_the_keys_of_many_hosts_are_accepted_from_a_file(trainyard, tmp_path):
+    for name, pinned in (("gpu-01", ""), ("gpu-02", ""), ("gpu-03", OTHER_KEY)):
+        a_host(name, address=name, pinned_key=pinned, offered_key=KEY)
+    path, shown = tmp_path / "keys", fingerprint(KEY)
+    path.write_text(f"gpu-01 {KEY}\ngpu-03 {KEY}\n")
+    once = trainyard("host", "accept-keys", str(path))
+    assert once.code == 1 and "2 of 3 keys still wait" in once.err
+    assert once.out.splitlines() == [
+        f"gpu-01\t{shown}\tequal\taccepted",
+        f"gpu-02\t{shown}\tdiffers\tnot accepted",
+        f"gpu-03\t{shown}\tequal\tnot accepted",
+    ]
+    assert (
+        "gpu-03\t" + shown + "\tequal\taccepted"
+        in trainyard("host", "accept-keys", str(path), "--changed", "gpu-03").out
+    )
+    assert "cannot be read" in trainyard("host", "accept-keys", str(tmp_path / "none")).err

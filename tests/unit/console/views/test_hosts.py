@@ -67,7 +67,7 @@ def test_an_invalid_value_is_refused_at_its_field_and_the_form_keeps_it(browser,
 def test_several_hosts_are_added_by_pasting(browser):
     text = "gpu-01 train@10.0.0.11\r\n\r\n# the rest\r\ngpu-02 10.0.0.12:2222 gate\r\n"
     answer = browser("root").post("/hosts/paste", {"hosts": text, "user": "train", "location": "default"})
-    assert answer["Location"] == "/hosts/"
+    assert answer["Location"] == "/hosts/keys"
     assert list(Host.objects.values_list("name", "user", "port", "jump")) == [
         ("gpu-01", "train", 22, ""),
         ("gpu-02", "train", 2222, "gate"),
