@@ -33,7 +33,7 @@ from jobs.maintenance import logins
 from jobs.models import Job, Tick
 from jobs.notifications import create, delivery
 from jobs.projects import log_storage, usage
-from jobs.scheduling import scheduler
+from jobs.scheduling import expected_starts, scheduler
 from jobs.wake import hints
 
 log = logging.getLogger(__name__)
@@ -94,6 +94,7 @@ def parts() -> tuple[Part, ...]:
         Part(mark_jobs_of_changed_hosts),
         Part(advance_due),
         Part(place_jobs),
+        Part(expect_starts, "expected starts", timedelta(seconds=15)),
         Part(make_logins, "logins", timedelta(seconds=10)),
         Part(check_hosts),
         Part(verify_logs),
@@ -136,6 +137,10 @@ def mark_jobs_of_changed_hosts(clock: Clock) -> None:
 
 def place_jobs(clock: Clock) -> None:
     scheduler.schedule_unasked(clock.now())
+
+
+def expect_starts(clock: Clock) -> None:
+    expected_starts.keep_expected_starts(clock.now())
 
 
 def verify_logs(clock: Clock) -> None:

@@ -12,8 +12,9 @@ from agents.models import Gpu, GpuState, Host, HostEvent
 from console.auth import access
 from console.presenters import notes
 from console.presenters.hosts import gpu_map, host_list, host_page, offered_keys
-from console.presenters.jobs import job_list, queue_page
+from console.presenters.jobs import job_list
 from console.presenters.projects import projects
+from console.presenters.queue import queue_page
 from console.presenters.stamps import digest
 from jobs.models import HostMaintenance, Project, Run, Stray
 

@@ -13,12 +13,15 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from console.api import resources
+from console.api.jobs.expected_start import expected_document
 from console.api.times import format_time
 from console.api.views import TrainyardView, absolute_url
 from console.auth import access
+from console.presenters.queue.expected_start import expected_start
 from jobs.logs import last_printed
-from jobs.models import Job, Run
+from jobs.models import ExpectedStart, Job, Run
 from jobs.projects import log_storage
+from jobs.rules.lifecycle.states import JobState
 from jobs.scheduling import output_directories
 
 Document = dict[str, Any]
@@ -66,6 +69,7 @@ def document(job: Job, web_access: dict[str, str]) -> Document:
         "retries": job.job_retries,
         "reason": job.reason,
         **({"earliestStartTime": format_time(job.earliest_start_at)} if job.earliest_start_at else {}),
+        **_expected(job),
         "priority": job.priority,
         "spot": job.spot,
         "flags": job.flags,
@@ -75,6 +79,12 @@ def document(job: Job, web_access: dict[str, str]) -> Document:
         "customJob": resources.custom_job(job, web_access),
         "replicas": replicas,
     }
+
+
+def _expected(job: Job) -> Document:
+    if job.state != JobState.QUEUED:
+        return {}
+    return expected_document(expected_start(job, ExpectedStart.objects.filter(job=job).first()))
 
 
 def _printed(runs: list[Run], printed: Mapping[str, datetime]) -> Document:

@@ -1,4 +1,4 @@
-"""The queue: who waits, in which order, for what, and when each job will start."""
+"""The queue: who waits, in which order, for what, and when each job is expected to start."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from console.api.errors import BadRequest
+from console.api.jobs.expected_start import expected_document
 from console.api.query import page_size
 from console.api.times import format_time
 from console.api.views import TrainyardView, person
-from console.presenters.jobs import queue_page
 from console.presenters.jobs.job_filters import cursor_number
-from console.presenters.jobs.queue_page import QueueRow
+from console.presenters.queue import queue_page
+from console.presenters.queue.queue_page import QueueRow
 
 PAGE_SIZE, MAX_PAGE_SIZE = 100, 1000
 KNOWN = ("pageSize", "pageToken", "project")
@@ -57,4 +58,5 @@ def _job(row: QueueRow) -> dict[str, Any]:
         "reason": row.reason,
         "queueTime": format_time(row.since),
         **{name: format_time(when) for name, when in times.items() if when},
+        **expected_document(row.expected),
     }

@@ -16,7 +16,8 @@ from console.presenters import badges
 from console.presenters.badges import Badge
 from console.presenters.jobs.last_lines import LastLines, last_lines
 from console.presenters.jobs.timeline import LastRestart, last_restart
-from jobs.models import Job, JobLabel
+from console.presenters.queue.expected_start import Expected, expected_start
+from jobs.models import ExpectedStart, Job, JobLabel
 from jobs.projects import log_storage
 from jobs.rules.lifecycle.retry import CANCELLED_TEXT
 from jobs.rules.lifecycle.states import TERMINAL, FlagName, JobState
@@ -47,6 +48,8 @@ class JobHead:
     replicas: int
     reason: str
     starts_by: datetime | None
+    expected: Expected | None
+    rests_until: datetime | None
     again: LastRestart | None
     error: str
     last_lines: LastLines | None
@@ -81,6 +84,8 @@ def head(job: Job, user: User, lines: bool) -> JobHead:
         replicas=job.replica_count,
         reason=shown(job.reason),
         starts_by=job.earliest_start_at,
+        expected=_expected(job),
+        rests_until=job.rests_until if job.state == JobState.QUEUED else None,
         again=last_restart(job),
         error=shown(error_text(job)),
         last_lines=last_lines(job) if lines and "see_log" in allowed else None,
@@ -94,6 +99,12 @@ def head(job: Job, user: User, lines: bool) -> JobHead:
         may_delete="delete" in allowed and terminal,
         may_clone="submit" in allowed,
     )
+
+
+def _expected(job: Job) -> Expected | None:
+    if job.state != JobState.QUEUED:
+        return None
+    return expected_start(job, ExpectedStart.objects.filter(job=job).first())
 
 
 def error_text(job: Job) -> str:

@@ -32,6 +32,7 @@ Context = dict[str, Any]
 SAMPLES_EVERY_S = 10
 # A push of the cells of a thousand replicas has some hundred kilobytes before it is packed.
 MANY_RUNS, MANY_EVERY_S = 200, 60
+_EXPECTED = ("expected_start__usual_at", "expected_start__limit_at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +86,11 @@ def _shells(job: Job, user: User, query: Query) -> Context:
 
 
 def _state_stamp(job_id: int) -> str:
-    """What the job itself is, and the last line that a host reported of a run: a banner shows lines of a log."""
+    """What the job itself is, when it is expected to start, and the last line that a host reported of a run: a banner
+    shows lines of a log."""
     rows = Job.objects.filter(pk=job_id).order_by().annotate(newest=_newest(job_id))
     closed = Max("runs__closed_at")
-    return digest(rows.values_list("version", "updated_at", "newest", closed).first())
+    return digest(rows.values_list("version", "updated_at", "newest", closed, *_EXPECTED).first())
 
 
 def _runs_stamp(job_id: int) -> str:

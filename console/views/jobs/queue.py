@@ -7,7 +7,7 @@ from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
 from console.auth.person import person
-from console.presenters.jobs import queue_page
+from console.presenters.queue import queue_page
 from console.views.fragments import page_or_fragment
 from console.views.projects.switch import chosen_list
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.db import connection
@@ -10,7 +10,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from agents.infra import shared_answers
-from jobs.models import Job
+from jobs.models import ExpectedStart, Job
 from tests.unit.console.views.example_rows import a_job
 
 QUEUE = "/api/v1/queue"
@@ -50,6 +50,7 @@ def test_the_queue_is_told_in_its_order_with_places_in_the_whole_of_it(script, q
 def test_a_job_of_the_queue_is_told_with_what_it_waits_for(script, queue):
     told = script("vera").get(QUEUE).json()["jobs"][1]
     assert told.pop("queueTime").endswith("Z") and told.pop("earliestStartTime").endswith("Z")
+    assert told.pop("expectedStart")["basis"] == "limits", "what is reserved for it"
     assert told == {
         "id": str(queue.pk),
         "place": 3,
@@ -111,3 +112,15 @@ def test_the_number_of_queries_does_not_grow_with_the_queue(script, queue, proje
         counts.append(len(asked))
         assert not [query for query in asked if '"spec"' in query["sql"]]
     assert counts[0] == counts[1]
+
+
+def test_rest_says_it_of_a_job_and_of_the_queue(script, queue):
+    Job.objects.filter(pk=queue.pk).update(earliest_start_at=None)
+    late = datetime(2099, 1, 1, 18, tzinfo=UTC)
+    ExpectedStart.objects.create(job=queue, limit_at=late)
+    told = {"from": "2099-01-01T18:00:00.000000Z", "until": "2099-01-01T18:00:00.000000Z", "basis": "limits"}
+    bob = script("bob")
+    assert bob.get(f"/api/v1/jobs/{queue.pk}").json()["expectedStart"] == told
+    assert bob.get("/api/v1/queue").json()["jobs"][1]["expectedStart"] == told
+    Job.objects.filter(pk=queue.pk).update(state="RUNNING")
+    assert "expectedStart" not in bob.get(f"/api/v1/jobs/{queue.pk}").json()

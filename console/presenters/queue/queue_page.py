@@ -1,4 +1,4 @@
-"""The queue: who waits, in which order, for what, since when, and when each job will start."""
+"""The queue: who waits, in which order, for what, since when, and when each job is expected to start."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from agents.infra.sentences import shown
 from agents.infra.shared_answers import SharedAnswers
 from console.auth import access
 from console.presenters.jobs.job_filters import cursor_number
-from jobs.models import Job, Project
+from console.presenters.queue.expected_start import Expected, expected_start
+from jobs.models import ExpectedStart, Job, Project
 from jobs.rules.lifecycle.states import JobState
 from jobs.rules.list_text import list_text
 from jobs.rules.scheduling.order import PRIORITIES
@@ -52,7 +53,7 @@ _COLUMNS = (
 class QueueRow:
     """`place`: in the whole queue, from 1. None: it is offered no place before `rests_until`.
 
-    `starts_by`: when it starts at the latest, where that is known.
+    `starts_by`: when it starts at the latest, where that is known. `expected`: when it would start as the queue is now.
     """
 
     id: int
@@ -71,6 +72,7 @@ class QueueRow:
     since: datetime
     rests_until: datetime | None
     starts_by: datetime | None
+    expected: Expected | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +107,10 @@ def queue(user: User, query: Mapping[str, str], size: int = SIZE) -> Queue:
     start = _following(ids, query.get("after", ""))
     page = ids[start : start + size]
     jobs = {job.pk: job for job in Job.objects.filter(pk__in=page).select_related("project").only(*_COLUMNS)}
+    expected = ExpectedStart.objects.in_bulk(page)
     more = start + size < len(ids)
     return Queue(
-        rows=tuple(_row(jobs[pk], placed.get(pk)) for pk in page if pk in jobs),
+        rows=tuple(_row(jobs[pk], placed.get(pk), expected.get(pk)) for pk in page if pk in jobs),
         waiting=len(order),
         seen=len(ids),
         gpus=sum(wants.values()),
@@ -133,7 +136,7 @@ def _address(project: str, after: str) -> str:
     return f"?{_query(project, after)}"
 
 
-def _row(job: Job, place: int | None) -> QueueRow:
+def _row(job: Job, place: int | None, expected: ExpectedStart | None) -> QueueRow:
     return QueueRow(
         id=job.pk,
         place=place if queue_snapshot.is_waiting(job) else None,
@@ -151,6 +154,7 @@ def _row(job: Job, place: int | None) -> QueueRow:
         since=job.queued_at,
         rests_until=job.rests_until,
         starts_by=job.earliest_start_at,
+        expected=expected_start(job, expected),
     )
 
 
