@@ -1,6 +1,6 @@
 // Live parts of a page. The element with `ws-connect` names the page's socket (htmx's ws extension). The socket sends a
-// part again, whole, whenever it changed: elements that are found by their ids and morphed in place, so that focus,
-// scrolling, open menus and typed text stay.
+// part again whenever it changed, or the pieces of it that did: elements that are found by their ids and morphed in
+// place, so that focus, scrolling, open menus and typed text stay.
 
 import { Wire } from "./wire.js";
 
@@ -44,8 +44,8 @@ class LiveSocket extends EventTarget {
         this.#tell(new Event("open"));
       },
       html: (text) => {
-        this.newest.set(/\bid="([^"]*)"/.exec(text)?.[1], text);
-        this.#paint();
+        if (document.hidden) this.#keep(text);
+        else this.#tell(new MessageEvent("message", { data: text }));
       },
       closed: ({ final, reason }) => {
         if (final) this.#ended(reason);
@@ -61,6 +61,16 @@ class LiveSocket extends EventTarget {
     document.removeEventListener("visibilitychange", this.paint);
     this.wire.end();
     this.readyState = WebSocket.CLOSED;
+  }
+
+  // The newest of each element, in the order in which they came: a part may come whole, and then pieces of it.
+  #keep(text) {
+    const template = document.createElement("template");
+    template.innerHTML = text;
+    for (const element of template.content.children) {
+      this.newest.delete(element.id);
+      this.newest.set(element.id, element.outerHTML);
+    }
   }
 
   #paint() {

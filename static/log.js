@@ -501,7 +501,16 @@ export class LogView {
   }
 }
 
-for (const root of document.querySelectorAll("[data-log]")) new LogView(root);
+for (const root of document.querySelectorAll("[data-log]")) {
+  const view = new LogView(root);
+  // A replica was chosen without a new page: the head of the log names it.
+  document.addEventListener("htmx:afterSettle", () => {
+    const chosen = document.querySelector("[data-log-of]")?.dataset.logOf ?? view.replica;
+    if (chosen === root.dataset.replica) return;
+    root.dataset.replica = chosen;
+    view.show(chosen);
+  });
+}
 
 function note(run, offset, text, kind) {
   const row = new Row(run, offset, false);

@@ -1,8 +1,8 @@
 """Keeps open pages up to date: at each hint, and once a second, it is checked whether a part of a page has changed.
 
-A changed part is sent whole. It is rendered once for all sockets that show it to people with the same rights
-(live/fragments.py). A socket that joins gets a part that was checked after it joined, so a page never goes back to an
-older state. Because the part is whole, a page that was suspended catches up with one message.
+A part is rendered once for all sockets that show it to people with the same rights (live/fragments.py), and sent whole;
+of a part with many pieces, those that have changed are sent to sockets that were sent the rest before. A socket that
+joins gets a whole part that was checked after it joined, so a page never goes back to an older state.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from console import presenters
 from console.consumers import credentials
 from console.consumers.socket_lifecycle import GONE, Closed, Receive, Send, Socket
 from console.live import fragments
-from console.live.fragments import Form, Fragment, Message, RightsChanged, Source
+from console.live.fragments import Form, Fragment, Message, RightsChanged, Source, Version
 from console.parts import registry
 from console.parts.part import Part, Place, Seen, place_of
 
@@ -142,12 +142,13 @@ class _Follower:
         return html
 
     async def _send_each(self, fragment: Fragment, look: int) -> None:
-        shown: Message | None = None
+        shown: Version | None = None
         while True:
-            shown = await fragment.newer_than(shown, look)
-            if not shown.text:
+            version = await fragment.newer_than(shown, look)
+            if not version.whole.text:
                 raise Closed(GONE, "It is not here any more.")
-            await self._socket.send_message(shown)
+            await self._socket.send_message(version.since(shown))
+            shown = version
 
 
 class LivePage(PartsSocket):

@@ -1,7 +1,8 @@
 """Renders each fragment of a page once for all sockets that show it to people with the same rights.
 
 One task for each fragment watches its topics, compares stamps, renders what has changed, and hands the ready message to
-the sockets. So 250 open pages of one job cost as much as one, and a page that shows nothing new costs nothing.
+the sockets. So 250 open pages of one job cost as much as one, and a page that shows nothing new costs nothing. A socket
+that was sent the message before is sent only the pieces of it that have changed (pieces.py).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 from weakref import WeakKeyDictionary
 
-from console.live import registry
+from console.live import pieces, registry
 from console.runtime import websocket_protocol
 from console.runtime.database_threads import in_database_thread
 
@@ -58,19 +59,38 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A fragment as it is sent: as text, and as a ready frame. An empty text: the object does not exist any more."""
+    """What is sent: as text, and as a ready frame. An empty text: the object does not exist any more."""
 
     text: str
     frame: bytes
 
+    @classmethod
+    def of(cls, text: str) -> Message:
+        return cls(text, websocket_protocol.text_frame(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A fragment as it was rendered once. `changes`: for sockets that were sent the version before it."""
+
+    number: int
+    whole: Message
+    changes: Message | None
+    cut: pieces.Cut
+
+    def since(self, shown: Version | None) -> Message:
+        """What a socket is sent that has shown this version before."""
+        next_one = shown is not None and self.number == shown.number + 1
+        return self.changes if self.changes is not None and next_one else self.whole
+
 
 class Fragment:
-    """The newest message of one fragment, and the task that keeps it so while a socket follows it."""
+    """The newest version of one fragment, and the task that keeps it so while a socket follows it."""
 
     def __init__(self, source: Source) -> None:
         self.followers = 0
         self._source = source
-        self._message: Message | None = None
+        self._version: Version | None = None
         self._problem: Exception | None = None
         self._stamp: str | None = None
         # How many looks at the stamp have begun, and how many of them are over.
@@ -87,16 +107,16 @@ class Fragment:
             self._watch.wake()
         return self._begun + 1
 
-    async def newer_than(self, shown: Message | None, look: int) -> Message:
-        """Wait for a message that is not `shown`, and that is at least as new as the given look."""
+    async def newer_than(self, shown: Version | None, look: int) -> Version:
+        """Wait for a version that is not `shown`, and that is at least as new as the given look."""
         while self._problem is None and (
-            self._over < look or self._message is shown or self._message is None
+            self._over < look or self._version is shown or self._version is None
         ):
             await self._changed.wait()
         if self._problem is not None:
             raise self._problem
-        assert self._message is not None
-        return self._message
+        assert self._version is not None
+        return self._version
 
     async def _keep(self) -> None:
         try:
@@ -121,13 +141,27 @@ class Fragment:
         # The stamp is read before the fragment: a change between the two is shown now and looked at once more.
         stamp = await in_database_thread(self._source.stamp)
         if stamp != self._stamp:
-            html = await in_database_thread(self._source.render)
-            text = self._source.form.text(stamp, html)
-            self._message, self._stamp = Message(text, websocket_protocol.text_frame(text)), stamp
+            self._version = await in_database_thread(self._rendered, stamp)
+            self._stamp = stamp
             pause = min(max(STEP_S, PACE * (clock() - begun)), LONGEST_STEP_S)
         self._over = self._begun
         self._tell()
         return pause
+
+    def _rendered(self, stamp: str) -> Version:
+        """Render the fragment. Returns the version that is there already where the new one is equal."""
+        before = self._version
+        text = self._source.form.text(stamp, self._source.render())
+        if before is not None and before.whole.text == text:
+            return before
+        cut = pieces.cut(text)
+        changed = pieces.changes(before.cut, cut) if before is not None else None
+        return Version(
+            number=before.number + 1 if before is not None else 0,
+            whole=Message.of(text),
+            changes=Message.of(changed) if changed is not None else None,
+            cut=cut,
+        )
 
     async def _rest(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):

@@ -154,8 +154,10 @@ def replica_cell(cell: ReplicaCell, dense: bool) -> SafeString:
     )
     text = cell.mark if dense else f"{cell.label}{cell.mark}"
     here = SafeString(' aria-current="true"') if cell.selected else ""
-    form = '<a class="{}" id="cell-{}" href="{}" data-state="{}" title="{}" aria-label="{}"{}>{}</a>'
-    return format_html(form, classes, name, cell.url, badge.value, cell.words, cell.words, here, text)
+    form = (
+        '<a data-piece id="cell-{}" class="{}" href="{}" data-state="{}" title="{}" aria-label="{}"{}>{}</a>'
+    )
+    return format_html(form, name, classes, cell.url, badge.value, cell.words, cell.words, here, text)
 
 
 @register.simple_tag

@@ -14,8 +14,10 @@ from jobs.models import Replica
 from tests.browser.test_job_lists import is_accessible
 from tests.unit.console.views.conftest import browser, cast, project
 from tests.unit.console.views.example_rows import a_host, a_job, moved
+from tests.unit.console.views.test_compare import pair
+from tests.unit.console.views.test_job_tabs import many
 
-__all__ = ["browser", "cast", "project"]
+__all__ = ["browser", "cast", "pair", "project"]
 
 TABS = ("Overview", "Logs", "Metrics", "Shells", "Specification", "Events")
 
@@ -40,15 +42,20 @@ def large(transactional_db, cast, project):
 
 
 @pytest.fixture
-def seen(page, live_server, browser, large):
-    """The page of a browser in which Bob is logged in."""
+def bob(page, live_server, browser):
+    """A browser in which Bob is logged in."""
     session = browser("bob").cookies[settings.SESSION_COOKIE_NAME].value
     page.context.add_cookies(
         [{"name": settings.SESSION_COOKIE_NAME, "value": session, "url": live_server.url}]
     )
     page.set_viewport_size({"width": 1280, "height": 800})
-    page.goto(f"{live_server.url}/jobs/{large.pk}/")
     return page
+
+
+@pytest.fixture
+def seen(bob, live_server, large):
+    bob.goto(f"{live_server.url}/jobs/{large.pk}/")
+    return bob
 
 
 def overhang(page):
@@ -63,12 +70,38 @@ def test_the_log_is_above_the_fold_at_64_replicas(seen):
 
 
 def test_a_cell_chooses_its_replica_for_the_log_the_events_and_the_tabs(seen):
-    seen.get_by_label(re.compile("^workerpool1-9, rank 10:")).click()
-    expect(seen).to_have_url(re.compile(r"\?replica=workerpool1-9$"))
+    followed = []
+    seen.route_web_socket("**/ws/jobs/**", lambda socket: followed.append(socket.url.rpartition("/")[2]))
+    seen.reload()
+    tabs = seen.get_by_role("navigation", name="Views of this job")
+    seen.evaluate("window.stays = true")
+    seen.get_by_label("Name, rank or host").fill("typed and not sent")
+    for name, rank in (("workerpool1-9", 10), ("workerpool1-30", 31)):
+        seen.get_by_label(re.compile(f"^{name}, rank {rank}:")).click()
+        expect(seen).to_have_url(re.compile(rf"\?replica={name}$"))
+        expect(seen.get_by_role("heading", name=f"Log of {name}")).to_be_visible()
+        expect(seen.get_by_role("log", name=f"Output of {name}")).to_be_visible()
+        expect(seen.locator(f"#cell-{name}")).to_have_attribute("aria-current", "true")
+        expect(seen.locator(".cell[aria-current]")).to_have_count(1)
+        expect(seen.locator(".picker summary")).to_contain_text(name)
+        expect(seen.locator(".timeline")).to_contain_text(f"Started on gpu-{name.partition('-')[2]}.")
+        expect(seen.locator(".timeline > li")).to_have_count(1)
+        expect(tabs.get_by_role("link", name="Logs")).to_have_attribute("href", re.compile(f"/log/{name}$"))
+        at = seen.locator("#live").get_attribute("ws-connect")
+        assert at.endswith(f"replica%3D{name}"), at
+    assert seen.evaluate("window.stays") and followed == ["workerpool0-0", "workerpool1-9", "workerpool1-30"]
+    expect(seen.get_by_label("Name, rank or host")).to_have_value("typed and not sent")
+    seen.go_back()
     expect(seen.get_by_role("heading", name="Log of workerpool1-9")).to_be_visible()
-    expect(seen.locator(".timeline")).to_contain_text("Started on gpu-9.")
-    expect(seen.locator(".timeline > li")).to_have_count(1)
-    seen.get_by_role("navigation", name="Views of this job").get_by_role("link", name="Logs").click()
+    expect(seen.locator("#cell-workerpool1-9")).to_have_attribute("aria-current", "true")
+    seen.go_forward()
+    expect(seen.get_by_role("heading", name="Log of workerpool1-30")).to_be_visible()
+    seen.get_by_role("link", name="Choose no replica").click()
+    expect(seen.get_by_role("heading", name="Log of workerpool0-0")).to_be_visible()
+    expect(seen.locator(".cell[aria-current]")).to_have_count(0)
+    seen.locator("#cell-workerpool1-9").click()
+    expect(tabs.get_by_role("link", name="Logs")).to_have_attribute("href", re.compile("/log/workerpool1-9$"))
+    tabs.get_by_role("link", name="Logs").click()
     expect(seen).to_have_url(re.compile(r"/log/workerpool1-9$"))
 
 
@@ -118,3 +151,27 @@ def test_each_tab_is_accessible_and_fits_a_phone(seen, theme):
         seen.set_viewport_size({"width": 360, "height": 740})
         assert overhang(seen) <= 0, tab
         seen.set_viewport_size({"width": 1280, "height": 800})
+
+
+def test_a_thousand_cells_fit_and_one_is_chosen_without_a_new_page(
+    bob, live_server, transactional_db, cast, project
+):
+    job = many(project, cast, 1000, a_host("gpu-north"))
+    bob.goto(f"{live_server.url}/jobs/{job.pk}/")
+    assert bob.locator(".log-body").bounding_box()["y"] < 800 - 180
+    bob.evaluate("window.stays = true")
+    bob.locator("#cell-workerpool1-900").click()
+    expect(bob.get_by_role("heading", name="Log of workerpool1-900")).to_be_visible()
+    expect(bob.locator("#replica-workerpool1-900")).to_be_visible()
+    assert bob.evaluate("window.stays")
+    is_accessible(bob)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_comparison_is_accessible_and_fits_a_phone(bob, live_server, transactional_db, pair, theme):
+    bob.emulate_media(color_scheme=theme)
+    bob.goto(f"{live_server.url}/jobs/compare?job={pair[0].pk}&job={pair[1].pk}")
+    expect(bob.locator(".chart path")).not_to_have_count(0)
+    is_accessible(bob)
+    bob.set_viewport_size({"width": 360, "height": 740})
+    assert overhang(bob) <= 0

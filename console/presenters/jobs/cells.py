@@ -138,19 +138,22 @@ def _all(lines: Sequence[ReplicaLine], query: JobQuery) -> list[Cell]:
     used = current_use(lines, now)
     others = query.query_with(replica="")
     base = f"?{others}&replica=" if others else "?replica="
+    dense = len(lines) > MANY
     rank, made = 0, []
     for line, use in zip(lines, used, strict=True):
         pool, index = line.name.removeprefix("workerpool").split("-")
         trains = int(pool) in TRAINER_POOLS
         label = str(rank) if trains else f"{pool}-{index}"
         rank += trains
-        made.append(_cell(line, use, label, line.name == query.replica, base))
+        made.append(_cell(line, use, label, line.name == query.replica, base, dense))
     return made
 
 
-def _cell(line: ReplicaLine, use: CurrentUse, label: str, selected: bool, base: str) -> Cell:
-    load = use.gpu_share if use.gpu else use.cpu_share
-    words = "" if load is None else f"{'GPU' if use.gpu else 'CPU'} {load} %"
+def _cell(line: ReplicaLine, use: CurrentUse, label: str, selected: bool, base: str, dense: bool) -> Cell:
+    load, of = (use.gpu_share, "GPU") if use.gpu else (use.cpu_share, "CPU")
+    words = "" if load is None else f"{of} {load} %"
+    # Of very many cells only those are sent again that look different: what is drawn is the load in tenths.
+    drawn = "" if load is None else f"{of} ≈ {round(load, -1)} %"
     mark = MARKS.get(line.badge.value, "") + ("!" if use.odd else "") + ("↻" if line.restarts else "")
     return Cell(
         line=line,
@@ -163,7 +166,7 @@ def _cell(line: ReplicaLine, use: CurrentUse, label: str, selected: bool, base: 
         odd=use.odd,
         selected=selected,
         url=f"{base}{line.name}",
-        words=_words(line, use, label, words),
+        words=_words(line, use, label, drawn if dense else words),
     )
 
 

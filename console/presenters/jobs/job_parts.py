@@ -77,7 +77,7 @@ def _events(job: Job, user: User, query: Query) -> Context:
 def _metrics(job: Job, user: User, query: Query) -> Context:
     asked = JobQuery.from_query(query)
     lines = tuple(replica_lines(job, shells=False))
-    use = utilization(lines, asked.replica, asked.sort)
+    use = utilization(lines, asked)
     return {"job_id": job.pk, "query": asked, "use": use}
 
 

@@ -12,6 +12,7 @@ from django.utils.translation import ngettext
 
 from console.presenters.badges import Badge
 from console.presenters.jobs.charts import gib
+from console.presenters.jobs.job_query import JobQuery
 from console.presenters.jobs.replicas import ReplicaLine
 from jobs.logs import last_printed
 from jobs.models import Run, RunSample
@@ -19,6 +20,8 @@ from jobs.rules.lifecycle import quiet_replicas
 from jobs.rules.lifecycle.states import RunPhase
 
 FRESH = timedelta(seconds=45)
+# Rows of a page of the table.
+ROWS = 100
 QUIETEST_FIRST = "silent"
 
 
@@ -46,26 +49,36 @@ class CurrentUse:
 
 @dataclass(frozen=True, slots=True)
 class UtilizationPanel:
-    """`odd`: the unusually quiet lines of `now`. `sorted`: the longest quiet replica is first, not the job's order."""
+    """`odd`: the unusually quiet lines. `sorted`: the longest quiet replica is first, not the job's order.
+
+    `gpus`: whether a replica holds GPUs; if none does, the page has no columns for GPUs. `now` are the lines of this
+    page of the table; `earlier`, `later`: the queries of the pages beside it, or None.
+    """
 
     now: tuple[CurrentUse, ...]
     odd: tuple[CurrentUse, ...]
     sorted: bool
-
-    @property
-    def gpus(self) -> bool:
-        """Whether a replica holds GPUs. If none does, the page has no columns for GPUs."""
-        return any(line.gpu for line in self.now)
+    gpus: bool
+    earlier: str | None
+    later: str | None
 
 
-def utilization(replicas: Sequence[ReplicaLine], replica: str, sort: str) -> UtilizationPanel:
-    """Return the panel. Makes four queries for any number of replicas. `replica`: whose line is marked as chosen."""
+def utilization(replicas: Sequence[ReplicaLine], query: JobQuery) -> UtilizationPanel:
+    """Return the panel. Makes four queries for any number of replicas."""
     at = timezone.now()
-    lines = current_use(replicas, at, replica)
-    if sort == QUIETEST_FIRST:
+    lines = current_use(replicas, at, query.replica)
+    if query.sort == QUIETEST_FIRST:
         lines.sort(key=lambda line: (line.quiet_since is None, line.quiet_since or at))
-    odd = tuple(line for line in lines if line.odd)
-    return UtilizationPanel(tuple(lines), odd, sort == QUIETEST_FIRST)
+    start = min(int(query.start or 0), len(lines))
+    before = str(start - ROWS) if start > ROWS else ""
+    return UtilizationPanel(
+        now=tuple(lines[start : start + ROWS]),
+        odd=tuple(line for line in lines if line.odd),
+        sorted=query.sort == QUIETEST_FIRST,
+        gpus=any(line.gpu for line in lines),
+        earlier=query.query_with(start=before) if start else None,
+        later=query.query_with(start=str(start + ROWS)) if start + ROWS < len(lines) else None,
+    )
 
 
 def current_use(replicas: Sequence[ReplicaLine], at: datetime, chosen: str = "") -> list[CurrentUse]:

@@ -15,6 +15,7 @@ from console.auth.access import Verb
 from console.auth.person import person
 from console.presenters.jobs import job_page, job_parts, requested
 from console.presenters.jobs.job_query import JobQuery
+from console.presenters.jobs.last_lines import last_lines
 from console.presenters.jobs.metrics_page import metrics_panel
 from console.presenters.jobs.replica_picker import picker
 from console.views.fragments import asks_for_fragment, page_or_fragment
@@ -26,16 +27,23 @@ from jobs.scheduling import output_directories
 @login_required
 def overview(request: HttpRequest, job_id: int) -> HttpResponse:
     job = _job(request, job_id)
-    if asks_for_fragment(request):
-        context = _context(request, job, job_page.OVERVIEW, "job-replicas")
-        return page_or_fragment(request, "jobs/job.html", "jobs/_cells_exchange.html", context)
-    context = _context(request, job, job_page.OVERVIEW, *job_parts.OVERVIEW)
-    page = context["page"]
-    # The log of the replica that was chosen; else of the one that failed first; else of the first one.
-    failed = context["head"].last_lines
-    context["advice"] = output_directories.advice_of(job)
-    context["shown"] = page.replica or (failed.replica if failed else "") or page.names[0]
+    exchanged = asks_for_fragment(request)
+    parts = ("job-replicas", "job-story") if exchanged else job_parts.OVERVIEW
+    context = _context(request, job, job_page.OVERVIEW, *parts)
+    page = context["page"] = context.get("page") or _page(request, job, job_page.OVERVIEW)
+    context["shown"] = page.replica or _first_log(job, request, context) or page.names[0]
+    if not exchanged:
+        context["advice"] = output_directories.advice_of(job)
     return page_or_fragment(request, "jobs/job.html", "jobs/_cells_exchange.html", context)
+
+
+def _first_log(job: Job, request: HttpRequest, context: dict[str, Any]) -> str:
+    """The replica that failed first: its log is shown where none is chosen."""
+    if "head" in context:
+        failed = context["head"].last_lines
+    else:
+        failed = last_lines(job) if access.can(request.user, "see_log", job) else None
+    return failed.replica if failed else ""
 
 
 @require_safe
@@ -108,6 +116,9 @@ def _context(request: HttpRequest, job: Job, tab: str, *parts: str) -> dict[str,
     query = request.GET.dict()
     context = job_parts.context(parts, job, person(request), query)
     if not asks_for_fragment(request):
-        replica = JobQuery.from_query(query).replica
-        context["page"] = job_page.page(job, person(request), tab, replica)
+        context["page"] = _page(request, job, tab)
     return context
+
+
+def _page(request: HttpRequest, job: Job, tab: str) -> job_page.JobPage:
+    return job_page.page(job, person(request), tab, JobQuery.from_query(request.GET).replica)

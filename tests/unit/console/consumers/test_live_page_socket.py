@@ -16,9 +16,10 @@ from console import presenters
 from console.parts.part import place_of
 from console.parts.registry import parts_of
 from console.runtime.database_threads import in_database_thread
-from jobs.models import GpuClaim, Membership
+from jobs.models import GpuClaim, Membership, Replica
 from tests.unit.console.consumers.test_live_pages import to_state
 from tests.unit.console.views.example_rows import KEY, OTHER_KEY, a_host
+from tests.unit.console.views.test_job_tabs import many
 
 PAGES = (
     *("/jobs/", "/jobs/?state=RUNNING", "/jobs/{job}/", "/jobs/{job}/?replica=workerpool0-0"),
@@ -178,6 +179,41 @@ async def test_a_page_shows_what_is_left_of_lost_rights_and_is_closed_without_an
     )
     await in_database_thread(Membership.objects.filter(user=cast.bob, project=project).delete)
     assert (await page.until_closed())[0] == 4404
+
+
+async def test_of_a_thousand_cells_only_those_are_sent_that_changed(visit, cast, project):
+    def begin():
+        return many(project, cast, 1000, a_host("gpu-of-many"))
+
+    def change(job):
+        Replica.objects.filter(job=job, name="workerpool1-3").update(state="FAILED")
+        to_state(job, job.state)
+
+    def cells(html):
+        return re.findall(r'<a data-piece id="cell-([^"]+)"', html)
+
+    job = await in_database_thread(begin)
+    address = f"/jobs/{job.pk}/"
+    early = await visit(at(address), "bob")
+    await early.until(lambda v: len(v.html) == number_of_parts(address))
+    [whole] = [html for html in early.html if cells(html)]
+    assert len(cells(whole)) == 1000
+    shown = len(early.html)
+    await in_database_thread(change, job)
+    await early.until(lambda v: any(cells(html) for html in v.html[shown:]))
+    [changed] = [html for html in early.html[shown:] if cells(html)]
+    assert ids(changed) == ["cells-tally", "cell-workerpool1-3"]
+    assert len(changed) < 2000 < 200_000 < len(whole)
+    # The pieces are those of the page as it is now; and a page that is opened later gets all of it.
+    page = await in_database_thread(page_of, cast.bob, address)
+    late = await visit(at(address), "bob")
+    await late.until(lambda v: len(v.html) == number_of_parts(address))
+    [other] = [html for html in late.html if cells(html)]
+    for piece in re.split(r"(?<=</ul>)", changed):
+        assert piece in page and piece in other
+    assert len(cells(other)) == 1000
+    for socket in (early, late):
+        await socket.leave()
 
 
 async def test_recovery_mode_is_told_without_a_reload(visit, job):

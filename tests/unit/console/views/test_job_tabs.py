@@ -162,6 +162,11 @@ def test_no_tab_asks_more_often_for_a_thousand_replicas_and_each_stays_small(bro
         assert size <= 60_000, (tab, size)
     table = client.get(f"/jobs/{large.pk}/?view=table&start=900").context["cells"]
     assert len(table.cells) == 100 and table.earlier_url and not table.later_url
+    page = client.get(f"/jobs/{large.pk}/metrics")
+    assert page.text.count('id="use-workerpool') == 100 and page.context["use"].earlier is None
+    last = client.get(f"/jobs/{large.pk}/metrics?start=900")
+    assert "start=800" in last.context["use"].earlier and last.context["use"].later is None
+    assert 'id="use-workerpool1-998"' in last.text
 
 
 def test_a_replica_is_found_by_rank_host_or_state_and_leads_to_the_tab(browser, large):
