@@ -339,12 +339,7 @@ def add_hosts(commands: CommandGroup, shared: argparse.ArgumentParser) -> None:
         "--accept-first-key", action="store_true", help="trust the key that the host shows now"
     )
     add.set_defaults(command="hosts.add")
-    many = host.add_parser("accept-keys", parents=[shared], help="accept the keys that equal a list")
-    many.add_argument("file", help="what ssh-keyscan or ssh-keygen -l prints; - for standard input")
-    many.add_argument(
-        "--changed", metavar="NAME", action="append", default=[], help="a host whose key has changed"
-    )
-    many.set_defaults(command="hosts.accept_many_keys")
+    add_host_changes(host, shared)
     listing = host.add_parser("list", parents=[shared], help="the machines and their status")
     listing.set_defaults(command="hosts.list_hosts")
     cordon = host.add_parser(
@@ -382,6 +377,27 @@ def add_hosts(commands: CommandGroup, shared: argparse.ArgumentParser) -> None:
     which.add_argument("--one", action="store_true", help="one login for all projects again")
     logins.set_defaults(command="maintenance.set_logins")
     add_host_losses(host, shared)
+
+
+def add_host_changes(host: CommandGroup, shared: argparse.ArgumentParser) -> None:
+    """The verbs of `trainyard host` about keys of many hosts, and about how a host is reached."""
+    many = host.add_parser("accept-keys", parents=[shared], help="accept the keys that equal a list")
+    many.add_argument("file", help="what ssh-keyscan or ssh-keygen -l prints; - for standard input")
+    many.add_argument(
+        "--changed", metavar="NAME", action="append", default=[], help="a host whose key has changed"
+    )
+    many.set_defaults(command="hosts.accept_many_keys")
+    edit = host.add_parser("edit", parents=[shared], help="change how a host is reached, after a check")
+    edit.add_argument("name")
+    edit.add_argument("--address")
+    edit.add_argument("--port", dest="ssh_port", type=int)
+    edit.add_argument("--user", help="another login; nothing may run under the old one")
+    edit.add_argument("--jump", help="as ssh's ProxyJump; an empty text for none")
+    edit.add_argument("--location")
+    edit.add_argument(
+        "--accept-jump-key", metavar="SHA256:...", action="append", default=[], help="of a new jump host"
+    )
+    edit.set_defaults(command="hosts.edit")
 
 
 def add_host_losses(host: CommandGroup, shared: argparse.ArgumentParser) -> None:

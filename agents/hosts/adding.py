@@ -51,10 +51,9 @@ def add_host(
 ) -> Host:
     """Store a new host, whose first check is due now. Raises Refused. A location that does not exist yet is created."""
     name, address, user, jump = name.strip(), address.strip(), user.strip(), jump.strip()
-    _check_fields(name, address, port, user, jump)
-    row = Location.objects.filter(name=location or DEFAULT_LOCATION).first()
-    if row is None:
-        row = _new_location(location)
+    _check_name(name)
+    check_place(address, port, user, jump)
+    row = location_named(location)
     try:
         with transaction.atomic():
             host = Host.objects.create(
@@ -109,11 +108,15 @@ def parse_pasted(text: str, user: str = "") -> list[PastedHost]:
     return rows
 
 
-def _check_fields(name: str, address: str, port: int, user: str, jump: str) -> None:
+def _check_name(name: str) -> None:
     if not name or slugify(name) != name.lower() or len(name) > 63:
         raise Refused(
             "name", said("A host's name has 1 to 63 letters, digits, '-' and '_'. For example: gpu-01")
         )
+
+
+def check_place(address: str, port: int, user: str, jump: str) -> None:
+    """Raises Refused, with the field, for what cannot be where a host is."""
     if not ADDRESS.match(address):
         raise Refused(
             "address", said("{address} is not a host name or an IP address.", address=repr(address))
@@ -130,7 +133,11 @@ def _check_fields(name: str, address: str, port: int, user: str, jump: str) -> N
         ) from None
 
 
-def _new_location(name: str) -> Location:
+def location_named(name: str) -> Location:
+    """The location of this name; a new one, if there is none. Raises Refused for what cannot be a name."""
+    known = Location.objects.filter(name=name or DEFAULT_LOCATION).first()
+    if known is not None:
+        return known
     if slugify(name) != name or not name or len(name) > 63:
         raise Refused(
             "location", said("A location's name has lower-case letters, digits and '-'. For example: lab-a")
@@ -159,7 +166,8 @@ def _pasted_host(number: int, parts: Sequence[str], user: str) -> PastedHost:
         name or slugify(address.replace(".", "-")), address, port, login, rest[0] if rest else ""
     )
     try:
-        _check_fields(row.name, row.address, row.port, row.user, row.jump)
+        _check_name(row.name)
+        check_place(row.address, row.port, row.user, row.jump)
     except Refused as refused:
         raise Refused(
             "hosts", said("Line {number}: {message}", number=number, message=refused.message)

@@ -6,6 +6,7 @@ import argparse
 import re
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from django.utils import timezone
@@ -20,7 +21,7 @@ from console.commands import CommandRefused, operator
 from console.presenters.hosts import offered_keys
 from console.runtime import database_setup
 from jobs.lifecycle.host_maintenance import maintenance_of
-from jobs.maintenance import enrol_host
+from jobs.maintenance import edit_host, enrol_host
 
 # The most machines (jump hosts and the host) on the way to a host. Each one offers a key of its own.
 MAX_KEYS = 9
@@ -114,6 +115,24 @@ def accept_many_keys(args: argparse.Namespace) -> int:
 def _new(page: offered_keys.KeyPage) -> set[str]:
     """The hosts that had no key before."""
     return {row.key.name for row in page.keys if not row.key.accepted}
+
+
+def edit(args: argparse.Namespace) -> int:
+    """Change how a host is reached, and its location. What is not given stays."""
+    database_setup.prepare()
+    row = Host.machines.select_related("location").filter(name=args.name).first()
+    if row is None:
+        raise CommandRefused(f"There is no host {args.name}.")
+    seen = edit_host.Place.of(row)
+    asked = {"address": args.address, "port": args.ssh_port, "user": args.user, "jump": args.jump}
+    way = replace(seen.way, **{name: value for name, value in asked.items() if value is not None})
+    wanted = edit_host.Place(way, seen.location if args.location is None else args.location)
+    try:
+        changed = edit_host.edit_host(row, wanted, seen, args.accept_jump_key, operator(), timezone.now())
+    except Refused as refused:
+        raise CommandRefused(printable(refused.message)) from refused
+    print(f"{row.name} is changed." if changed else f"{row.name} is so already.")
+    return 0
 
 
 def list_hosts(args: argparse.Namespace) -> int:

@@ -54,6 +54,34 @@ class AddHost(forms.Form):
     )
 
 
+_WAY = ("address", "port", "user", "jump")
+
+
+class EditHost(AddHost):
+    """How a host is reached, and its location. Hidden fields keep what the page showed."""
+
+    name = None  # type: ignore[assignment]
+    login_template = None  # type: ignore[assignment]
+    jump_key = forms.CharField(
+        max_length=100,
+        required=False,
+        label=gettext_lazy("Fingerprint of the jump host"),
+        help_text=gettext_lazy("Of a jump host whose key nobody has accepted yet."),
+        widget=forms.TextInput(attrs={"autocapitalize": "none", "spellcheck": "false"}),
+    )
+
+    def __init__(self, host: Host, data: Mapping[str, str] | None = None) -> None:
+        known = {name: getattr(host, name) for name in _WAY} | {"location": host.location.name}
+        super().__init__(data, initial={**known, **{f"seen_{name}": value for name, value in known.items()}})
+        for name in known:
+            like = forms.IntegerField if name == "port" else forms.CharField
+            self.fields[f"seen_{name}"] = like(required=name != "jump", widget=forms.HiddenInput)
+
+    @property
+    def asks_for_key(self) -> bool:
+        return bool(self.errors.get("jump_key") or self.data.get("jump_key"))
+
+
 class PasteHosts(forms.Form):
     hosts = PlainText(
         label=gettext_lazy("Hosts"),

@@ -47,6 +47,7 @@ TITLES = {
     "host": gettext_noop("A host"),
     "add-host": gettext_noop("Add hosts"),
     "host-keys": gettext_noop("Accept the keys of many hosts"),
+    "edit-host": gettext_noop("Edit a host"),
     "maintain-host": gettext_noop("Maintenance of a host"),
     "locations": gettext_noop("Locations"),
     "machines": gettext_noop("Machine types"),

@@ -179,3 +179,47 @@ def test_after_an_old_backup_nothing_is_started_or_killed_before_an_admin_confir
         waiting.running().succeeded()
     finally:
         shared_product.clear()  # its database has lost a job that was accepted: nothing can be checked any more
+
+
+OLD_WAY_CUT = "table inet old { chain in { type filter hook input priority 0; tcp dport 22 drop; }; }\n"
+
+
+def second_way(host):
+    """Give the host another address and a second sshd with the same key. Returns both."""
+    address, port = f"10.77.200.{10 + host.number}", 2222
+    host.run_inside("ip", "addr", "add", f"{address}/16", "dev", "eth0")
+    host.run_inside(
+        *("/usr/sbin/sshd", "-f", "/etc/ssh/sshd_config", "-p", str(port)),
+        *("-o", "PidFile=/run/sshd-2.pid", "-E", "/var/log/sshd-2.log"),
+    )
+    return address, port
+
+
+def test_running_jobs_go_on_while_their_host_gets_another_address(yard, client):
+    """A host is edited: another machine is refused and nothing changes; the same machine under another address is
+    taken over with its runs, and the old address can go away."""
+    job = LongJob(yard, name="moved machine").running()
+    client.wait_for_log(job.id, "line 0 at")
+    host, run = job.host(), job.run()
+    other = next(each for each in yard.fleet if each is not host)
+    wrong = yard.command("host", "edit", host.name, "--address", other.address, check=False)
+    assert wrong.returncode == 1 and "it is another machine" in wrong.stderr
+    busy = yard.command("host", "edit", host.name, "--user", "root", check=False)
+    assert busy.returncode == 1 and "belongs to the login" in busy.stderr
+    job.grows()
+    address, port = second_way(host)
+    edited = yard.command("host", "edit", host.name, "--address", address, "--port", str(port))
+    assert edited.stdout == f"{host.name} is changed.\n"
+    try:
+        # The old way is cut, so that what grows came by the new one.
+        host.run_inside("nft", "-f", "-", stdin=OLD_WAY_CUT)
+        job.grows(what="its log to grow by the new way")
+        assert job.run()["id"] == run["id"] and len(job.starts()) == 1
+        [row] = yard.query(f"SELECT status, address, port FROM agents_host WHERE name = '{host.name}'")
+        assert dict(row) == {"status": "up", "address": address, "port": port}
+        job.succeeded()
+    finally:
+        host.run_inside("nft", "delete", "table", "inet", "old")
+        yard.command("host", "edit", host.name, "--address", host.address, "--port", "22")
+    yard.wait_for_hosts("up", host.name)
+    yard.check()

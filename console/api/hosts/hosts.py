@@ -16,18 +16,19 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agents.hosts import data_address
+from agents.hosts.moving import Way
 from agents.models import Gpu, Host
 from console.api.errors import BadRequest
 from console.api.query import page_size
 from console.api.request_body import RequestBody
 from console.api.times import format_time
-from console.api.views import TrainyardView, person
+from console.api.views import TrainyardView, person, require_confirmed
 from console.auth import access
 from console.presenters.hosts import host_gpus, host_list, host_logins
 from console.presenters.hosts.job_ids import JobIdFilter, without_foreign_jobs
 from jobs.host_sync import strays
 from jobs.lifecycle.host_maintenance import maintenance_of
-from jobs.maintenance import cordon_and_drain, logins
+from jobs.maintenance import cordon_and_drain, edit_host, logins
 from jobs.models import Run
 
 Document = dict[str, Any]
@@ -58,10 +59,21 @@ class HostsView(TrainyardView):
 
 
 class HostView(TrainyardView):
-    """`GET /api/v1/hosts/<id or name>`."""
+    """`GET /api/v1/hosts/<id or name>`; `PATCH` changes address, port, user, jump, location, after a check."""
 
     def get(self, request: Request, host: str) -> Response:
         return Response(document(host_of(request, "see", host), person(request)))
+
+    def patch(self, request: Request, host: str) -> Response:
+        """Fields that are left out stay. `jumpKeys`: fingerprints of keys of new jump hosts."""
+        row = host_of(request, "manage", host)
+        body = RequestBody(request, "address", "port", "user", "jump", "location", "jumpKeys")
+        seen, keys = edit_host.Place.of(row), _fingerprints(body)
+        if keys:
+            require_confirmed(request, "accept the key of a jump host")
+        edit_host.edit_host(row, _wanted(body, seen), seen, keys, person(request).username, timezone.now())
+        after = Host.every.select_related("location", "maintenance").get(pk=row.pk)
+        return Response(document(after, person(request)))
 
 
 class ActView(TrainyardView):
@@ -73,6 +85,25 @@ class ActView(TrainyardView):
             ACTS[verb](row, request, person(request).username, timezone.now())
         after = Host.every.select_related("location", "maintenance").get(pk=row.pk)
         return Response(document(after, person(request)))
+
+
+def _wanted(body: RequestBody, seen: edit_host.Place) -> edit_host.Place:
+    way, port = seen.way, seen.way.port
+    if "port" in body:
+        number = body.number("port", "between 1 and 65535")
+        if not number.is_integer():
+            raise BadRequest("port", "port must be a whole number between 1 and 65535.")
+        port = int(number)
+    user = body.text("user", way.user, 64)
+    reached = Way(body.text("address", way.address, 255), port, user, body.text("jump", way.jump, 1000))
+    return edit_host.Place(reached, body.text("location", seen.location, 63))
+
+
+def _fingerprints(body: RequestBody) -> list[str]:
+    keys = body.get("jumpKeys", [])
+    if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
+        raise BadRequest("jumpKeys", "jumpKeys must be a list of fingerprints such as SHA256:...")
+    return keys
 
 
 def cordon(host: Host, request: Request, actor: str, now: datetime) -> None:
@@ -188,6 +219,9 @@ def _document(host: Host, error: str, runs: int) -> Document:
         "name": host.name,
         "location": host.location.name,
         "address": host.address,
+        "port": host.port,
+        "user": host.user,
+        "jump": host.jump,
         "status": host.status,
         "error": error,
         "cordoned": maintenance.cordoned,

@@ -57,6 +57,8 @@ WORDS = {
     "secret.remove": gettext_noop("Secret deleted"),
     "host.add": gettext_noop("Host added"),
     "host.accept_key": gettext_noop("Host key accepted"),
+    "host.edit": gettext_noop("Host changed"),
+    "host.network": gettext_noop("Address for data of a host"),
     "host.check": gettext_noop("Host checked again"),
     "host.remove": gettext_noop("Host removed"),
     "host.cordon": gettext_noop("Host closed to new jobs"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from console.views.hosts import bulk, gpus, hosts, keys, locations, machine_types, maintenance, recovery
+from console.views.hosts import bulk, edit, gpus, hosts, keys, locations, machine_types, maintenance, recovery
 
 urlpatterns = [
     path("hosts/", hosts.hosts, name="hosts"),
@@ -16,6 +16,7 @@ urlpatterns = [
     path("hosts/keys/compare", keys.compare, name="compare-keys"),
     path("hosts/keys/accept", keys.accept, name="accept-keys"),
     path("hosts/<int:host_id>/", hosts.host, name="host"),
+    path("hosts/<int:host_id>/edit", edit.edit, name="edit-host"),
     path("hosts/<int:host_id>/accept", hosts.accept, name="accept-key"),
     path("hosts/<int:host_id>/check", hosts.check, name="check-host"),
     path("hosts/<int:host_id>/remove", hosts.remove, name="remove-host"),

@@ -101,6 +101,7 @@ PAGES = {
         (
             "accept-key",
             "check-host",
+            "edit-host",
             "remove-host",
             "cordon-host",
             "uncordon-host",
@@ -230,6 +231,7 @@ REST = [
     ("GET", "/api/v1/hosts", ANYBODY, None),
     ("POST", "/api/v1/hosts:acceptKeys", ("Host", "manage"), ACCEPT),
     ("GET", "/api/v1/hosts/{host}", ("host", "see"), None),
+    ("PATCH", "/api/v1/hosts/{host}", ("host", "manage"), {"location": "lab-c"}),
     ("POST", "/api/v1/hosts/{host}:cordon", ("host", "manage"), {}),
     ("GET", "/api/v1/hosts/{host}/gpus", ("host", "see"), None),
     ("POST", "/api/v1/hosts/{host}/gpus/GPU-{host}-0:recheck", ("host", "manage"), {}),
