@@ -1,6 +1,7 @@
 """Sessions in the database, each with its owner in a column, and where and when it was used (settings.SESSION_ENGINE).
 
-Django's own rows keep the owner inside the encoded data, so all sessions of one person could not be found.
+Django's own rows keep the owner inside the encoded data, so all sessions of one person could not be found. They keep
+the key of a session as the browser has it: whoever reads a backup could be anybody. Here a row has a digest of the key.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from django.contrib.auth import SESSION_KEY
 from django.contrib.sessions.backends import db
 from django.utils import timezone
 
+from console.auth.tokens import digest
 from console.models import Session
 
 # People read when a session was last used, so one write in this time is enough.
@@ -30,6 +32,15 @@ class Way(StrEnum):
     OIDC = "oidc"
 
 
+# As many letters as Django's column has. The login of a shell is the whole digest (jobs.models.ShellSession).
+KEY_LETTERS = 40
+
+
+def stored_key(key: str) -> str:
+    """How the key of a session, which the browser has, stands in the database: as much of its digest as fits."""
+    return digest(key)[:KEY_LETTERS]
+
+
 class SessionStore(db.SessionStore):
     row: Session | None = None
 
@@ -37,12 +48,35 @@ class SessionStore(db.SessionStore):
     def get_model_class(cls) -> type[Session]:
         return Session
 
+    @classmethod
+    def of_row(cls, row: Session) -> SessionStore:
+        """What a row has stored. It cannot be saved: only the browser has the key."""
+        store = cls()
+        if row.expire_date > timezone.now():
+            store.update(store.decode(row.session_data))
+        return store
+
     def load(self) -> dict[str, Any]:
-        self.row = cast("Session | None", self._get_session_from_db())  # type: ignore[attr-defined]
-        return self.decode(self.row.session_data) if self.row else {}
+        self.row = self._row()
+        if self.row is None:
+            self._session_key = None
+            return {}
+        return self.decode(self.row.session_data)
+
+    def _row(self) -> Session | None:
+        stored = stored_key(self.session_key or "")
+        return Session.objects.filter(pk=stored, expire_date__gt=timezone.now()).first()
+
+    def exists(self, session_key: str) -> bool:
+        return super().exists(stored_key(session_key))
+
+    def delete(self, session_key: str | None = None) -> None:
+        if key := session_key or self.session_key:
+            super().delete(stored_key(key))
 
     def create_model_instance(self, data: dict[str, Any]) -> Session:
         row = cast(Session, super().create_model_instance(data))
+        row.session_key = stored_key(row.session_key)
         row.user_id = int(data[SESSION_KEY]) if SESSION_KEY in data else None
         begun = data.get(BEGUN, {})
         row.seen_at = timezone.now()
@@ -56,7 +90,7 @@ class SessionStore(db.SessionStore):
     def note_seen(self, address: str, now: datetime) -> None:
         """Write down that the session was used just now from this address, unless that was written lately."""
         row = self.row
-        if row is None or row.user_id is None or row.session_key != self.session_key:
+        if row is None or row.user_id is None or row.session_key != stored_key(self.session_key or ""):
             return
         is_fresh = row.seen_at is not None and abs(now - row.seen_at) < SEEN_EVERY
         if is_fresh and row.address in (address, ""):

@@ -7,18 +7,17 @@ it cannot save it again.
 from __future__ import annotations
 
 from datetime import datetime
-from importlib import import_module
 from types import SimpleNamespace
 from typing import cast
 
-from django.conf import settings
 from django.contrib import auth
 from django.contrib.auth.models import User
 from django.db import transaction
+from django.db.models.functions import Left
 from django.http import HttpRequest
 
-from console.auth import confirmation, login_audit, second_factor, throttle, tokens
-from console.auth.session_store import BEGUN, Way
+from console.auth import confirmation, login_audit, second_factor, throttle
+from console.auth.session_store import BEGUN, KEY_LETTERS, SessionStore, Way, stored_key
 from console.models import Session
 from jobs import shells
 from jobs.models import ShellSession
@@ -51,7 +50,15 @@ def begin(request: HttpRequest, user: User, now: datetime, way: Way) -> bool:
 
 def user_of(key: str) -> User | None:
     """Whose session this is, if it still holds."""
-    store = import_module(settings.SESSION_ENGINE).SessionStore(key)
+    return _owner(SessionStore(key))
+
+
+def user_of_row(row: Session) -> User | None:
+    """The same, for who has the row and not the key."""
+    return _owner(SessionStore.of_row(row))
+
+
+def _owner(store: SessionStore) -> User | None:
     found = auth.get_user(cast(HttpRequest, SimpleNamespace(session=store)))
     if not isinstance(found, User) or not found.is_active:
         return None
@@ -66,11 +73,13 @@ def end(session: Session, now: datetime) -> None:
 
 def end_all(user: User, now: datetime, but: str | None = None) -> int:
     """End the sessions of a person, except the one with the key `but`. Returns how many ended."""
-    return _end(list(Session.objects.filter(user=user).exclude(session_key=but)), now)
+    stays = stored_key(but) if but else None
+    return _end(list(Session.objects.filter(user=user).exclude(pk=stays)), now)
 
 
 def _end(ending: list[Session], now: datetime) -> int:
-    logins = [tokens.digest(row.session_key) for row in ending]
-    for shell in ShellSession.objects.filter(login__in=logins, closed_at=None, keep_s__gt=0):
+    kept = ShellSession.objects.filter(closed_at=None, keep_s__gt=0)
+    of_sessions = kept.annotate(session=Left("login", KEY_LETTERS))
+    for shell in of_sessions.filter(session__in=[row.pk for row in ending]):
         shells.want_close(shell, LOGGED_OUT, now)
     return Session.objects.filter(pk__in=[row.pk for row in ending]).delete()[0]

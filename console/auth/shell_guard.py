@@ -22,7 +22,8 @@ from agents.infra.database_errors import DATABASE_UNAVAILABLE
 from agents.ssh import keys, pty
 from agents.ssh.dial import DialError
 from agents.ssh.targets import Target
-from console.auth import access, sessions, tokens
+from console.auth import access, sessions
+from console.auth.session_store import KEY_LETTERS
 from console.models import ApiToken, Session
 from jobs import shells
 from jobs.models import ShellSession
@@ -110,9 +111,8 @@ def owner_of(session: ShellSession, now: datetime) -> User | None:
     """The owner, while the login by which the shell was opened holds."""
     if session.user is None:
         return None
-    for key in Session.objects.filter(user=session.user).values_list("session_key", flat=True):
-        if tokens.digest(key) == session.login:
-            return sessions.user_of(key)
+    if row := Session.objects.filter(user=session.user, pk=session.login[:KEY_LETTERS]).first():
+        return sessions.user_of_row(row)
     valid = ApiToken.objects.filter(digest=session.login, revoked_at=None, expires_at__gt=now)
     return session.user if session.user.is_active and valid.exists() else None
 

@@ -125,10 +125,9 @@ def test_the_way_to_the_login_server_and_back(chromium, yard, scripts):
 AGE = """
 from console.auth.session_store import SessionStore
 from console.models import Session
-for key in Session.objects.values_list("pk", flat=True):
-    store = SessionStore(key)
-    store["confirmed_at"] = 0.0
-    store.save()
+for row in Session.objects.all():
+    data = {**SessionStore().decode(row.session_data), "confirmed_at": 0.0}
+    Session.objects.filter(pk=row.pk).update(session_data=SessionStore().encode(data))
 """
 
 

@@ -22,6 +22,8 @@ from tests.harness.wait_and_processes import command_of
 
 # Logs are what programs printed: they are masked when they are shown, not where they are stored.
 LOGS = "logs"
+# So many characters are in no text by chance.
+CORE = 12
 
 
 def canary(where):
@@ -32,9 +34,12 @@ def canary(where):
 def forms(value):
     """The texts by which a value can be recognised."""
     raw = value.encode()
+    # The part before characters that are written otherwise in JSON and in addresses, where that part says enough.
     core = value.split("/")[0]
+    core = core if len(core) >= CORE else value
     return {
         core.encode(),
+        core.encode().hex().encode(),
         json.dumps(value)[1:-1].encode(),
         urllib.parse.quote(value, safe="").encode(),
         base64.b64encode(raw)[:40],
@@ -74,6 +79,15 @@ def on_hosts(product, canaries):
     }
     hits = [(host, hit) for host in product.fleet for hit in observers.on_host(host, needles)]
     return sorted({(name.rpartition(" ")[0], f"{host.name}:{path}") for host, (name, path) in hits})
+
+
+def environments(canaries):
+    """(canary, command line) for each process, here and on test hosts, that has one in its environment."""
+    places = {}
+    for pid, line in _command_lines():
+        with contextlib.suppress(OSError):
+            places[f"{line} #{pid}"] = pathlib.Path(f"/proc/{pid}/environ").read_bytes()
+    return [(name, place) for name, place in found(places, canaries)]
 
 
 class BrokerWatch:

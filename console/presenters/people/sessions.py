@@ -11,7 +11,7 @@ from django.utils.translation import gettext, gettext_noop
 from django.utils.translation import gettext as _
 
 from console.auth import session_list
-from console.auth.session_store import Way
+from console.auth.session_store import Way, stored_key
 
 # The first that is found names the browser: most browsers name others as well, for the sake of old pages.
 BROWSERS = (
@@ -69,7 +69,7 @@ def rows(user: User, key: str | None, now: datetime) -> list[SessionRow]:
             way=gettext(WAYS[Way(row.way)]) if row.way in WAYS else "",
             made_at=row.made_at,
             seen_at=row.seen_at,
-            is_this=row.session_key == key,
+            is_this=row.session_key == stored_key(key or ""),
         )
         for row in session_list.of(user, now)
     ]

@@ -21,6 +21,7 @@ from fido2.utils import websafe_decode, websafe_encode
 from fido2.webauthn import AttestationObject, AttestedCredentialData, AuthenticatorData
 
 from console.auth import accounts, confirmation, passkeys, throttle
+from console.auth.session_store import stored_key
 from console.models import Passkey, Session
 from jobs.models import AuditEntry
 from tests.unit.console.views.conftest import PASSWORD, browser, cast, project
@@ -107,7 +108,7 @@ def test_a_passkey_is_added_logs_in_and_is_removed(cast, bob):
     device.counter += 1
     client, answer = log_in(device, next="/hosts/")
     assert answer.json() == {"next": "/hosts/"} and is_in(client)
-    assert Session.objects.get(pk=client.session.session_key).way == "passkey"
+    assert Session.objects.get(pk=stored_key(client.session.session_key)).way == "passkey"
     assert confirmation.is_fresh(client.session, timezone.now())
     assert Passkey.objects.get().used_at
     bob.post(f"/account/passkeys/{row.pk}/remove")

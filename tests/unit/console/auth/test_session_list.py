@@ -9,7 +9,7 @@ from django.test import Client
 from django.utils import timezone
 
 from console.auth import session_list, tokens
-from console.auth.session_store import SEEN_EVERY
+from console.auth.session_store import SEEN_EVERY, stored_key
 from console.consumers import credentials
 from console.models import ApiToken, Session
 from console.presenters.people import sessions as presenter
@@ -42,7 +42,7 @@ def key_of(client):
 
 
 def row_of(client):
-    return Session.objects.get(pk=key_of(client))
+    return Session.objects.get(pk=stored_key(key_of(client)))
 
 
 def test_a_session_knows_when_where_and_how_it_began(cast):
@@ -56,7 +56,7 @@ def test_the_last_use_is_written_every_five_minutes_and_when_the_address_changes
     cast, django_assert_num_queries
 ):
     client = logged_in()
-    key = key_of(client)
+    key = stored_key(key_of(client))
     late = timezone.now() - SEEN_EVERY - timedelta(seconds=1)
     Session.objects.filter(pk=key).update(seen_at=late)
     client.get("/account")

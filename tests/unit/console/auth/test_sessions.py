@@ -7,6 +7,7 @@ from importlib import import_module
 
 import pytest
 from django.apps import apps
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.contrib.sessions.backends.base import UpdateError
 from django.contrib.sessions.backends.db import SessionStore as OldStore
@@ -103,5 +104,24 @@ def test_sessions_of_before_the_upgrade_move_over_with_their_owner(cast):
     import_module("console.migrations.0002_sessions_with_owner").move(apps, None)
     assert Session.objects.get().user == cast.bob and Session.objects.get().session_key == bob
     assert ghost and not OldSession.objects.exists()
+    import_module("console.migrations.0014_digests_of_sessions").hide(apps, None)
     store = import_module("console.auth.session_store").SessionStore(bob)
     assert store["_auth_user_id"] == str(cast.bob.pk)
+
+
+def test_who_reads_the_table_of_sessions_gets_in_nowhere(cast):
+    bob = logged_in()
+    row = Session.objects.get()
+    assert bob.session.session_key not in str(Session.objects.values().get())
+    assert sessions.user_of(row.pk) is None and sessions.user_of_row(row) == cast.bob
+    thief = Client()
+    thief.cookies[settings.SESSION_COOKIE_NAME] = row.pk
+    assert not is_in(thief) and credentials.user(socket_of(thief)) is None
+    bob.post("/logout")
+    assert not Session.objects.exists()
+
+
+def test_a_row_whose_time_is_over_is_nobodys(cast):
+    logged_in()
+    Session.objects.update(expire_date=timezone.now())
+    assert sessions.user_of_row(Session.objects.get()) is None

@@ -65,7 +65,11 @@ class Session(socketserver.StreamRequestHandler):
         to = []
         while line := self.rfile.readline():
             word = line[:4].upper()
-            if word == b"RCPT":
+            if word == b"EHLO":
+                self.wfile.write(b"250-mail.example\r\n250 AUTH PLAIN\r\n")
+            elif word == b"AUTH":
+                self.wfile.write(b"235 welcome\r\n")
+            elif word == b"RCPT":
                 to.append(line.decode().strip())
                 self.wfile.write(self.server.recipient_answer + b"\r\n")
             elif word == b"DATA":

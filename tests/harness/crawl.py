@@ -1,0 +1,106 @@
+"""Visitors of a running product, who open every address that it has (addresses.py): as a browser, as htmx, as a script.
+
+What each of them got is kept by name, so that a test can look through all of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from concurrent.futures import ThreadPoolExecutor
+
+import requests
+from websockets.exceptions import WebSocketException
+from websockets.sync.client import connect
+
+from tests.harness import addresses
+from tests.harness.wait_and_processes import PATIENCE_S
+
+CSRF = re.compile(r'name="csrfmiddlewaretoken" value="([^"]+)"')
+# So many requests at once: the pages are many, and a process of the product answers several.
+AT_ONCE = 6
+# How long a socket is listened to, after which it has sent what it has.
+LISTEN_S = 0.7
+
+
+class Visitor:
+    """A person with a browser and a script. Without a token: somebody who has not logged in."""
+
+    def __init__(self, url, name="nobody", token=""):
+        self.url, self.name, self.token = url, name, token
+        self.browser, self.script = requests.Session(), requests.Session()
+        for each in (self.browser, self.script):
+            each.trust_env = False
+        if token:
+            self.script.headers["Authorization"] = f"Bearer {token}"
+
+    def log_in(self, password):
+        answer = self.send("/login", "/login", username=self.name, password=password, next="")
+        assert "/login" not in answer.url, answer.text[:2000]
+        return self
+
+    @property
+    def session(self):
+        """The key of the browser's session."""
+        return next(cookie.value for cookie in self.browser.cookies if cookie.name.startswith("session"))
+
+    def send(self, page, address, **fields):
+        """Send a form of a page, as a browser does."""
+        fields["csrfmiddlewaretoken"] = CSRF.search(self.get(page).text)[1]
+        headers = {"Referer": self.url + page, "Origin": self.url}
+        return self.browser.post(self.url + address, data=fields, headers=headers, timeout=PATIENCE_S)
+
+    def get(self, path, **headers):
+        return self.browser.get(self.url + path, headers=headers, timeout=PATIENCE_S, allow_redirects=False)
+
+    def ask(self, method, path, **options):
+        return self.script.request(method, self.url + path, timeout=PATIENCE_S, **options)
+
+    def listen(self, path):
+        """The first frames of a socket, or why it was refused."""
+        # As our own page, with the session, and otherwise as a script.
+        cookies = "; ".join(f"{name}={value}" for name, value in self.browser.cookies.items())
+        headers = {"Authorization": f"Bearer {self.token}"} if self.token else {"Cookie": cookies}
+        frames = []
+        try:
+            address = self.url.replace("http", "ws", 1) + path
+            with connect(
+                address, additional_headers=headers, proxy=None, open_timeout=PATIENCE_S, close_timeout=2
+            ) as socket:
+                if "/log" in path:
+                    socket.send('{"from": 0}')
+                with contextlib.suppress(TimeoutError):
+                    while True:
+                        frames.append(socket.recv(timeout=LISTEN_S))
+        except (OSError, WebSocketException) as refused:
+            frames.append(str(refused))
+        return b"\n".join(each if isinstance(each, bytes) else each.encode() for each in frames)
+
+    def opened(self, values, queries=(), fragments=True):
+        """Place → what this visitor was given, for every address. `queries`: further addresses, with their queries.
+        `fragments`: each page once more, as htmx asks for it.
+        """
+        pages = [
+            *addresses.pages(values).values(),
+            *(each for each in queries if not each.startswith("/api/")),
+        ]
+        scripts = [*addresses.rest(values), *(each for each in queries if each.startswith("/api/"))]
+        as_htmx = {"HX-Request": "true"}
+        looks = [
+            *((f"page {path}", lambda path=path: _whole(self.get(path))) for path in pages),
+            *((f"answer {path}", lambda path=path: _whole(self.ask("GET", path))) for path in scripts),
+            *((f"socket {path}", lambda path=path: self.listen(path)) for path in addresses.sockets(values)),
+        ]
+        if fragments:
+            looks += [
+                (f"fragment {path}", lambda path=path: _whole(self.get(path, **as_htmx))) for path in pages
+            ]
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            given = list(pool.map(lambda look: look[1](), looks))
+        return {f"{place} as {self.name}": content for (place, _), content in zip(looks, given, strict=True)}
+
+
+def _whole(answer):
+    """Status, headers and body: a secret may be in each of them. The visitor's own cookie is none."""
+    headers = {name: value for name, value in answer.headers.items() if name.lower() != "set-cookie"}
+    return f"{answer.status_code} {headers}\n".encode() + answer.content
