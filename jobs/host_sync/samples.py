@@ -16,7 +16,7 @@ from django.db.models import Min
 
 from agents.links.control_plane import Sample
 from jobs.models import Job, Run, RunSample
-from jobs.rules.lifecycle.utilization import BLIND_AFTER, REFRESH, are_gpus_busy, is_busy
+from jobs.rules.lifecycle.utilization import BLIND_AFTER, REFRESH, are_gpus_busy, is_busy, of_all_gpus
 
 STEP = 10
 # (step, kept for, becomes)
@@ -51,8 +51,18 @@ def row_of(run: Run, sample: Sample, now: datetime) -> RunSample:
 
 def save(rows: Sequence[RunSample]) -> None:
     """Store samples. A batch that comes twice is stored once."""
+    for row in rows:
+        sum_up(row)
     if rows:
         RunSample.objects.bulk_create(rows, ignore_conflicts=True)
+
+
+def sum_up(row: RunSample) -> None:
+    """Fill the columns that say the use of all GPUs as one."""
+    row.gpu_count = len(row.gpus)
+    row.gpu_load, row.gpu_memory_mb, row.gpu_watts, row.gpu_celsius = of_all_gpus(
+        row.gpus, row.gpu_power, row.gpu_temperature
+    )
 
 
 def loads_of(run: Run, sample: Sample) -> list[Load]:

@@ -19,6 +19,14 @@ class RunSample(models.Model):
         default=list, help_text="[[percent, MiB], ...] in the order of the run's gpu_uuids"
     )
     disk_free_mb = models.BigIntegerField(null=True)
+    # All its GPUs as one (rules/lifecycle/utilization.py): reading the lists of a thousand runs is slow.
+    gpu_count = models.PositiveSmallIntegerField(
+        null=True, help_text="null: stored by a version that had only the lists"
+    )
+    gpu_load = models.FloatField(null=True, help_text="percent, the mean")
+    gpu_memory_mb = models.BigIntegerField(null=True)
+    gpu_watts = models.PositiveIntegerField(null=True)
+    gpu_celsius = models.SmallIntegerField(null=True)
     # Older runners report none of what follows. Network and disks are those of the whole host.
     gpu_power = models.JSONField(null=True, help_text="W, in the order of the run's gpu_uuids")
     gpu_temperature = models.JSONField(null=True, help_text="°C, in the order of the run's gpu_uuids")

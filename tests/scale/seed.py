@@ -11,6 +11,7 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from agents.models import Gpu, Host, HostEvent, HostLoad, HostStatus, Location
+from jobs.host_sync import samples
 from jobs.host_sync.gpu_hours import sum_hours
 from jobs.models import (
     AuditEntry,
@@ -312,8 +313,8 @@ class Seeder:
         moments = [hour - back * HOUR + minute * MINUTE for back in range(24) for minute in (10, 30, 50)]
         for at in (moment for moment in moments if moment < self.now):
             step = 60 if self.now - at > HOUR else 10
-            RunSample.objects.bulk_create(
-                (
+            samples.save(
+                [
                     RunSample(
                         run=run,
                         step=step,
@@ -325,8 +326,7 @@ class Seeder:
                     )
                     for run in self.running
                     if run.started_at < at
-                ),
-                batch_size=BATCH,
+                ]
             )
 
     def records(self) -> None:

@@ -12,6 +12,8 @@ from enum import StrEnum
 
 from django.utils.translation import gettext_noop
 
+from jobs.rules.lifecycle.utilization import of_all_gpus
+
 # More points cannot be seen in a chart.
 POINTS = 240
 # How long one point stands for, in seconds. A run is sampled every ten seconds, not to the second.
@@ -23,6 +25,7 @@ SAMPLE_S = 10
 
 Value = float | int | None
 Key = tuple[str, str, int | None]
+_Place = tuple[list[Value], list[int], "Join"]
 
 
 class Unit(StrEnum):
@@ -67,6 +70,8 @@ METRICS = (
     Metric("diskFree", gettext_noop("Disk free, of its host"), Unit.MEBIBYTES, Join.MIN, of_host=True),
 )
 BY_NAME: Mapping[str, Metric] = {metric.name: metric for metric in METRICS}
+# In the order of a sample's values of one GPU, and of jobs/rules/lifecycle/utilization.py:AllGpus.
+OF_GPUS = ("gpuUtilization", "gpuMemory", "gpuPower", "gpuTemperature")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +94,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What a replica used at a moment. The four lists of its GPUs have equal lengths, or are empty."""
+    """What a replica used at a moment. `gpus`: the values of each GPU, or nothing where `values` has those of all."""
 
     at: float
     seconds: int
@@ -122,51 +127,50 @@ class Grid:
     def __init__(self, span: Span, by_gpu: bool) -> None:
         self._span, self._by_gpu = span, by_gpu
         self._lines: dict[Key, list[Value]] = {}
-        self._counts: dict[Key, list[int]] = {}
+        # How many samples each value of a line stands for, and how they are joined.
+        self._places: dict[Key, _Place] = {}
 
     def add(self, samples: Iterable[Sample]) -> None:
+        known = self._places
+        key: Key
         for sample in samples:
             steps = self._steps(sample)
-            if steps:
-                for key, value in self._values(sample):
-                    if value is not None:
-                        self._put(key, steps, value)
+            if not steps:
+                continue
+            replica = sample.replica
+            for name, value in sample.values.items():
+                if value is not None:
+                    key = (name, replica, None)
+                    _put(known.get(key) or self._place(key), steps, value)
+            for key, value in self._of_gpus(sample):
+                if value is not None:
+                    _put(known.get(key) or self._place(key), steps, value)
 
-    def _steps(self, sample: Sample) -> range:
+    def _steps(self, sample: Sample) -> Sequence[int]:
         """The steps in which the sample lies. A sample of a minute or longer stands for all steps within it."""
         start, step = self._span.start, self._span.step
         first = int((sample.at - start) // step)
-        last = first
-        if sample.seconds > step:
-            last = int((sample.at + sample.seconds - 1 - start) // step)
+        if sample.seconds <= step:
+            return (first,) if 0 <= first < self._span.count else ()
+        last = int((sample.at + sample.seconds - 1 - start) // step)
         return range(max(first, 0), min(last + 1, self._span.count))
 
-    def _values(self, sample: Sample) -> Iterator[tuple[Key, Value]]:
-        for name, value in sample.values.items():
-            yield (name, sample.replica, None), value
-        names = ("gpuUtilization", "gpuMemory", "gpuPower", "gpuTemperature")
+    def _of_gpus(self, sample: Sample) -> Iterator[tuple[Key, Value]]:
+        """The values of each GPU, or of all as one where they are not among the sample's own values."""
+        if not sample.gpus:
+            return
         if self._by_gpu:
             for index, gpu in enumerate(sample.gpus):
-                yield from (((name, sample.replica, index), gpu[at]) for at, name in enumerate(names))
-        elif sample.gpus:
-            for name, column in zip(names, zip(*sample.gpus, strict=True), strict=True):
-                yield (name, sample.replica, None), _of_all_gpus(name, column)
+                yield from (((name, sample.replica, index), gpu[at]) for at, name in enumerate(OF_GPUS))
+        else:
+            _, _, watts, degrees = zip(*sample.gpus, strict=True)
+            for name, value in zip(OF_GPUS, of_all_gpus(sample.gpus, watts, degrees), strict=True):
+                yield (name, sample.replica, None), value
 
-    def _put(self, key: Key, steps: range, value: float) -> None:
-        line = self._lines.get(key)
-        if line is None:
-            line = self._lines[key] = [None] * self._span.count
-            self._counts[key] = [0] * self._span.count
-        counts, join = self._counts[key], BY_NAME[key[0]].join
-        for at in steps:
-            before = line[at]
-            counts[at] += 1
-            if before is None:
-                line[at] = value
-            elif join is Join.MEAN:
-                line[at] = before + (value - before) / counts[at]
-            else:
-                line[at] = max(before, value) if join is Join.MAX else min(before, value)
+    def _place(self, key: Key) -> _Place:
+        self._lines[key] = [None] * self._span.count
+        place = self._places[key] = (self._lines[key], [0] * self._span.count, BY_NAME[key[0]].join)
+        return place
 
     def lines(self, metric: Metric) -> list[Line]:
         """A line for each replica, or for each of its GPUs, in their order."""
@@ -195,14 +199,17 @@ class Grid:
         ]
 
 
-def _of_all_gpus(name: str, column: Sequence[Value]) -> Value:
-    """The GPUs of one replica as one number: its memory and its power are sums, its temperature is the highest."""
-    known = [value for value in column if value is not None]
-    if not known:
-        return None
-    if name == "gpuTemperature":
-        return max(known)
-    return sum(known) / len(known) if name == "gpuUtilization" else sum(known)
+def _put(place: _Place, steps: Sequence[int], value: float) -> None:
+    line, counts, join = place
+    for at in steps:
+        before = line[at]
+        counts[at] += 1
+        if before is None:
+            line[at] = value
+        elif join is Join.MEAN:
+            line[at] = before + (value - before) / counts[at]
+        else:
+            line[at] = max(before, value) if join is Join.MAX else min(before, value)
 
 
 def _median(ordered: Sequence[float]) -> float:

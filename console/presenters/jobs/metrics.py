@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from django.db.models import BigIntegerField, Func, Max, Min
+from django.db.models import BigIntegerField, F, Func, Max, Min, QuerySet
 
 from agents.infra.shared_answers import SharedAnswers
 from agents.models import Gpu
 from console.presenters.jobs.metric_lines import (
     METRICS,
+    OF_GPUS,
     POINTS,
     SAMPLE_S,
     SPANS,
@@ -34,7 +35,7 @@ from jobs.models import Job, Run, RunSample
 # So many replicas are shown over each other; more become bands.
 MOST_LINES = 8
 MAX_ROWS = 4_000
-FEWEST_POINTS = 24
+FEWEST_POINTS = 12
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 # With fewer samples than one each step, a line would have gaps: a sample may come a little late.
 SLICE_S = SAMPLE_S + 2
@@ -50,6 +51,8 @@ _COLUMNS = {
     "diskWrite": "io_write",
     "diskFree": "disk_free_mb",
 }
+# All GPUs of a run as one. Samples that an older version stored have only lists.
+_SUMS = ("gpu_load", "gpu_memory_mb", "gpu_watts", "gpu_celsius")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +137,9 @@ def _metrics(job: Job, asked: Asked, now: datetime) -> Metrics:
     bands = len(chosen) > MOST_LINES if asked.bands is None else asked.bands
     span, thinned = _span(start, end, asked.step, len(chosen), now)
     wanted = {pk: run for pk, run in runs.items() if run.replica in set(chosen)}
-    grid = Grid(span, by_gpu=len(chosen) == 1 and not bands)
-    grid.add(_samples(wanted, span, thinned))
+    by_gpu = len(chosen) == 1 and not bands
+    grid = Grid(span, by_gpu)
+    grid.add(_samples(wanted, span, thinned, by_gpu))
     charts = tuple(_charts(grid, bands, wanted))
     return Metrics(span, first, last, bands, thinned, tuple(names), charts, marks(job, span))
 
@@ -175,18 +179,34 @@ def _overlap(start: datetime, end: datetime, since: datetime, until: datetime, s
     return max((min(end, until) - max(start, since)).total_seconds(), 0.0) / seconds
 
 
-def _samples(runs: Mapping[str, _Of], span: Span, thinned: bool) -> Iterator[Sample]:
+def _samples(runs: Mapping[str, _Of], span: Span, thinned: bool, by_gpu: bool) -> Iterator[Sample]:
     # A sample of ten minutes that began before the span reaches into it.
     since = datetime.fromtimestamp(span.start - 600, UTC)
     until = datetime.fromtimestamp(span.end, UTC)
     rows = RunSample.objects.filter(run__in=list(runs), at__gte=since, at__lt=until).order_by()
+    rows = rows.annotate(second=_Epoch("at"))
     if thinned:
-        rows = rows.annotate(phase=_Epoch("at") % span.step).filter(phase__lt=SLICE_S)
-    columns = ("run", "at", "step", "gpus", "gpu_power", "gpu_temperature")
-    for row in rows.values_list(*columns, *_COLUMNS.values()).iterator():
-        run, at, seconds, gpus, power, heat = row[:6]
-        values = dict(zip(_COLUMNS, row[6:], strict=True))
-        yield Sample(at.timestamp(), seconds, runs[run].replica, _gpus(gpus, power, heat), values)
+        rows = rows.annotate(phase=F("second") % span.step).filter(phase__lt=SLICE_S)
+    if by_gpu:
+        yield from _with_lists(rows, runs, _COLUMNS)
+        return
+    names, old = (*_COLUMNS, *OF_GPUS), False
+    columns = ("run", "second", "step", "gpu_count", *_COLUMNS.values(), *_SUMS)
+    for run, at, seconds, count, *known in rows.values_list(*columns).iterator():
+        old |= count is None
+        yield Sample(at, seconds, runs[run].replica, (), dict(zip(names, known, strict=True)))
+    if old:
+        yield from _with_lists(rows.filter(gpu_count__isnull=True), runs, {})
+
+
+def _with_lists(
+    rows: QuerySet[RunSample], runs: Mapping[str, _Of], of: Mapping[str, str]
+) -> Iterator[Sample]:
+    """Each GPU by itself. `of`: the columns of the other values."""
+    columns = ("run", "second", "step", "gpus", "gpu_power", "gpu_temperature", *of.values())
+    for run, at, seconds, gpus, power, heat, *known in rows.values_list(*columns).iterator():
+        values = dict(zip(of, known, strict=True))
+        yield Sample(at, seconds, runs[run].replica, _gpus(gpus, power, heat), values)
 
 
 def _gpus(

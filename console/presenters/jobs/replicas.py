@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import signal
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import Prefetch
 from django.urls import reverse
 from django.utils.translation import gettext, gettext_noop
 from django.utils.translation import gettext as _
 
-from agents.models import HostStatus
+from agents.models import Host, HostStatus
 from console.presenters import badges
 from console.presenters.badges import Badge
 from console.presenters.jobs.charts import gib
 from jobs.models import Job, Replica, Run
 from jobs.rules.lifecycle.states import RunPhase
 
+# What is shown of a run. It has many more columns, and a job a thousand replicas.
+RUN_COLUMNS = (
+    *("attempt", "number", "phase", "host_id", "replica_id", "message", "memory_mb", "memory_enforced"),
+    *("refusal", "oom", "oom_sure", "exit_code", "exit_signal", "why", "started_at", "ended_at"),
+)
 UNREACHABLE_STATUSES = frozenset(
     {HostStatus.UNREACHABLE, HostStatus.AUTH_FAILED, HostStatus.BLOCKED, HostStatus.MISBEHAVING}
 )
@@ -103,16 +108,28 @@ def ending(run: Run) -> str:
 
 def replica_lines(job: Job, shells: bool, name: str = "") -> Iterable[ReplicaLine]:
     """The replicas of a job, or the one with this name. `shells`: whether the person can open a shell in them."""
+    named = {"name": name} if name else {}
+    runs_of = _runs_of(job, name)
+    for replica in job.replicas.filter(**named).order_by("pool", "index"):
+        yield _replica_line(job, replica, runs_of[replica.pk], shells)
+
+
+def _runs_of(job: Job, name: str) -> dict[int, list[Run]]:
+    """The runs of each replica, the newest first. Many of them are on one host, so each host is read once."""
     # A held run is a placement to which a replica is about to move. It is not shown as a run yet.
-    runs = (
-        Run.objects.filter(held=False)
-        .select_related("host")
-        .defer("order", "gpu_uuids", "survivors", "host__checklist", "host__facts")
-    )
-    rows = job.replicas.prefetch_related(Prefetch("runs", runs.order_by("-attempt", "-number")))
-    rows = rows.filter(name=name) if name else rows
-    for replica in rows.order_by("pool", "index"):
-        yield _replica_line(job, replica, list(replica.runs.all()), shells)
+    rows = Run.objects.filter(job=job, held=False).only(*RUN_COLUMNS).order_by("-attempt", "-number")
+    rows = rows.filter(replica__name=name) if name else rows
+    found: dict[int, list[Run]] = defaultdict(list)
+    for run in rows:
+        found[run.replica_id].append(run)
+    shown = {run.host_id for runs in found.values() for run in runs}
+    hosts = {
+        host.pk: host for host in Host.objects.only("name", "status", "status_since").filter(pk__in=shown)
+    }
+    for runs in found.values():
+        for run in runs:
+            run.host = hosts[run.host_id]
+    return found
 
 
 def _replica_line(job: Job, replica: Replica, runs: list[Run], shells: bool) -> ReplicaLine:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.db.models import Case, F, JSONField, When
 from django.utils import timezone
 from django.utils.translation import ngettext
 
@@ -18,6 +19,7 @@ from jobs.logs import last_printed
 from jobs.models import Run, RunSample
 from jobs.rules.lifecycle import quiet_replicas
 from jobs.rules.lifecycle.states import RunPhase
+from jobs.rules.lifecycle.utilization import of_all_gpus
 
 FRESH = timedelta(seconds=45)
 # Rows of a page of the table.
@@ -85,10 +87,10 @@ def current_use(replicas: Sequence[ReplicaLine], at: datetime, chosen: str = "")
     """What each of these replicas uses now, in their order. Makes four queries for any number of them."""
     ids = [line.run for line in replicas if line.run]
     # One query: in_bulk() would make several for a thousand runs.
-    runs = {run.pk: run for run in Run.objects.only("cpus", "phase", "started_at").filter(pk__in=ids)}
+    rows = Run.objects.filter(pk__in=ids).values_list("pk", "cpus", "phase", "started_at")
+    runs = {row[0]: _Run(*row[1:]) for row in rows}
     printed = last_printed.last_printed(ids, at)
-    fresh = RunSample.objects.filter(run__in=ids, step=10, at__gte=at - FRESH).order_by("at")
-    latest = {row.run_id: row for row in fresh}
+    latest = {sample.run: sample for sample in _samples(ids, at)}
     quiet = {
         line.name: printed.get(line.run) or runs[line.run].started_at
         for line in replicas
@@ -111,24 +113,50 @@ def current_use(replicas: Sequence[ReplicaLine], at: datetime, chosen: str = "")
     ]
 
 
-def _sample_fields(run: Run | None, row: RunSample | None) -> dict[str, Any]:
-    if run is None or row is None:
+@dataclass(frozen=True, slots=True)
+class _Run:
+    cpus: float
+    phase: str
+    started_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    run: str
+    cpu: float
+    memory_mb: int | None
+    gpu_count: int
+    gpu_load: float | None
+    gpu_memory_mb: int | None
+
+
+def _samples(runs: Sequence[str], at: datetime) -> Iterator[_Sample]:
+    """The newest samples of these runs, in the order of their times."""
+    fresh = RunSample.objects.filter(run__in=runs, step=10, at__gte=at - FRESH).order_by("at")
+    # The list of GPUs is read only where an older version stored nothing else.
+    old = Case(When(gpu_count__isnull=True, then=F("gpus")), output_field=JSONField())
+    columns = ("run", "cpu", "memory_mb", "gpu_count", "gpu_load", "gpu_memory_mb", "old")
+    for run, cpu, memory, count, load, held, gpus in fresh.annotate(old=old).values_list(*columns):
+        if count is None:
+            load, held, *_ = of_all_gpus(gpus, None, None)
+        yield _Sample(run, cpu, memory, len(gpus) if count is None else count, load, held)
+
+
+def _sample_fields(run: _Run | None, now: _Sample | None) -> dict[str, Any]:
+    if run is None or now is None:
         return {"unknown": _unknown(run)}
-    percents = [load[0] for load in row.gpus if load[0] is not None]
-    held = [load[1] for load in row.gpus if load[1] is not None]
+    gpus = ngettext("{number} GPU", "{number} GPUs", now.gpu_count).format(number=now.gpu_count)
     return {
-        "cpu": f"{row.cpu:.1f} of {run.cpus:g} CPUs" if run.cpus else f"{row.cpu:.1f} CPUs",
-        "cpu_share": round(100 * row.cpu / run.cpus) if run.cpus else None,
-        "memory": gib(row.memory_mb),
-        "gpu": ngettext("{number} GPU", "{number} GPUs", len(row.gpus)).format(number=len(row.gpus))
-        if row.gpus
-        else "",
-        "gpu_share": round(sum(percents) / len(percents)) if percents else None,
-        "gpu_memory": gib(sum(held)) if held else "",
+        "cpu": f"{now.cpu:.1f} of {run.cpus:g} CPUs" if run.cpus else f"{now.cpu:.1f} CPUs",
+        "cpu_share": round(100 * now.cpu / run.cpus) if run.cpus else None,
+        "memory": gib(now.memory_mb),
+        "gpu": gpus if now.gpu_count else "",
+        "gpu_share": round(now.gpu_load) if now.gpu_load is not None else None,
+        "gpu_memory": gib(now.gpu_memory_mb),
     }
 
 
-def _unknown(run: Run | None) -> str:
+def _unknown(run: _Run | None) -> str:
     if run is None or run.started_at is None and not RunPhase(run.phase).over:
         return "not started yet"
     return "not running any more" if RunPhase(run.phase).over else "nothing is known at the moment"

@@ -1,9 +1,10 @@
-"""When a run counts as active, and for how long a run has been inactive."""
+"""When a run counts as active, for how long it has been inactive, and the use of all its GPUs as one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 # Threads that only wake up to look for work use less than this many cores.
 STILL_CORES = 0.05
@@ -13,6 +14,34 @@ REFRESH = timedelta(seconds=9)
 BLIND_AFTER = timedelta(seconds=90)
 
 Loads = Iterable[tuple[int | None, int | None]]
+
+
+Known = float | int | None
+
+
+class AllGpus(NamedTuple):
+    """The GPUs of one run as one: their memory and power are sums, their temperature is the highest."""
+
+    load: float | None
+    memory_mb: int | None
+    watts: int | None
+    celsius: int | None
+
+
+def of_all_gpus(
+    gpus: Sequence[Sequence[Known]], watts: Sequence[Known] | None, degrees: Sequence[Known] | None
+) -> AllGpus:
+    """`gpus`: percent and MiB of each GPU. What is not reported is left out."""
+    percents = [gpu[0] for gpu in gpus if gpu[0] is not None]
+    memory = [gpu[1] for gpu in gpus if gpu[1] is not None]
+    power = [value for value in watts or () if value is not None]
+    heat = [value for value in degrees or () if value is not None]
+    return AllGpus(
+        sum(percents) / len(percents) if percents else None,
+        round(sum(memory)) if memory else None,
+        round(sum(power)) if power else None,
+        round(max(heat)) if heat else None,
+    )
 
 
 def are_gpus_busy(loads: Loads) -> bool:

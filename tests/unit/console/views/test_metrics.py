@@ -15,6 +15,7 @@ from django.utils import timezone
 
 from agents.infra import shared_answers
 from console.presenters.jobs.metric_lines import BY_NAME, METRICS, Grid, Sample, Span, step_for
+from jobs.host_sync import samples
 from jobs.host_sync.samples import start_of_step
 from jobs.models import Run, RunSample, Transition
 from tests.unit.console.views.example_rows import a_host, a_job
@@ -51,7 +52,7 @@ def sampled(job, now, minutes, dice=random, gpus=2, every=10):
                     io_write=dice.randrange(10**9),
                 )
             )
-    RunSample.objects.bulk_create(rows)
+    samples.save(rows)
 
 
 @pytest.fixture
@@ -219,6 +220,26 @@ def test_a_step_is_the_smallest_that_gives_few_enough_points():
     ]
     for length in (1, 4_000, 90_000, 400_000, 50_000_000):
         assert length / step_for(length) <= 240
+
+
+def test_samples_of_an_older_version_are_read_as_those_of_now(ask, browser, project, cast):
+    """They have only the lists of their GPUs."""
+    job = a_job(project, cast.bob, replicas=3, host=a_host(gpus=2))
+    sampled(job, timezone.now(), minutes=10)
+
+    def seen():
+        charts = {chart["name"]: chart["lines"] for chart in ask(job).json()["metrics"]}
+        return charts, browser("vera").get(f"/jobs/{job.pk}/metrics").context["use"].now
+
+    charts, use = seen()
+    old = RunSample.objects.filter(run__replica__name="workerpool1-0")
+    old.update(gpu_count=None, gpu_load=None, gpu_memory_mb=None, gpu_watts=None, gpu_celsius=None)
+    then, used = seen()
+    assert then == charts and len(charts["gpuPower"]) == 3
+    assert [(line.gpu, line.gpu_share, line.gpu_memory) for line in used] == [
+        (line.gpu, line.gpu_share, line.gpu_memory) for line in use
+    ]
+    assert use[1].gpu == "2 GPUs" and use[1].gpu_memory
 
 
 def test_all_gpus_of_a_replica_are_one_line():
