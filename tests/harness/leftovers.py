@@ -33,6 +33,17 @@ def owned_environment(extra=None):
     return {**os.environ, **(extra or {}), OWNER: identity()}
 
 
+def product_environment():
+    """The same for a process of the product, without the machine's settings, which must not reach it."""
+    return {name: value for name, value in owned_environment().items() if not is_setting(name)}
+
+
+def is_setting(name):
+    return name in ("DATABASE_URL", "REDIS_URL", "BROKER_URL", "DJANGO_SETTINGS_MODULE") or (
+        name.startswith("TRAINYARD_") and name != OWNER
+    )
+
+
 def scratch(name):
     """Make a directory that other users (postgres, sshd) may traverse; the next run clears it if this one cannot."""
     path = pathlib.Path(tempfile.mkdtemp(prefix=f"{PREFIX}{identity()}-{name}-", dir=scratch_root()))

@@ -157,6 +157,10 @@ class Postgres(Daemon):
     def restore(self, name, path):
         self.sql(f'DROP DATABASE "{name}" WITH (FORCE)')
         self.create_database(name)
+        self.load(name, path)
+
+    def load(self, name, path):
+        """Run the statements of a file."""
         run(self.programs / "psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-h", self.dir, "-U", "postgres",
             "-d", name, "-f", path)  # fmt: skip
 

@@ -18,7 +18,7 @@ from tests.harness import leftovers
 from tests.harness.evidence import Evidence
 from tests.harness.hosts.disk import fill
 from tests.harness.invariants import WHEN_QUIET, check, nothing_lives_after_the_end
-from tests.harness.product import collect
+from tests.harness.product import collect, new_database
 from tests.harness.product.client import TERMINAL, Client
 from tests.harness.product.database import DatabaseReader
 from tests.harness.product.logs import StoredLogs
@@ -94,12 +94,13 @@ class Product:
         named = {f"TRAINYARD_{name}": str(value) for name, value in self.settings.items()}
         # The same port after a restart, so that pages find it.
         port = self.url.rsplit(":", 1)[1] if self.url else "0"
-        clean = {name: value for name, value in leftovers.owned_environment().items() if not foreign(name)}
         place = {"TRAINYARD_DATA": str(self.data), "TRAINYARD_PORT": port}
-        return {**clean, **self.more_environment, **named, **services, **place}
+        return {**leftovers.product_environment(), **self.more_environment, **named, **services, **place}
 
     def start(self):
         """Start, and wait until it says that it is ready."""
+        if self.up is None and self.root == ROOT and not self.more_environment:
+            self.put_database()
         begin = self.output.stat().st_size if self.output.exists() else 0
         self.up = self.spawn("-m", "console.cli", "up")
         ready = re.compile(r"Trainyard is ready at (http://\S+)")
@@ -114,6 +115,13 @@ class Product:
             self.start_extra("dispatcher")
             self.start_extra("worker")
         return self
+
+    def put_database(self):
+        """Spare the first start the migrations, but not where an older version starts, or where clocks are wrong."""
+        if self.postgres:
+            new_database.fill_postgres(self.postgres, "yard")
+        else:
+            new_database.put_sqlite(self.database)
 
     def spawn(self, *words, **environment):
         with open(self.output, "ab") as output:
@@ -404,10 +412,3 @@ HOSTS = "SELECT * FROM agents_host"
 def where_is(host):
     """Return the arguments of `trainyard host add` for a host."""
     return [host.name, host.address, "--user", host.user, "--port", str(host.port)]
-
-
-def foreign(name):
-    """Whether a variable is a setting of the machine that must not reach the product under test."""
-    return name in ("DATABASE_URL", "REDIS_URL", "BROKER_URL", "DJANGO_SETTINGS_MODULE") or (
-        name.startswith("TRAINYARD_") and name != leftovers.OWNER
-    )
