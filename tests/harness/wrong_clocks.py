@@ -16,9 +16,10 @@ from tests.harness.wait_and_processes import run
 SOURCE = pathlib.Path(__file__).with_name("wrong_clock.c")
 # Beside the processes of the product: programs that the harness starts.
 SERVICES = ("postgres", "redis")
-# Each Python process begins anew with the clock of its role, whichever it inherited.
+# Each Python process begins anew with the clock of its role, whichever it inherited; a fork, when it gets its title.
 CHOOSE = """\
-import os, re, sys
+import ctypes, os, re, sys
+import setproctitle
 ROLES = {roles!r}
 with open("/proc/self/cmdline") as source:
     words = source.read().split("\\0")[:-1]
@@ -28,6 +29,12 @@ file = os.path.join({folder!r}, found[0] if found else "up")
 if os.environ.get("WRONG_CLOCK") != file:
     os.environ["WRONG_CLOCK"] = file
     os.execv(sys.executable, [sys.executable, *words[1:]])
+give_title = setproctitle.setproctitle
+def give_title_and_clock(title):
+    give_title(title)
+    clock = os.path.join({folder!r}, title.removeprefix("trainyard: "))
+    ctypes.CDLL(None).follow_clock(clock.encode())
+setproctitle.setproctitle = give_title_and_clock
 """
 
 

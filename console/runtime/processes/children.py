@@ -1,19 +1,52 @@
-"""The processes of a running Trainyard and their command lines."""
+"""The processes of a running Trainyard, and what each of them runs."""
 
 from __future__ import annotations
 
 import os
 import re
 import socket
-import sys
+from importlib import import_module
+
+from celery import platforms
+from django.urls import get_resolver
 
 from console.environment import Environment
-from console.runtime.processes import broker
+from console.runtime.processes import broker, forks
 from console.runtime.processes.supervisor import Process
 
 NAMES = ("web", "worker", "dispatcher", "beat")
 WORKER_THREADS = 4
 DISPATCHER_THREADS = 4
+# What the processes import, but for the modules that add to the Celery application: those belong to one process each.
+SHARED_MODULES = (
+    "agents.links.fleet",
+    "celery.apps.worker",
+    "celery.beat",
+    "celery.bin.celery",
+    "celery.concurrency.thread",
+    "celery.contrib.django.task",
+    "celery.worker.autoscale",
+    "celery.worker.consumer",
+    "celery.worker.strategy",
+    "console.consumers.routes",
+    "console.runtime.asgi_handler",
+    "console.runtime.tasks",
+    "console.runtime.web",
+    "jobs.host_sync.control_plane",
+    "jobs.sweep",
+    "jobs.tasks",
+    "jobs.wake.wakeup_list",
+    "kombu.transport.redis",
+    "uvicorn.lifespan.off",
+    "uvicorn.loops.auto",
+)
+
+
+def load_shared() -> None:
+    """Import once what all processes need, before they are forked."""
+    for name in SHARED_MODULES:
+        import_module(name)
+    get_resolver().url_patterns  # noqa: B018 (loads all views)
 
 
 def listen(bind: str, port: int) -> socket.socket:
@@ -36,48 +69,54 @@ def dispatcher_name(environment: Environment) -> str:
     return environment.dispatcher or f"{machine}-{os.getpid()}"
 
 
+def own_queue(name: str, dispatcher: str) -> str:
+    """The queue that only this process takes from, or the shared queue if it has none of its own."""
+    return f"dispatch.{dispatcher}" if name == "dispatcher" else "default"
+
+
 def plan(environment: Environment, names: tuple[str, ...], web_fd: int | None, lock_fd: int) -> list[Process]:
     """All child processes. Each inherits the lock, so a second `up` cannot start while one of them still runs."""
     dispatcher = dispatcher_name(environment)
-    argv = {
-        "web": (sys.executable, "-m", "console.runtime.web", "--fd", str(web_fd)),
-        "worker": celery_worker("console.runtime.worker", "worker", "default", WORKER_THREADS),
-        "dispatcher": celery_worker(
-            "console.runtime.dispatcher", "dispatcher", f"dispatch,dispatch.{dispatcher}", DISPATCHER_THREADS
-        ),
-        "beat": (
-            *celery("console.runtime.celery_app"),
-            "beat",
-            "-S",
-            "console.runtime.beat:Scheduler",
-            "--pidfile=",
-            "-l",
-            "WARNING",
-        ),
+    works = {
+        "web": lambda: serve_web(web_fd),
+        "worker": lambda: run_worker("worker", "default", WORKER_THREADS),
+        "dispatcher": lambda: run_worker("dispatcher", f"dispatch,dispatch.{dispatcher}", DISPATCHER_THREADS),
+        "beat": run_beat,
     }
     wanted = [
         Process(
             name=name,
-            argv=argv[name],
+            work=works[name],
             env={"TRAINYARD_DISPATCHER": dispatcher} if name == "dispatcher" else {},
-            pass_fds=(lock_fd, web_fd) if name == "web" and web_fd is not None else (lock_fd,),
+            keep_fds=(lock_fd, web_fd) if name == "web" and web_fd is not None else (lock_fd,),
         )
         for name in names
     ]
     if not environment.redis_url:
-        wanted.insert(
-            0, Process(name="broker", argv=broker.command(environment), stage=0, pass_fds=(lock_fd,))
-        )
+        become_broker = forks.replace_by(broker.command(environment), keep=(lock_fd,))
+        wanted.insert(0, Process(name="broker", work=become_broker, stage=0, keep_fds=(lock_fd,)))
     return wanted
 
 
-def celery(module: str) -> tuple[str, ...]:
-    return (sys.executable, "-m", "celery", "-q", "-A", module)
+def serve_web(listener: int | None) -> None:
+    import_module("console.runtime.web").main(["--fd", str(listener)])
 
 
-def celery_worker(module: str, name: str, queues: str, threads: int) -> tuple[str, ...]:
-    return (
-        *celery(module),
-        *("worker", "-P", "threads", "-c", str(threads), "-Q", queues, "-n", f"{name}@%h", "-l", "WARNING"),
+def run_worker(role: str, queues: str, threads: int) -> None:
+    celery(
+        f"console.runtime.{role}",
+        *("worker", "-P", "threads", "-c", str(threads), "-Q", queues, "-n", f"{role}@%h", "-l", "WARNING"),
         *("--without-gossip", "--without-mingle", "--without-heartbeat"),
     )
+
+
+def run_beat() -> None:
+    words = ("beat", "-S", "console.runtime.beat:Scheduler", "--pidfile=", "-l", "WARNING")
+    celery("console.runtime.celery_app", *words)
+
+
+def celery(module: str, *words: str) -> None:
+    # Otherwise Celery puts a title of its own in place of that of forks.py.
+    for name in ("set_process_title", "set_mp_process_title"):
+        setattr(platforms, name, lambda *words, **options: None)
+    raise SystemExit(import_module(module).app.start(["-q", *words]))

@@ -8,26 +8,17 @@ import os
 import signal
 import socket
 import sys
-import threading
 import time
-from datetime import datetime
 from pathlib import Path
 from typing import IO
-from urllib.error import HTTPError, URLError
-from urllib.request import ProxyHandler, build_opener
 
 from django.conf import settings
 from django.core.checks import ERROR, run_checks
-from django.utils import timezone
 
-from agents.clock_keeper import ClockKeeper
 from console import environment
-from console.auth import setup
 from console.runtime import database_setup, shared_files
-from console.runtime.processes import broker, children
-from console.runtime.processes.supervisor import Supervisor
-from console.runtime.processes.watchdog import Watchdog
-from console.runtime.schema_watch import SchemaWatch
+from console.runtime.processes import broker, children, forks, watchdog
+from console.runtime.processes.supervisor import Process, Supervisor
 from console.runtime.static_files import build as static_files
 
 
@@ -36,6 +27,7 @@ class StartRefused(Exception):
 
 
 def main(only: tuple[str, ...]) -> int:
+    """Load everything, then fork the processes. What needs threads or connections runs in forks as well (forks.py)."""
     for line in environment.misspelt_variables(os.environ):
         print_line(f"Note: {line}")
     for line in settings.PUT_RIGHT:
@@ -46,44 +38,55 @@ def main(only: tuple[str, ...]) -> int:
         listener = held.enter_context(open_port(settings.TRAINYARD)) if "web" in only else None
         if listener:
             prepare_static_files()
-        database_setup.prepare()
-        clock = ClockKeeper()
-        held.callback(clock.stop)
-        clock.start()
-        for note in shared_files.notes():
-            print_line(f"Note: {note}")
+        if code := forks.run_to_end(prepare_database):
+            return code
+        children.load_shared()
         try:
             plan = children.plan(
                 settings.TRAINYARD, only, listener.fileno() if listener else None, lock.fileno()
             )
         except broker.NoBroker as problem:
             raise StartRefused(" ".join(str(problem).split())) from problem
-        url = address(settings.TRAINYARD, listener) if listener else ""
-        note_owner(lock, url)
-        later = supervise(Supervisor(plan, print_line), only, listener, url)
+        note_owner(lock, address(settings.TRAINYARD, listener) if listener else "")
+        later = supervise(plan, only, listener, lock)
     print_line("Trainyard has stopped.")
     if later:
         raise StartRefused(later)
     return 0
 
 
-def supervise(supervisor: Supervisor, only: tuple[str, ...], listener: socket.socket | None, url: str) -> str:
+def prepare_database() -> None:
+    try:
+        database_setup.prepare()
+    except database_setup.ForeignDatabase as problem:
+        print(f"trainyard: {problem}", file=sys.stderr)
+        raise SystemExit(1) from problem
+    for note in shared_files.notes():
+        print_line(f"Note: {note}")
+
+
+def supervise(
+    plan: list[Process], only: tuple[str, ...], listener: socket.socket | None, lock: IO[str]
+) -> str:
     """Run all processes until somebody stops them, or until a later version has the database: then returns why."""
-    later: list[str] = []
+    messages = watchdog.Messages()
+    queues = {
+        name: children.own_queue(name, children.dispatcher_name(settings.TRAINYARD))
+        for name in only
+        if name in ("worker", "dispatcher")
+    }
+    near = f"http://{near_address(listener)}:{listener.getsockname()[1]}" if listener else ""
+    url = address(settings.TRAINYARD, listener) if listener else ""
 
-    def stop_for_good(why: str) -> None:
-        later.append(why)
-        supervisor.ask_to_stop()
+    def watch() -> None:
+        watchdog.main(messages.tell, queues, near, url, director.ready)
 
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: supervisor.ask_to_stop())
-    Watchdog(supervisor, [name for name in only if name in ("worker", "dispatcher")]).start()
-    threading.Thread(target=announce, args=(supervisor, listener, url), daemon=True).start()
-    watch = SchemaWatch(stop_for_good)
-    watch.start()
-    supervisor.run()
-    watch.stop()
-    return "".join(later)
+    watcher = Process(name="watchdog", work=watch, keep_fds=(lock.fileno(), messages.inlet))
+    director = watchdog.Director(Supervisor([*plan, watcher], print_line), messages)
+    for number in forks.SIGNALS:
+        signal.signal(number, lambda *_: director.supervisor.ask_to_stop())
+    director.supervisor.run(director.look)
+    return director.stopped_because
 
 
 def check_settings() -> None:
@@ -159,33 +162,7 @@ def address(wish: environment.Environment, listener: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
 
 
-def announce(supervisor: Supervisor, listener: socket.socket | None, url: str) -> None:
-    """Print "ready" as soon as the web process reports that the database and the broker answer."""
-    if listener is None:
-        print_line("Trainyard's processes are started (no web among them).")
-        return
-    near = f"http://{near_address(listener)}:{listener.getsockname()[1]}"
-    while not supervisor.stopping.wait(0.1):
-        if healthy(near):
-            link = setup_link(url, timezone.now())
-            # In one write: a script that waits for the first line then also finds the second one.
-            print_line(f"Trainyard is ready at {url}" + (f"\nSet up your account: {link}" if link else ""))
-            return
-
-
 def near_address(listener: socket.socket) -> str:
     """The address at which this process reaches its own web process, whatever address that listens on."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address := str(listener.getsockname()[0]), address)
     return f"[{host}]" if ":" in host else host
-
-
-def healthy(url: str) -> bool:
-    try:
-        with build_opener(ProxyHandler({})).open(f"{url}/healthz", timeout=5) as answer:
-            return int(answer.status) == 200
-    except (HTTPError, URLError, OSError):
-        return False
-
-
-def setup_link(url: str, now: datetime) -> str:
-    return f"{url}/setup/{setup.renew(now)}" if setup.needed() else ""

@@ -10,14 +10,16 @@ import signal
 from tests.harness.leftovers import kill
 from tests.harness.wait_and_processes import command_of, environment_of, pids, process_alive, wait_for
 
+# A version before forks ran a command line of its own in each process (tests/flows/test_upgrade.py).
 ROLES = {
     "up": r"console\.cli up",
-    "web": r"-m console\.runtime\.web",
-    "worker": r"celery .*-A console\.runtime\.worker",
-    "dispatcher": r"celery .*-A console\.runtime\.dispatcher",
+    "web": r"^trainyard: web|-m console\.runtime\.web",
+    "worker": r"^trainyard: worker|celery .*-A console\.runtime\.worker",
+    "dispatcher": r"^trainyard: dispatcher|celery .*-A console\.runtime\.dispatcher",
     "extra": r"product\.fork_server",
-    "beat": r"-A console\.runtime\.celery_app beat",
+    "beat": r"^trainyard: beat|-A console\.runtime\.celery_app beat",
     "broker": r"(redis|valkey)-server",
+    "watchdog": r"^trainyard: watchdog",
 }
 
 

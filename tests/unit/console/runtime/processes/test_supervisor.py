@@ -11,9 +11,10 @@ import time
 
 import pytest
 
+from console.runtime.processes import forks
 from console.runtime.processes import supervisor as module
 from console.runtime.processes.supervisor import Child, Process, Supervisor
-from console.runtime.processes.watchdog import UNRESPONSIVE_AFTER_S, Watchdog
+from console.runtime.processes.watchdog import UNRESPONSIVE_AFTER_S, Director, EchoWatch, Messages
 from tests.harness.wait_and_processes import process_alive, wait_for
 
 
@@ -35,15 +36,15 @@ class Running:
         assert not self.thread.is_alive()
 
     def pid(self, name):
-        popen = self.supervisor.children[name].popen
-        return popen.pid if popen and popen.poll() is None else None
+        child = self.supervisor.children[name]
+        return child.fork.pid if child.is_running() else None
 
     def says(self, text):
         return wait_for(lambda: [line for line in self.said if text in line], f"{text!r} to be said")
 
 
 def shell(name, script, **options):
-    return Process(name=name, argv=("sh", "-c", script), **options)
+    return Process(name=name, work=forks.replace_by(("sh", "-c", script)), **options)
 
 
 def test_a_child_that_dies_is_restarted_and_its_last_output_is_shown():
@@ -73,7 +74,7 @@ def test_processes_that_others_need_are_stopped_last(tmp_path):
         f"trap 'sleep 0.2; echo $0 >>{notes}; exit' TERM; touch {tmp_path}/$0; while :; do sleep 0.05; done"
     )
     children = [
-        Process(name=name, argv=("sh", "-c", script, name), stage=stage)
+        Process(name=name, work=forks.replace_by(("sh", "-c", script, name)), stage=stage)
         for name, stage in (("broker", 0), ("web", 1), ("worker", 1))
     ]
     with Running(*children):
@@ -102,8 +103,9 @@ def test_a_suspended_child_can_be_replaced():
 
 def test_nothing_outlives_a_supervisor_that_was_killed():
     script = (
+        "from console.runtime.processes import forks\n"
         "from console.runtime.processes.supervisor import Process, Supervisor\n"
-        "sleep = Process(name='sleep', argv=('sh', '-c', 'echo $$; exec sleep 1000'))\n"
+        "sleep = Process(name='sleep', work=forks.replace_by(('sh', '-c', 'echo $$; exec sleep 1000')))\n"
         "Supervisor([sleep], lambda line: print(line, flush=True)).run()\n"
     )
     parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
@@ -117,11 +119,11 @@ def test_nothing_outlives_a_supervisor_that_was_killed():
     wait_for(lambda: not process_alive(child), "the child to follow")
 
 
-class Patient(Watchdog):
-    """A watchdog whose worker answers when the test says so."""
+class Patient(EchoWatch):
+    """A watch whose worker answers when the test says so."""
 
-    def __init__(self, supervisor):
-        super().__init__(supervisor, ["worker"])
+    def __init__(self, tell):
+        super().__init__({"worker": "dispatch.d1"}, tell)
         self.sent, self.answered = [], 0.0
 
     def last_echo(self, name):
@@ -132,18 +134,59 @@ class Patient(Watchdog):
 
 
 def test_a_worker_that_runs_but_takes_no_messages_is_restarted():
-    worker = Process(name="worker", argv=("celery", "-Q", "dispatch,dispatch.d1"))
-    supervisor = Supervisor([worker], lambda line: None)
-    restarted = []
-    supervisor.restart = lambda name, why: restarted.append((name, why))
-    watchdog, start = Patient(supervisor), time.time()
-    watchdog.check("worker", "dispatch.d1", start)
-    watchdog.check("worker", "dispatch.d1", start + 10)  # the first echo may have been lost
-    assert watchdog.sent == [("worker", "dispatch.d1", start), ("worker", "dispatch.d1", start + 10)]
-    watchdog.answered = start + 10
-    watchdog.check("worker", "dispatch.d1", start + 20)  # the worker answered: the time starts again
-    watchdog.check("worker", "dispatch.d1", start + 20 + UNRESPONSIVE_AFTER_S)
-    assert restarted == []
-    watchdog.check("worker", "dispatch.d1", start + 21 + UNRESPONSIVE_AFTER_S)
-    assert [name for name, _ in restarted] == ["worker"]
-    assert watchdog.queues == {"worker": "dispatch.d1"}
+    told = []
+    watch, start = Patient(told.append), time.time()
+    watch.check("worker", "dispatch.d1", start)
+    watch.check("worker", "dispatch.d1", start + 10)  # the first echo may have been lost
+    assert watch.sent == [("worker", "dispatch.d1", start), ("worker", "dispatch.d1", start + 10)]
+    watch.answered = start + 10
+    watch.check("worker", "dispatch.d1", start + 20)  # the worker answered: the time starts again
+    watch.check("worker", "dispatch.d1", start + 20 + UNRESPONSIVE_AFTER_S)
+    assert told == []
+    watch.check("worker", "dispatch.d1", start + 21 + UNRESPONSIVE_AFTER_S)
+    assert told == [{"restart": "worker", "why": "has not answered through its queue for 91 s"}]
+
+
+def test_the_supervisor_does_what_the_watchdog_tells(monkeypatch):
+    said, restarted, messages = [], [], Messages()
+    supervisor = Supervisor([], said.append)
+    monkeypatch.setattr(supervisor, "restart", lambda name, why: restarted.append((name, why)))
+    director = Director(supervisor, messages)
+    director.look()  # nothing was told yet
+    messages.tell({"restart": "worker", "why": "sleeps"})
+    messages.tell({"ready": "Trainyard is ready"})
+    director.look()
+    assert (restarted, said, director.ready) == ([("worker", "sleeps")], ["Trainyard is ready"], True)
+    assert not supervisor.stopping and not director.stopped_because
+    messages.tell({"stop": "A later version has the database."})
+    director.look()
+    assert supervisor.stopping and director.stopped_because == "A later version has the database."
+
+
+def test_output_without_an_end_of_line_is_cut_and_shown(monkeypatch):
+    monkeypatch.setattr(module, "MAX_LINE", 8)
+    with Running(shell("long", "printf 0123456789abcdef; printf '\\nend'; exec sleep 1000")) as running:
+        running.says("long       | 01234567")
+        running.says("long       | 89abcdef")
+    assert "long       | end" in running.said
+
+
+def test_a_child_has_no_file_of_its_parent_but_those_it_keeps(tmp_path):
+    with open(tmp_path / "kept", "w") as kept, open(tmp_path / "other", "w") as other:
+        os.set_inheritable(other.fileno(), True)
+        look = "ls -l /proc/self/fd; exec sleep 1000"
+        keep = (kept.fileno(),)
+        work = forks.replace_by(("sh", "-c", look), keep)
+        with Running(Process(name="look", work=work, keep_fds=keep)) as running:
+            running.says(str(tmp_path / "kept"))
+            running.says("/proc/")
+        assert not [line for line in running.said if str(tmp_path / "other") in line]
+
+
+def test_a_child_that_raises_shows_why():
+    def work():
+        raise ValueError("no such thing")
+
+    with Running(Process(name="web", work=work)) as running:
+        running.says("ValueError: no such thing")
+        running.says("web exited with code 1; starting it again in 0.2 s")

@@ -14,7 +14,7 @@ import requests
 from tests.harness.product import Product
 from tests.harness.wait_and_processes import process_alive, wait_for
 
-ROLES = ("web", "worker", "dispatcher", "beat", "broker")
+ROLES = ("web", "worker", "dispatcher", "beat", "broker", "watchdog")
 LINK = re.compile(r"^Set up your account: (http://\S+/setup/\S+)$", re.MULTILINE)
 
 
@@ -43,6 +43,22 @@ def test_up_prints_its_address_and_the_setup_link(product):
     assert requests.get(link, timeout=30).status_code == 200
     assert requests.get(link + "x", timeout=30).status_code == 404
     wait_for(lambda: is_well(product), "everything to be well", dump=product.tail)
+
+
+def test_the_process_that_forks_has_no_other_thread(product):
+    """A lock that another thread holds would stay locked in the child for ever."""
+    assert [path.name for path in Path(f"/proc/{product.up.pid}/task").iterdir()] == [str(product.up.pid)]
+
+
+def test_processes_share_the_memory_of_what_they_loaded(product):
+    """Each of them has loaded 80 MB and more."""
+    for role in ("web", "worker", "dispatcher", "beat"):
+        (pid,) = product.processes.of(role)
+        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+        own, loaded = (
+            int(re.search(rf"^{what}:\s+(\d+)", rollup, re.MULTILINE)[1]) for what in ("Pss", "Rss")
+        )
+        assert own < 0.75 * loaded, role
 
 
 def test_a_second_up_on_the_same_data_is_refused(product):
@@ -107,7 +123,7 @@ def echo(path, name):
 
 def test_ctrl_c_stops_everything_and_the_next_start_asks_for_no_setup(product):
     pids = product.processes.all()
-    assert len(pids) >= 6
+    assert len(pids) >= 7
     product.up.send_signal(signal.SIGINT)
     assert product.up.wait(60) == 0
     assert not [pid for pid in pids if process_alive(pid)]
