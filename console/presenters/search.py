@@ -16,7 +16,7 @@ from django.utils.translation import gettext as _
 from console.auth import access
 from console.presenters import badges, site_pages
 from console.presenters.badges import Badge
-from console.presenters.hosts import host_list
+from console.presenters.hosts import host_filters
 from console.presenters.jobs import job_filters
 from jobs.models import Job, Project
 
@@ -111,7 +111,7 @@ def _job(job: Job) -> Hit:
 
 
 def _hosts(user: User, text: str) -> Group:
-    rows = host_list.found(user, host_list.Filters(text=text)).select_related("location")
+    rows = host_filters.found(user, host_filters.Filters(text=text)).select_related("location")
     hosts = list(rows.only("pk", "name", "address", "status", "location__name")[: MOST + 1])
     hits = (
         Hit(

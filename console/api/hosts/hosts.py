@@ -24,7 +24,7 @@ from console.api.request_body import RequestBody
 from console.api.times import format_time
 from console.api.views import TrainyardView, person, require_confirmed
 from console.auth import access
-from console.presenters.hosts import host_gpus, host_list, host_logins
+from console.presenters.hosts import host_filters, host_gpus, host_logins
 from console.presenters.hosts.job_ids import JobIdFilter, without_foreign_jobs
 from jobs.host_sync import strays
 from jobs.lifecycle.host_maintenance import maintenance_of
@@ -48,7 +48,7 @@ class HostsView(TrainyardView):
     def get(self, request: Request) -> Response:
         query, user = request.query_params, person(request)
         size = page_size(query, PAGE_SIZE, MAX_PAGE_SIZE)
-        rows = host_list.found(user, host_list.Filters.of(query.dict()))
+        rows = host_filters.found(user, host_filters.Filters.of(query.dict()))
         after = query.get("pageToken", "")
         if after:
             rows = rows.filter(name__gt=_name_in(after))

@@ -6,11 +6,9 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from urllib.parse import urlencode
 
 from django.contrib.auth.models import User
 from django.db.models import Count, Max, Q, QuerySet
-from django.db.models.functions import Coalesce
 from django.urls import reverse
 
 from agents.infra.sentences import shown
@@ -18,39 +16,23 @@ from agents.models import Gpu, GpuState, Host, HostStatus, Location
 from console.auth import access
 from console.presenters import badges
 from console.presenters.badges import Badge
+from console.presenters.hosts.host_filters import (
+    OPEN_CLAIMS,
+    SORTED,
+    Filters,
+    count_held,
+    count_runs,
+    found,
+    page_of,
+    runs_on,
+)
 from console.presenters.hosts.job_ids import MAYBE_JOB, JobIdFilter
+from console.presenters.sort_links import SortLink, next_order
 from jobs.lifecycle.host_maintenance import maintenance_of
 from jobs.models import GpuClaim, Run
 
 SIZE = 50
 FEW = 10
-STATES = (*badges.HOST.values(), badges.CORDONED)
-_STATUSES = frozenset(state.value for state in STATES)
-OPEN_CLAIMS = Q(released_at=None, gpu__present=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Filters:
-    """The filters in the address of the page. An unknown value counts as no filter. `after`: the page's cursor."""
-
-    text: str = ""
-    status: str = ""
-    location: str = ""
-    after: str = ""
-
-    @classmethod
-    def of(cls, query: Mapping[str, str]) -> Filters:
-        status = query.get("status", "")
-        text, location, after = (_plain(query.get(name, "")) for name in ("text", "location", "after"))
-        return cls(text, status if status in _STATUSES else "", location[:63], after[:63])
-
-    @property
-    def any(self) -> bool:
-        return bool(self.text or self.status or self.location)
-
-    def query(self, after: str = "") -> str:
-        asked = {"text": self.text, "status": self.status, "location": self.location, "after": after}
-        return urlencode({name: value for name, value in asked.items() if value})
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +75,8 @@ class HostList:
     gpus_used: int
     may_manage: bool
     names_jobs: bool
+    types: tuple[str, ...]
+    sorts: Mapping[str, SortLink]
     next: str
     first: str
 
@@ -112,17 +96,17 @@ class _Used:
 
 
 def host_list(user: User, query: Mapping[str, str] | None = None) -> HostList:
-    """Return one page of hosts. Makes nine queries for any number of hosts."""
+    """Return one page of hosts. Makes ten queries for any number of hosts."""
     filters = Filters.of(query or {})
     hosts = found(user, filters)
-    page = list(_after(hosts, filters)[: SIZE + 1])
-    used = _used([host.pk for host in page[:SIZE]])
-    ids = JobIdFilter(user, (host.last_error for host in page[:SIZE]))
+    page, cursor = page_of(hosts, filters, SIZE)
+    rows, used = _rows(page), _used(page)
+    ids = JobIdFilter(user, (host.last_error for host in rows))
     sums = _sums(hosts)
     places = access.visible(user, Location.objects.order_by("name"))
-    here, more = reverse("hosts"), len(page) > SIZE
+    kinds = Gpu.objects.filter(present=True, host__in=access.visible(user, Host.machines.all()))
     return HostList(
-        rows=tuple(_row(host, used, ids) for host in page[:SIZE]),
+        rows=tuple(_row(host, used, ids) for host in rows),
         filters=filters,
         locations=tuple(places.values_list("name", flat=True)),
         **sums,
@@ -130,9 +114,16 @@ def host_list(user: User, query: Mapping[str, str] | None = None) -> HostList:
         gpus_used=GpuClaim.objects.filter(OPEN_CLAIMS, gpu__host__in=hosts).count(),
         may_manage=access.can(user, "manage", Host),
         names_jobs=ids.any,
-        next=f"{here}?{filters.query(page[SIZE - 1].name)}" if more else "",
-        first=f"{here}?{filters.query()}" if filters.after else "",
+        types=tuple(kinds.order_by("accelerator_type").values_list("accelerator_type", flat=True).distinct()),
+        sorts={name: _sort_link(filters, name, first) for name, first in SORTED.items()},
+        next=filters.address(after=cursor) if cursor else "",
+        first=filters.address() if filters.after else "",
     )
+
+
+def _sort_link(filters: Filters, name: str, first: str) -> SortLink:
+    aria, wanted = next_order(filters.sort, name, first)
+    return SortLink(aria, filters.address(sort=wanted))
 
 
 def rights(user: User) -> Hashable:
@@ -169,14 +160,15 @@ def stamp(user: User, query: Mapping[str, str]) -> list[object]:
         "memory_mb",
         "last_error",
     )
-    rows = list(_after(hosts, filters).values_list(*columns)[: SIZE + 1])
-    here = [row[0] for row in rows]
+    here, cursor = page_of(hosts, filters, SIZE)
+    rows = {row[0]: row for row in hosts.filter(pk__in=here).values_list(*columns)}
     states = Gpu.objects.filter(present=True, host__in=here).order_by("state").values_list("state")
     return [
-        rows,
+        [rows.get(pk) for pk in here],
+        bool(cursor),
         _sums(hosts),
         GpuClaim.objects.filter(released_at=None).aggregate(Count("pk"), Max("pk")),
-        Run.objects.filter(_runs_on(here)).aggregate(Count("pk"), Max("created_at")),
+        Run.objects.filter(runs_on(here)).aggregate(Count("pk"), Max("created_at")),
         list(states.annotate(Count("pk"))),
     ]
 
@@ -188,26 +180,16 @@ def closed_text(host: Host, runs: int) -> str:
     return "being drained" if runs else "drained: nothing runs here"
 
 
-def found(user: User, filters: Filters) -> QuerySet[Host]:
-    """Return the hosts that the person may see and the filters match, whatever page is shown."""
-    hosts = access.visible(user, Host.machines.order_by("name"))
-    if filters.text:
-        hosts = hosts.filter(Q(name__icontains=filters.text) | Q(address__icontains=filters.text))
-    if filters.status == badges.CORDONED.value:
-        hosts = hosts.filter(maintenance__cordoned=True)
-    elif filters.status:
-        hosts = hosts.filter(status=filters.status)
-    return hosts.filter(location__name=filters.location) if filters.location else hosts
-
-
 def _sums(hosts: QuerySet[Host]) -> dict[str, int]:
     up, waits = Q(status=HostStatus.UP), ~Q(offered_key="")
     return hosts.aggregate(total=Count("pk"), up=Count("pk", filter=up), keys=Count("pk", filter=waits))
 
 
-def _after(hosts: QuerySet[Host], filters: Filters) -> QuerySet[Host]:
-    rows = hosts.select_related("location", "maintenance").defer("checklist", "facts")
-    return rows.filter(name__gt=filters.after) if filters.after else rows
+def _rows(page: Sequence[int]) -> list[Host]:
+    """These hosts, in this order."""
+    rows = Host.every.filter(pk__in=page).select_related("location", "maintenance")
+    known = {host.pk: host for host in rows.defer("checklist", "facts")}
+    return [known[pk] for pk in page if pk in known]
 
 
 def _used(hosts: Sequence[int]) -> _Used:
@@ -216,15 +198,7 @@ def _used(hosts: Sequence[int]) -> _Used:
         "host_id", "model", "state"
     ):
         gpus[host].append((model, state))
-    held = GpuClaim.objects.filter(OPEN_CLAIMS, gpu__host__in=hosts).values_list("gpu__host")
-    runs = Run.objects.filter(_runs_on(hosts)).order_by()
-    runs_of = runs.values_list(Coalesce("host__machine", "host")).annotate(Count("pk"))
-    return _Used(gpus, dict(held.annotate(Count("pk"))), dict(runs_of))
-
-
-def _runs_on(hosts: Sequence[int]) -> Q:
-    """Find the open runs on these machines, those of their logins included."""
-    return Q(Q(host__in=hosts) | Q(host__machine__in=hosts), released_at=None)
+    return _Used(gpus, count_held(hosts), count_runs(hosts))
 
 
 def _row(host: Host, used: _Used, ids: JobIdFilter) -> HostRow:
@@ -251,7 +225,3 @@ def _row(host: Host, used: _Used, ids: JobIdFilter) -> HostRow:
         runs=runs,
         error=ids.clean(shown(host.last_error)),
     )
-
-
-def _plain(text: str) -> str:
-    return text.strip()[:128]

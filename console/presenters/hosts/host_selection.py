@@ -1,8 +1,8 @@
-"""The hosts that an admin has selected in the map of GPUs, with what to know before something is done to them."""
+"""The hosts that an admin has selected in a list or in the map of GPUs, with what to know before an act."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from django.contrib.auth.models import User
@@ -13,10 +13,11 @@ from django.urls import reverse
 from agents.models import Host
 from console.auth import access
 from console.presenters.badges import Badge
+from console.presenters.hosts import gpu_map, host_filters
 from console.presenters.hosts.gpu_cells import badges_of
-from console.presenters.hosts.gpu_map import Filters, hosts_of
 from jobs.models import Run
 
+Filters = gpu_map.Filters | host_filters.Filters
 # At once: each is a transaction of its own, and the answer waits for all of them.
 MOST = 200
 
@@ -53,6 +54,14 @@ def select(user: User, ids: Collection[int]) -> list[SelectedHost]:
     ]
 
 
+def filters_of(of_list: bool, query: Mapping[str, str]) -> Filters:
+    """The filters of the list of hosts, or of the map of GPUs, where the hosts were selected."""
+    return host_filters.Filters.of(query) if of_list else gpu_map.Filters.of(query)
+
+
 def of_filters(user: User, filters: Filters) -> Sequence[int]:
     """The hosts of a whole list, whatever page of it is shown, and one more than can be selected at once."""
-    return hosts_of(user, filters, MOST + 1)
+    if isinstance(filters, host_filters.Filters):
+        found = host_filters.found(user, filters)
+        return list(found.values_list("pk", flat=True)[: MOST + 1])
+    return gpu_map.hosts_of(user, filters, MOST + 1)

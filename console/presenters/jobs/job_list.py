@@ -19,6 +19,7 @@ from console.presenters.jobs import job_filters, job_totals
 from console.presenters.jobs.job_filters import NEWEST, Filters, Page
 from console.presenters.jobs.job_head import error_text
 from console.presenters.jobs.job_totals import Totals
+from console.presenters.sort_links import SortLink, next_order
 from jobs.models import Job, JobLabel, Project
 from jobs.rules.lifecycle.states import TERMINAL
 
@@ -81,14 +82,6 @@ class JobRow:
     created_at: datetime
     started_at: datetime | None
     ended_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class SortLink:
-    """The head of a column. `aria`: how it sorts the list now, or empty. `url`: sorts by it, or the other way round."""
-
-    aria: str
-    url: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,10 +156,7 @@ def _labels(ids: Sequence[int]) -> Mapping[int, Sequence[tuple[str, str]]]:
 
 
 def _sort_link(filters: Filters, name: str, first: str) -> SortLink:
-    current = filters.sort if filters.sort.lstrip("-") == name else ""
-    other = "" if not current else name if current.startswith("-") else f"-{name}"
-    wanted = other or first
-    aria = ("descending" if current.startswith("-") else "ascending") if current else ""
+    aria, wanted = next_order(filters.sort, name, first)
     return SortLink(
         aria, f"{reverse('jobs')}?{filters.query(sort='' if wanted == NEWEST else wanted)}".rstrip("?")
     )

@@ -1,4 +1,4 @@
-"""Hosts that are selected in the map of GPUs: what will be done is shown and confirmed with its number, then done.
+"""Hosts that are selected in their list or in the map of GPUs: what will be done is shown with its number, then done.
 
 Each act is the one of the host's own page: the same service, right and audit, host by host.
 """
@@ -25,8 +25,7 @@ from console.auth import access
 from console.auth.person import person
 from console.forms.hosts import Cordon, Drain
 from console.presenters.hosts import host_selection
-from console.presenters.hosts.gpu_map import Filters
-from console.presenters.hosts.host_selection import SelectedHost
+from console.presenters.hosts.host_selection import Filters, SelectedHost
 from jobs.maintenance import cordon_and_drain as service
 from jobs.maintenance import enrol_host
 from jobs.rules.list_text import list_text
@@ -42,7 +41,9 @@ MAX_DIGITS = 18
 def bulk(request: HttpRequest) -> HttpResponse:
     access.require(request.user, "manage", Host)
     act, user = request.POST.get("act", ""), person(request)
-    filters = Filters.of(QueryDict(request.POST.get("filters", "")[:2_000]).dict())
+    query = QueryDict(request.POST.get("filters", "")[:2_000]).dict()
+    of_list = request.POST.get("list") == "hosts"
+    filters = host_selection.filters_of(of_list, query)
     if act not in FORMS:
         messages.error(request, _("Choose what to do with the selected hosts."))
         return redirect(filters.address())
@@ -55,7 +56,7 @@ def bulk(request: HttpRequest) -> HttpResponse:
     make = FORMS[act]
     form = make(request.POST if confirmed else None) if make else None
     if not confirmed or (form and not form.is_valid()):
-        return _ask(request, act, filters, found, form, len(ids) > host_selection.MOST)
+        return _ask(request, act, filters, of_list, found, form, len(ids) > host_selection.MOST)
     _do(request, act, found, form)
     return redirect(filters.address())
 
@@ -72,6 +73,7 @@ def _ask(
     request: HttpRequest,
     act: str,
     filters: Filters,
+    of_list: bool,
     found: Sequence[SelectedHost],
     form: Cordon | None,
     more: bool,
@@ -80,6 +82,7 @@ def _ask(
         "act": act,
         "filters": filters.query,
         "back": filters.address(),
+        "of_list": of_list,
         "hosts": found,
         "form": form,
         "more": more,

@@ -21,7 +21,7 @@ from agents.ssh import keys
 from console.auth import access
 from console.auth.person import person
 from console.forms.hosts import AcceptKey, AddHost, PasteHosts
-from console.presenters.hosts import host_list
+from console.presenters.hosts import host_filters, host_list
 from console.presenters.hosts import host_page as presenter
 from console.views.confirmation import asked_again
 from console.views.fragments import page_or_fragment
@@ -35,7 +35,8 @@ from jobs.wake import hints
 @login_required
 def hosts(request: HttpRequest) -> HttpResponse:
     found = host_list.host_list(person(request), request.GET.dict())
-    context = {"noun": "hosts", "list": found, "states": host_list.STATES}
+    context = {"noun": "hosts", "list": found, "states": host_filters.STATES}
+    context |= {"uses": host_filters.uses(), "orders": host_filters.orders()}
     return page_or_fragment(request, "hosts/list.html", "parts/filtered_list.html", context)
 
 
