@@ -71,7 +71,10 @@ def _part(name: str, verb: access.Verb = "see", same_at: Callable[[Place], Hasha
 # The socket of before version 0.4 sends all parts of the overview at once.
 WHOLE_JOB = Part("job", _see_job, _stamp_of_job, _job)
 JOB_HEAD = _part("job-head", same_at=_same_head)
-JOB_OVERVIEW = (_part("job-overview-head", same_at=_same_head), _part("job-replicas"), _part("job-story"))
+JOB_OVERVIEW = (
+    *(_part("job-overview-head", same_at=_same_head), _part("job-strip", same_at=_same_head)),
+    *(_part("job-replicas"), _part("job-story")),
+)
 JOB_LOG = (_part("job-head", "see_log", _same_head),)
 JOB_METRICS = (JOB_HEAD, _part("job-metrics"))
 JOB_SHELLS = (JOB_HEAD, _part("job-shells", "watch_shell"))

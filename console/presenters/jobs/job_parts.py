@@ -13,6 +13,7 @@ from django.contrib.auth.models import User
 from django.db.models import Count, Max
 from django.template.loader import render_to_string
 from django.urls import reverse
+from django.utils import timezone
 
 from console.auth import access
 from console.presenters.jobs import job_head, timeline
@@ -20,6 +21,7 @@ from console.presenters.jobs.cells import cells
 from console.presenters.jobs.job_filters import cursor_number
 from console.presenters.jobs.job_query import JobQuery
 from console.presenters.jobs.replicas import replica_lines
+from console.presenters.jobs.strip import strip
 from console.presenters.jobs.utilization import utilization
 from console.presenters.shells import job_shells
 from console.presenters.shells.job_shells import may_open, shells
@@ -61,6 +63,10 @@ def _replicas(job: Job, user: User, query: Query) -> Context:
         "terminal": job.state in TERMINAL,
         "metrics_url": reverse("job-metrics", args=[job.pk]),
     }
+
+
+def _strip(job: Job, user: User, query: Query) -> Context:
+    return {"strip": strip(job, timezone.now()), "metrics_url": reverse("job-metrics", args=[job.pk])}
 
 
 def _story(job: Job, user: User, query: Query) -> Context:
@@ -124,12 +130,15 @@ PARTS: Mapping[str, JobPart] = {
     "job-head": JobPart("jobs/_head.html", _head, _state_stamp),
     "job-overview-head": JobPart("jobs/_head.html", _overview_head, _state_stamp),
     "job-replicas": JobPart("jobs/_cells.html", _replicas, _samples_stamp),
+    "job-strip": JobPart("jobs/_strip.html", _strip, _samples_stamp),
     "job-story": JobPart("jobs/_story.html", _story, _events_stamp),
     "job-events": JobPart("jobs/_events.html", _events, _events_stamp),
     "job-metrics": JobPart("jobs/_metrics.html", _metrics, _samples_stamp),
     "job-shells": JobPart("shells/_list.html", _shells, _shells_stamp),
 }
-OVERVIEW = ("job-overview-head", "job-replicas", "job-story")
+OVERVIEW = ("job-overview-head", "job-strip", "job-replicas", "job-story")
+# Those that there were before version 0.4.
+OLD_OVERVIEW = ("job-overview-head", "job-replicas", "job-story")
 
 
 def context(names: tuple[str, ...], job: Job, user: User, query: Query) -> Context:
@@ -151,13 +160,13 @@ def part_live(name: str, user: User, job_id: int, query: Query) -> str:
 
 
 def job_stamp(job_id: int) -> str:
-    return digest([PARTS[name].stamp(job_id) for name in OVERVIEW])
+    return digest([PARTS[name].stamp(job_id) for name in OLD_OVERVIEW])
 
 
 def job_live(user: User, job_id: int, query: Query) -> str:
     """Render all parts of the overview at once, as the socket of before version 0.4 sends them."""
     job = _visible(user, job_id)
-    return render_to_string("jobs/_live.html", context(OVERVIEW, job, user, query)) if job else ""
+    return render_to_string("jobs/_live.html", context(OLD_OVERVIEW, job, user, query)) if job else ""
 
 
 def _visible(user: User, job_id: int) -> Job | None:

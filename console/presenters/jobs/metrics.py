@@ -90,7 +90,7 @@ class Metrics:
     marks: tuple[Mark, ...]
 
 
-class _Epoch(Func):
+class Epoch(Func):
     """A time as whole seconds since 1970, on both databases."""
 
     output_field = BigIntegerField()
@@ -184,7 +184,7 @@ def _samples(runs: Mapping[str, _Of], span: Span, thinned: bool, by_gpu: bool) -
     since = datetime.fromtimestamp(span.start - 600, UTC)
     until = datetime.fromtimestamp(span.end, UTC)
     rows = RunSample.objects.filter(run__in=list(runs), at__gte=since, at__lt=until).order_by()
-    rows = rows.annotate(second=_Epoch("at"))
+    rows = rows.annotate(second=Epoch("at"))
     if thinned:
         rows = rows.annotate(phase=F("second") % span.step).filter(phase__lt=SLICE_S)
     if by_gpu:
