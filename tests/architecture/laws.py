@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import PurePosixPath
+from typing import Any
 
 # From the top of the house down. A room may import itself and what lies below.
 FLOORS = ("console", "jobs", "agents")
@@ -108,12 +109,17 @@ class File:
     def tree(self) -> ast.Module:
         return ast.parse(self.source)
 
+    @cached_property
+    def nodes(self) -> tuple[Any, ...]:
+        """Each law looks at all of them."""
+        return tuple(ast.walk(self.tree))
+
     @property
     def floor(self) -> str:
         return self.path.split("/")[0]
 
     def imports(self) -> Iterator[tuple[str, ast.stmt]]:
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Import):
                 yield from ((alias.name, node) for alias in node.names)
             elif isinstance(node, ast.ImportFrom):
@@ -121,12 +127,12 @@ class File:
                 yield from ((f"{node.module}.{alias.name}", node) for alias in node.names if node.level == 0)
 
     def functions(self) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield node
 
     def calls(self) -> Iterator[ast.Call]:
-        yield from (node for node in ast.walk(self.tree) if isinstance(node, ast.Call))
+        yield from (node for node in self.nodes if isinstance(node, ast.Call))
 
 
 def top(name: str) -> str:
@@ -211,7 +217,7 @@ def things_have_names(file: File) -> Iterator[str]:
 def state_has_two_writers(file: File) -> Iterator[str]:
     if file.path in STATE_WRITERS | {GPU_STATE_WRITER}:
         return
-    for node in ast.walk(file.tree):
+    for node in file.nodes:
         targets = node.targets if isinstance(node, ast.Assign) else []
         targets = [node.target] if isinstance(node, ast.AnnAssign | ast.AugAssign) else targets
         for target in targets:
@@ -276,7 +282,7 @@ def the_time_is_asked_in_one_place(file: File) -> Iterator[str]:
         file.path.startswith(RUNNER) and PurePosixPath(file.path).stem in RUNNER_DATES
     ):
         return
-    for node in ast.walk(file.tree):
+    for node in file.nodes:
         if isinstance(node, ast.Attribute):
             owner = ast.unparse(node.value).rpartition(".")[2]
             if node.attr in DATES.get(owner, ()):
@@ -303,7 +309,7 @@ def rows_of_logs_are_read_in_one_room(file: File) -> Iterator[str]:
     for name, node in file.imports():
         if name.rpartition(".")[2] == "LogPiece":
             yield f"{node.lineno}: {name} holds bytes that may be secret; read by jobs.logs.reader"
-    for node in ast.walk(file.tree):
+    for node in file.nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and "jobs_logpiece" in node.value:
             yield f"{node.lineno}: the pieces of logs are read as bytes; read by jobs.logs.reader"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 from agents.infra import failpoints
@@ -13,8 +14,13 @@ from tests.flows import test_crash_points_on_hosts as runner_walks
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@cache
 def sources(runner):
     """Parse the modules that go to hosts, or all others."""
+    return list(parsed(runner))
+
+
+def parsed(runner):
     for room in ("agents", "jobs", "console"):
         for path in sorted((ROOT / room).rglob("*.py")):
             if (

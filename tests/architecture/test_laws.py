@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from tests.architecture.laws import LAWS, File
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@cache
 def product() -> list[File]:
     paths = (path for floor in laws.FLOORS for path in sorted((ROOT / floor).rglob("*.py")))
     return [
