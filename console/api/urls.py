@@ -41,6 +41,8 @@ urlpatterns = [
     re_path(rf"^/*(?:{V}|ui)/{PARENT}/operations/{JOB}$", custom_jobs.OperationView.as_view()),
     re_path(r"^/*api/v1/jobs/?$", job_lists.JobListView.as_view(), name="api-jobs"),
     re_path(r"^/*api/v1/queue/?$", queue.QueueView.as_view(), name="api-queue"),
+    re_path(r"^/*api/v1/queue:preview$", queue.PreviewView.as_view()),
+    re_path(r"^/*api/v1/queue:reorder$", queue.ReorderView.as_view()),
     re_path(rf"^/*api/v1/jobs:(?P<act>{'|'.join(batches.ACTS)})$", batches.BatchView.as_view()),
     re_path(rf"^/*api/v1/jobs/{JOB}/?$", jobs.JobView.as_view(), name="api-job"),
     re_path(rf"^/*api/v1/jobs/{JOB}/events$", events.EventsView.as_view(), name="api-events"),

@@ -2,11 +2,12 @@
 
 A viewer sees jobs, logs, quotas and usage. A submitter also submits, and cancels, deletes and opens shells on jobs of
 their own, and watches shells that colleagues share. An admin of a project does that on every job of it, puts jobs
-first, and manages members and their limits.
+first, moves them among those of the project that wait, and manages members and their limits.
 The deployment's admins (`is_superuser`) do everything; they alone make projects, set their quotas and weights, manage
-people, and manage hosts and locations. A host belongs to no project; but where its location is bound to projects
-(jobs/projects/locations.py), only their members see it. For a person who may not see an object, it does not exist: the
-answer is 404, not 403. The same holds for a kind of object (people, the audit) of which a person may see none.
+people, move jobs in the whole queue, and manage hosts and locations. A host belongs to no project; but where its
+location is bound to projects (jobs/projects/locations.py), only their members see it. For a person who may not see an
+object, it does not exist: the answer is 404, not 403. The same holds for a kind of object (people, the audit) of which
+a person may see none.
 
 A token may have a part of its owner's rights only (console/auth/scopes.py). What it lacks is refused with the name of
 the scope; what is in other projects than its own does not exist for it.
@@ -91,13 +92,14 @@ PROJECT_ADMIN_VERBS: Final[frozenset[Verb]] = frozenset(
         *OWNER_VERBS,
         "submit",
         "prioritize",
+        "reorder",
         "see_audit",
         "manage_members",
         "manage_secrets",
         "manage",
     }
 )
-ALL_VERBS: Final[frozenset[Verb]] = PROJECT_ADMIN_VERBS | {"set_quotas", "reorder", "configure"}
+ALL_VERBS: Final[frozenset[Verb]] = PROJECT_ADMIN_VERBS | {"set_quotas", "configure"}
 
 BY_SCOPE: Final[dict[Scope, frozenset[Verb]]] = {
     Scope.READ: VIEWER_VERBS | {"see_audit"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from dataclasses import replace
 
 from django.contrib.auth.models import User
 
@@ -38,6 +39,11 @@ def _stamp_of_list(user: User, place: Place) -> str:
 
 def _list(user: User, place: Place, rights: Hashable) -> str:
     return presenters.list_live(user, dict(place.query))
+
+
+def _see_queue(user: User, place: Place) -> Seen:
+    """The same; who may move jobs sees buttons for it."""
+    return replace(_see_list(user, place), rights=access.rights_key(user))
 
 
 def _stamp_of_queue(user: User, place: Place) -> str:
@@ -81,4 +87,4 @@ JOB_SHELLS = (JOB_HEAD, _part("job-shells", "watch_shell"))
 JOB_SPEC = (JOB_HEAD,)
 JOB_EVENTS = (JOB_HEAD, _part("job-events"))
 JOB_LIST = Part("jobs", _see_list, _stamp_of_list, _list)
-QUEUE = Part("queue", _see_list, _stamp_of_queue, _queue)
+QUEUE = Part("queue", _see_queue, _stamp_of_queue, _queue)

@@ -33,7 +33,7 @@ def list_live(user: User, query: Mapping[str, str]) -> str:
 
 
 def queue_stamp(user: User, query: Mapping[str, str]) -> str:
-    return digest([queue_page.queue(user, query), access.jobs_key(user)])
+    return digest([queue_page.queue(user, query), access.rights_key(user)])
 
 
 def queue_live(user: User, query: Mapping[str, str]) -> str:

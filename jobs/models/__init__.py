@@ -19,7 +19,7 @@ from jobs.models.machine_types import MachineType
 from jobs.models.maintenance import HostMaintenance
 from jobs.models.notifications import Notification, NotificationTarget
 from jobs.models.projects import Membership, Project, Role
-from jobs.models.queue import ExpectedStart
+from jobs.models.queue import ExpectedStart, QueuePin
 from jobs.models.quotas import DefaultQuota, LogStorage, Quota
 from jobs.models.runs import GpuClaim, Run
 from jobs.models.samples import GpuHour, RunSample
@@ -55,6 +55,7 @@ __all__ = [
     "Project",
     "ProjectLogin",
     "Proof",
+    "QueuePin",
     "Quota",
     "Replica",
     "Role",

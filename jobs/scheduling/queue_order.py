@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 
 from agents.infra.sql import SelectStatement
 from jobs.projects import claim_holders, usage
+from jobs.rules.scheduling.fairness import Share
 from jobs.rules.scheduling.order import WaitingJob, in_order
 from jobs.scheduling import queue_snapshot
 
@@ -13,21 +16,55 @@ _rows = SelectStatement(
     lambda: (
         queue_snapshot.waiting_jobs()
         .exclude(resource_request="")
-        .values_list("pk", "project", "owner", "location_name", "resource_request", "priority", "spot")
+        .values_list(
+            "pk",
+            "project",
+            "owner",
+            "location_name",
+            "resource_request",
+            "priority",
+            "spot",
+            "queue_pin__rank",
+            "queue_pin__whole",
+        )
     )
 )
 
 
-def read_order(now: datetime) -> list[int]:
-    """The ids of the jobs that wait for a place, first come those that are offered one first. Jobs that were set aside
-    for a while are left out.
+@dataclass(frozen=True, slots=True)
+class QueueOrder:
+    """`waiting` is in its order. Locations are as the documents name them, and timeouts are not read."""
+
+    waiting: list[WaitingJob]
+    shares: Mapping[int, Share]
+    held: Mapping[int, float]
+
+    @property
+    def ids(self) -> list[int]:
+        return [each.job for each in self.waiting]
+
+
+def read_order(now: datetime) -> QueueOrder:
+    """The jobs that wait for a place, first come those that are offered one first. Jobs that were set aside for a while
+    are left out.
     """
     waiting = [
-        WaitingJob(pk, project, owner, location, request, 0.0, priority, spot)
-        for pk, project, owner, location, request, priority, spot in _rows()
+        WaitingJob(
+            pk,
+            project,
+            owner,
+            location,
+            request,
+            0.0,
+            priority,
+            spot,
+            pin=rank if whole else None,
+            own_pin=None if whole else rank,
+        )
+        for pk, project, owner, location, request, priority, spot, rank, whole in _rows()
     ]
     if len({each.project for each in waiting}) <= 1:
-        return [each.job for each in in_order(waiting, {}, {})]
-    held = claim_holders.read_holders()
-    shares = usage.shares(now, held)
-    return [each.job for each in in_order(waiting, shares, queue_snapshot.held_by_project(held))]
+        return QueueOrder(in_order(waiting, {}, {}), {}, {})
+    claims = claim_holders.read_holders()
+    shares, held = usage.shares(now, claims), queue_snapshot.held_by_project(claims)
+    return QueueOrder(in_order(waiting, shares, held), shares, held)

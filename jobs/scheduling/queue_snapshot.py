@@ -43,6 +43,9 @@ _WAITING = (
     "earliest_start_at",
     "wait_limit_s",
     "quota_since",
+    "queue_pin__rank",
+    "queue_pin__whole",
+    "queue_pin__by",
 )
 
 
@@ -58,6 +61,8 @@ class WaitingQueue:
     """Jobs of projects that their location does not serve any more: they are offered no place."""
     waiting_for_quota: dict[int, datetime] = field(default_factory=dict)
     """Jobs that wait for quota, and since when."""
+    pinned_by: dict[int, str] = field(default_factory=dict)
+    """Jobs whose place a person has set (reorder.py), and who."""
 
     @property
     def has_several_projects(self) -> bool:
@@ -95,7 +100,7 @@ def read_queue(cluster: ClusterCapacity, now: datetime) -> WaitingQueue:
     without_request = []
     for row in QUEUE():
         pk, project, owner, named, text, timeout_s, priority, spot, attempt, *row_of_waiting = row
-        started_at, reason, earliest, wait_limit_s, quota_since = row_of_waiting
+        started_at, reason, earliest, wait_limit_s, quota_since, rank, whole, pinned_by = row_of_waiting
         if not text:
             without_request.append(pk)
             continue
@@ -113,9 +118,11 @@ def read_queue(cluster: ClusterCapacity, now: datetime) -> WaitingQueue:
             continue
         if (named, project) not in scopes:
             scopes[named, project] = cluster.scope(places[named], project)
-        found.waiting.append(
-            WaitingJob(pk, project, owner, scopes[named, project], text, timeout_s, priority, spot, attempt)
-        )
+        job = WaitingJob(pk, project, owner, scopes[named, project], text, timeout_s, priority, spot, attempt)
+        if rank is not None:
+            found.pinned_by[pk] = pinned_by
+            job = job._replace(pin=rank) if whole else job._replace(own_pin=rank)
+        found.waiting.append(job)
     if without_request and _fill_requests(without_request, now):
         return read_queue(cluster, now)
     found.excluded.update(_excluded_waits(excluded))

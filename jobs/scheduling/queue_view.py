@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.conf import settings
 
+from agents.infra.shared_answers import SharedAnswers
 from jobs.projects import claim_holders, quotas, usage
 from jobs.rules.scheduling.order import WaitingJob, in_order
 from jobs.rules.scheduling.policy import ClusterView
 from jobs.rules.scheduling.quota import QuotaLedger
 from jobs.scheduling import capacity, queue_snapshot
+
+# The rows of the whole queue are read once for all who look in this time.
+RELIED_FOR = timedelta(seconds=3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,3 +46,16 @@ def read_queue_view(now: datetime) -> QueueView:
     )
     waiting = in_order(queue.waiting, cluster.shares, cluster.held)
     return QueueView(cluster, waiting, quotas.read_ledger(now), now)
+
+
+_recent: SharedAnswers[str, QueueView] = SharedAnswers(RELIED_FOR, 1)
+
+
+def recent_queue_view(now: datetime) -> QueueView:
+    """The same, up to three seconds old."""
+    return _recent.get("", lambda: read_queue_view(now))
+
+
+def forget_recent() -> None:
+    """The queue was changed by this process: the next who looks sees it."""
+    _recent.clear()

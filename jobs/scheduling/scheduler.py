@@ -28,16 +28,16 @@ from agents.models import Recovery
 from jobs.lifecycle import claims, faulty_jobs, job_history, snapshot
 from jobs.lifecycle.advance import advance_quietly
 from jobs.lifecycle.claims import Assignment
-from jobs.models import Job, Replica, Tick
+from jobs.models import Job, QueuePin, Replica, Tick
 from jobs.projects import claim_holders, quotas, usage
 from jobs.rules.lifecycle.decide import LOOK_AGAIN_S
 from jobs.rules.lifecycle.states import JobState, ReplicaState
-from jobs.rules.scheduling.order import WaitingJob
+from jobs.rules.scheduling.order import WaitingJob, is_pinned
 from jobs.rules.scheduling.policy import ClusterView, QueueDecision, decide_queue
 from jobs.rules.scheduling.views import Placement
 from jobs.rules.scheduling.wait_reasons import Wait, WaitReason
 from jobs.rules.spec.custom_job import CustomJobSpec
-from jobs.scheduling import capacity, moves, queue_snapshot
+from jobs.scheduling import capacity, moves, queue_snapshot, reorder
 from jobs.scheduling.capacity import ClusterCapacity
 from jobs.scheduling.pass_lock import TICK, count_pass, lock_pass, serial
 from jobs.wake import announce, hints
@@ -85,11 +85,12 @@ READS = {claim_holders.HOLDERS: {}, **capacity.READS, queue_snapshot.QUEUE: {}, 
 
 @dataclass(frozen=True, slots=True)
 class PlacedJob:
-    """A job whose replicas all have a place. Its row is locked."""
+    """A job whose replicas all have a place. Its row is locked. `pinned`: a person had set its place in the queue."""
 
     job: Job
     spec: CustomJobSpec
     placements: tuple[Placement, ...]
+    pinned: bool
 
 
 @dataclass(slots=True)
@@ -181,23 +182,21 @@ def _decide_and_write(now: datetime) -> PassResult:
         _write_reasons(result, queue, QueueDecision(waits=waits), now)
         return result
     running = queue_snapshot.read_running(held, cluster.kinds, now)
-    decision = decide_queue(
-        ClusterView(
-            cluster.views,
-            capacity.ports(),
-            running.running,
-            usage.shares(now, held) if queue.has_several_projects else {},
-            running.held,
-            settings.TRAINYARD.preempt_grace_s + queue_snapshot.AFTER_STOP_S,
-        ),
-        queue.waiting,
-        quotas.read_ledger(now),
-        now.timestamp(),
+    seen = ClusterView(
+        cluster.views,
+        capacity.ports(),
+        running.running,
+        usage.shares(now, held) if queue.has_several_projects else {},
+        running.held,
+        settings.TRAINYARD.preempt_grace_s + queue_snapshot.AFTER_STOP_S,
     )
+    decision = decide_queue(seen, queue.waiting, quotas.read_ledger(now), now.timestamp())
     result.more = decision.more
     decision.waits.update(queue.excluded)
     if cluster.closed or cluster.logins:
         _name_closed_hosts(cluster, queue, decision)
+    if queue.pinned_by:
+        reorder.name_who_moved(queue, seen, decision.waits)
     _place(cluster, decision, result, now)
     _preempt(decision, result, now)
     _write_reasons(result, queue, decision, now)
@@ -244,7 +243,7 @@ def _lock_placed(
             result.refused.add(each.job)
             continue
         try:
-            found.append(PlacedJob(job, snapshot.spec_of(job), placements))
+            found.append(PlacedJob(job, snapshot.spec_of(job), placements, is_pinned(each)))
         except Exception as problem:
             faulty_jobs.set_aside(job, problem, "Job %s cannot be read, and waits.", now)
             result.refused.add(each.job)
@@ -310,6 +309,8 @@ def _insert_runs(placed: Sequence[PlacedJob], cluster: ClusterCapacity, now: dat
         _starting(jobs=ids)
         claims.save(runs, now)
         job_history.save(transitions)
+    if pinned := [each.job.pk for each in placed if each.pinned]:
+        QueuePin.objects.filter(job__in=pinned).delete()
     if updated() != len(ids):
         raise IntegrityError("A job was changed under its lock.")
     for each in placed:

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.contrib.auth.models import User
+from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from console.api.errors import BadRequest
 from console.api.jobs.expected_start import expected_document
 from console.api.query import page_size
+from console.api.request_body import RequestBody
 from console.api.times import format_time
 from console.api.views import TrainyardView, person
 from console.presenters.jobs.job_filters import cursor_number
-from console.presenters.queue import queue_page
+from console.presenters.queue import moves, queue_page
+from console.presenters.queue.moves import Preview, Row
 from console.presenters.queue.queue_page import QueueRow
+from jobs.rules.scheduling.reorder import Move, To
+from jobs.scheduling import reorder
 
 PAGE_SIZE, MAX_PAGE_SIZE = 100, 1000
+MOVE = ("jobs", "to", "before", "withinProject")
 KNOWN = ("pageSize", "pageToken", "project")
 
 
@@ -41,6 +48,74 @@ class QueueView(TrainyardView):
         return Response({"jobs": [_job(row) for row in found.rows], "totals": sums, **more})
 
 
+class PreviewView(TrainyardView):
+    """`POST /api/v1/queue:preview`: what a move would change. It moves nothing."""
+
+    def post(self, request: Request) -> Response:
+        user = person(request)
+        move = _move(RequestBody(request, *MOVE), user)
+        return Response(_preview(moves.preview(user, move, timezone.now()), move))
+
+
+class ReorderView(TrainyardView):
+    """`POST /api/v1/queue:reorder`: move jobs. `stamp` is that of the preview; without it, the queue is moved as it is
+    now. A stamp of a queue that has changed meanwhile is refused with 409."""
+
+    def post(self, request: Request) -> Response:
+        user, now = person(request), timezone.now()
+        body = RequestBody(request, *MOVE, "stamp")
+        move = _move(body, user)
+        seen = moves.preview(user, move, now)
+        reorder.move(move, body.text("stamp", seen.stamp, 100), user.username, now)
+        queue_page.forget_order()
+        return Response(_preview(seen, move))
+
+
+def _move(body: RequestBody, user: User) -> Move:
+    to = body.text("to")
+    if to not in tuple(To):
+        raise BadRequest("to", f"to must be {', '.join(list(To)[:-1])} or {To.AUTOMATIC}.")
+    ids = [_id(each) for each in jobs] if isinstance(jobs := body.get("jobs"), list) else []
+    if not ids or None in ids:
+        raise BadRequest("jobs", "jobs must be a list of ids of jobs that wait.")
+    before = _id(body.get("before")) if "before" in body else None
+    if (to == To.BEFORE) != (before is not None):
+        raise BadRequest("before", f"before must be the id of a job where to is {To.BEFORE}, and only there.")
+    within = body.boolean("withinProject")
+    return moves.wanted(user, [pk for pk in dict.fromkeys(ids) if pk is not None], To(to), before, within)
+
+
+def _id(value: Any) -> int | None:
+    """Ids as texts, which JSON of every language keeps exactly, or as numbers."""
+    return None if isinstance(value, bool) else cursor_number(str(value))
+
+
+def _preview(found: Preview, move: Move) -> dict[str, Any]:
+    return {
+        "stamp": found.stamp,
+        "withinProject": found.project or None,
+        "to": move.to,
+        "moved": [_change(row) for row in found.moved],
+        "sooner": [_change(row) for row in found.sooner],
+        "later": [_change(row) for row in found.later],
+        "notShown": {"sooner": found.sooner_hidden, "later": found.later_hidden},
+        "held": found.held,
+    }
+
+
+def _change(row: Row) -> dict[str, Any]:
+    starts = {"start": row.start, "newStart": row.new_start}
+    return {
+        "id": str(row.id),
+        "displayName": row.name,
+        "project": row.project,
+        "owner": row.owner,
+        "place": row.place,
+        "newPlace": row.new_place,
+        **{name: format_time(at) for name, at in starts.items() if at},
+    }
+
+
 def _job(row: QueueRow) -> dict[str, Any]:
     times = {"restsUntil": row.rests_until, "earliestStartTime": row.starts_by}
     return {
@@ -59,4 +134,5 @@ def _job(row: QueueRow) -> dict[str, Any]:
         "queueTime": format_time(row.since),
         **{name: format_time(when) for name, when in times.items() if when},
         **expected_document(row.expected),
+        **{name: by for name, by in (("movedBy", row.moved_by), ("keptBy", row.kept_by)) if by},
     }

@@ -41,6 +41,7 @@ WORDS: Mapping[str, tuple[str, str]] = {
     HistoryKind.CANCEL: (gettext_noop("Cancel"), "stop"),
     HistoryKind.NOTIFICATION: (gettext_noop("Notification"), "note"),
     HistoryKind.LABEL: (gettext_noop("Label"), "note"),
+    HistoryKind.MOVE: (gettext_noop("Moved in the queue"), "note"),
 }
 
 

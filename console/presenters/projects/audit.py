@@ -30,6 +30,7 @@ WORDS = {
     "member.set": gettext_noop("Role given"),
     "member.remove": gettext_noop("Member removed"),
     "quota.set": gettext_noop("Quota"),
+    "queue.reorder": gettext_noop("Jobs moved in the queue"),
     "user.add": gettext_noop("Person added"),
     "user.invite": gettext_noop("Login link created"),
     "user.password": gettext_noop("Password changed"),

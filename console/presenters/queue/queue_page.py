@@ -16,7 +16,8 @@ from agents.infra.shared_answers import SharedAnswers
 from console.auth import access
 from console.presenters.jobs.job_filters import cursor_number
 from console.presenters.queue.expected_start import Expected, expected_start
-from jobs.models import ExpectedStart, Job, Project
+from console.presenters.queue.moves import may_move_all
+from jobs.models import ExpectedStart, Job, Project, QueuePin
 from jobs.rules.lifecycle.states import JobState
 from jobs.rules.list_text import list_text
 from jobs.rules.scheduling.order import PRIORITIES
@@ -54,6 +55,7 @@ class QueueRow:
     """`place`: in the whole queue, from 1. None: it is offered no place before `rests_until`.
 
     `starts_by`: when it starts at the latest, where that is known. `expected`: when it would start as the queue is now.
+    `moved_by`: who moved it by hand; `kept_by`: by whose move it keeps its place. `movable`: this person may move it.
     """
 
     id: int
@@ -73,12 +75,18 @@ class QueueRow:
     rests_until: datetime | None
     starts_by: datetime | None
     expected: Expected | None
+    moved_by: str
+    kept_by: str
+    movable: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """One page of the queue. `waiting` counts all jobs that wait, `seen` those that the person may see, `gpus` what
-    these want. `first` and `next` are addresses on this page, or empty.
+    """One page of the queue.
+
+    `waiting` counts all jobs that wait, `seen` those that the person may see, `gpus` what these want. `first` and
+    `next` are addresses on this page, or empty; `here` is the query of this page. `movable`: the person may move jobs,
+    of some projects at least; `movable_everywhere`: in the whole queue.
     """
 
     rows: tuple[QueueRow, ...]
@@ -89,11 +97,14 @@ class Queue:
     project: str
     first: str
     next: str
+    here: str
+    movable: bool
+    movable_everywhere: bool
 
 
 def queue(user: User, query: Mapping[str, str], size: int = SIZE) -> Queue:
     """Return one page. The number of queries does not depend on the number of jobs."""
-    order = _order.get("all", lambda: queue_order.read_order(timezone.now()))
+    order = _whole_order()
     projects = access.visible(user, Project.objects.order_by("name"))
     names = tuple(projects.values_list("name", flat=True))
     project = query.get("project", "")
@@ -108,9 +119,16 @@ def queue(user: User, query: Mapping[str, str], size: int = SIZE) -> Queue:
     page = ids[start : start + size]
     jobs = {job.pk: job for job in Job.objects.filter(pk__in=page).select_related("project").only(*_COLUMNS)}
     expected = ExpectedStart.objects.in_bulk(page)
+    pins = QueuePin.objects.in_bulk(page)
+    mine = {one.pk for one in access.projects_allowing(user, "reorder")}
+    found = [
+        _row(jobs[pk], placed.get(pk), expected.get(pk), pins.get(pk), jobs[pk].project_id in mine)
+        for pk in page
+        if pk in jobs
+    ]
     more = start + size < len(ids)
     return Queue(
-        rows=tuple(_row(jobs[pk], placed.get(pk), expected.get(pk)) for pk in page if pk in jobs),
+        rows=tuple(found),
         waiting=len(order),
         seen=len(ids),
         gpus=sum(wants.values()),
@@ -118,7 +136,19 @@ def queue(user: User, query: Mapping[str, str], size: int = SIZE) -> Queue:
         project=project,
         first=_address(project, "") if start else "",
         next=_address(project, str(page[-1])) if more else "",
+        here=_query(project, str(ids[start - 1]) if start else ""),
+        movable=bool(mine),
+        movable_everywhere=may_move_all(user),
     )
+
+
+def _whole_order() -> Sequence[int]:
+    return _order.get("all", lambda: queue_order.read_order(timezone.now()).ids)
+
+
+def forget_order() -> None:
+    """The order was changed by this process: the next who looks sees it."""
+    _order.clear()
 
 
 def _following(ids: Sequence[int], after: str) -> int:
@@ -136,10 +166,19 @@ def _address(project: str, after: str) -> str:
     return f"?{_query(project, after)}"
 
 
-def _row(job: Job, place: int | None, expected: ExpectedStart | None) -> QueueRow:
+def place_of(place: int) -> int | None:
+    """The job that stands there in the whole queue, as its page shows it."""
+    order = _whole_order()
+    return order[place - 1] if 0 < place <= len(order) else None
+
+
+def _row(
+    job: Job, place: int | None, expected: ExpectedStart | None, pin: QueuePin | None, mine: bool
+) -> QueueRow:
+    waits = queue_snapshot.is_waiting(job)
     return QueueRow(
         id=job.pk,
-        place=place if queue_snapshot.is_waiting(job) else None,
+        place=place if waits else None,
         url=reverse("job", args=[job.pk]),
         name=job.display_name,
         owner=job.owner_name,
@@ -155,6 +194,9 @@ def _row(job: Job, place: int | None, expected: ExpectedStart | None) -> QueueRo
         rests_until=job.rests_until,
         starts_by=job.earliest_start_at,
         expected=expected_start(job, expected),
+        moved_by=pin.by if pin and pin.moved else "",
+        kept_by=pin.by if pin and not pin.moved else "",
+        movable=mine and waits and place is not None,
     )
 
 

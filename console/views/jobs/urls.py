@@ -26,6 +26,7 @@ urlpatterns = [
     path("jobs/views", saved_views.views, name="job-views"),
     path("jobs/views/<int:view_id>/remove", saved_views.remove, name="remove-job-view"),
     path("jobs/queue", queue.queue, name="queue"),
+    path("jobs/queue/move", queue.move, name="move-in-queue"),
     path("jobs/new", new_job.new, name="new-job"),
     path("jobs/new/summary", new_job.summary, name="new-job-summary"),
     path("jobs/new/env-rows", new_job.env_rows, name="new-job-env-rows"),

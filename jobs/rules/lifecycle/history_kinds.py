@@ -23,9 +23,10 @@ class HistoryKind(StrEnum):
     CANCEL = "cancel"  # somebody cancelled the job
     NOTIFICATION = "notice"  # somebody was notified, or could not be
     LABEL = "label"  # somebody gave the job labels, or took them away
+    MOVE = "move"  # somebody moved the job in the queue
 
 
 JOB = "job"
 # Subjects of lines about the job that change no state of it: `subject == JOB` is the chain of its states, nothing else.
-WAITING, FLAGGED, NOTIFIED, LABELLED = "wait", "flag", "notice", "label"
-ABOUT_THE_JOB = frozenset({JOB, WAITING, FLAGGED, NOTIFIED, LABELLED})
+WAITING, FLAGGED, NOTIFIED, LABELLED, MOVED = "wait", "flag", "notice", "label", "move"
+ABOUT_THE_JOB = frozenset({JOB, WAITING, FLAGGED, NOTIFIED, LABELLED, MOVED})

@@ -11,7 +11,7 @@ from console.auth import access
 VERBS = get_args(access.Verb)
 LOOK, OWN = {"see", "see_log", "see_usage"}, {"cancel", "delete", "shell", "watch_shell"}
 ALL = set(VERBS)
-RUN = ALL - {"set_quotas", "reorder", "configure"}
+RUN = ALL - {"set_quotas", "configure"}
 PEOPLE = ("root", "alice", "bob", "bella", "vera", "charlie", "loner", "gone", "nobody")
 
 CLASSES = ("Job", "Run", "Project", "Host", "Location", "User", "AuditEntry", "MachineType")

@@ -54,6 +54,7 @@ PAGES = {
     "compare-jobs": (),
     "job-views": (),
     "bulk-jobs": (),
+    "move-in-queue": (),
     "projects": (),
     "choose-project": (),
     "own-secrets": (),
@@ -206,6 +207,8 @@ REST = [
     ("GET", "/api/v1/search?q=x", ANYBODY, None),
     ("GET", "/api/v1/jobs", ANYBODY, None),
     ("GET", "/api/v1/queue", ANYBODY, None),
+    ("POST", "/api/v1/queue:preview", ("job", "reorder"), {"jobs": ["{job}"], "to": "top"}),
+    ("POST", "/api/v1/queue:reorder", ("job", "reorder"), {"jobs": ["{job}"], "to": "top"}),
     # Each job of the list is judged by itself (api/test_batches.py).
     ("POST", "/api/v1/jobs:batchCancel", ANYBODY, {"jobs": ["1"]}),
     ("GET", "/api/v1/jobs/{job}", ("job", "see"), None),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -124,3 +125,62 @@ def test_rest_says_it_of_a_job_and_of_the_queue(script, queue):
     assert bob.get("/api/v1/queue").json()["jobs"][1]["expectedStart"] == told
     Job.objects.filter(pk=queue.pk).update(state="RUNNING")
     assert "expectedStart" not in bob.get(f"/api/v1/jobs/{queue.pk}").json()
+
+
+PREVIEW, REORDER = "/api/v1/queue:preview", "/api/v1/queue:reorder"
+
+
+def send(client, address, body):
+    return client.post(address, json.dumps(body), content_type="application/json")
+
+
+def ids_of(script):
+    shared_answers.forget_all()
+    return [job["id"] for job in script("root").get(QUEUE).json()["jobs"]]
+
+
+def test_a_move_is_previewed_done_and_told(script, queue):
+    root, before = script("root"), ids_of(script)
+    asked = {"jobs": [before[2]], "to": "top"}
+    told = send(root, PREVIEW, asked).json()
+    assert told["moved"][0]["place"] == 3 and told["moved"][0]["newPlace"] == 1
+    assert told["withinProject"] is None and [each["id"] for each in told["later"]] == before[:2]
+    assert ids_of(script) == before
+    assert send(root, REORDER, {**asked, "stamp": told["stamp"]}).status_code == 200
+    assert ids_of(script) == [before[2], *before[:2], before[3]]
+    assert root.get(QUEUE).json()["jobs"][0]["movedBy"] == "root"
+    assert send(root, REORDER, {"jobs": [before[2]], "to": "automatic"}).status_code == 200
+    assert ids_of(script) == before
+
+
+def test_an_old_stamp_is_refused_with_409(script, queue):
+    root, before = script("root"), ids_of(script)
+    answer = send(root, REORDER, {"jobs": [before[2]], "to": "top", "stamp": "old"})
+    assert answer.status_code == 409 and "has changed since you looked" in answer.json()["error"]["message"]
+    assert ids_of(script) == before
+
+
+def test_an_admin_of_a_project_moves_its_jobs_only(script, queue):
+    before = ids_of(script)
+    alice = script("alice")
+    told = send(alice, PREVIEW, {"jobs": [str(queue.pk)], "to": "top"}).json()
+    assert told["withinProject"] == "default" and "foreign" not in str(told)
+    assert send(alice, PREVIEW, {"jobs": [before[1]], "to": "top"}).status_code == 404
+    assert send(script("bob"), PREVIEW, {"jobs": [str(queue.pk)], "to": "top"}).status_code == 403
+    assert send(script("loner"), PREVIEW, {"jobs": [str(queue.pk)], "to": "top"}).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"to": "top"}, "jobs must be a list of ids"),
+        ({"jobs": ["x"], "to": "top"}, "jobs must be a list of ids"),
+        ({"jobs": ["1"], "to": "left"}, "to must be top, up, down, before or automatic"),
+        ({"jobs": ["1"], "to": "before"}, "before must be the id of a job"),
+        ({"jobs": ["1"], "to": "top", "before": "2"}, "before must be the id of a job"),
+        ({"jobs": ["1"], "to": "top", "place": 1}, "place is not a field"),
+    ],
+)
+def test_a_move_that_is_not_understood_is_refused(script, queue, body, words):
+    answer = send(script("root"), PREVIEW, body)
+    assert answer.status_code == 400 and words in answer.json()["error"]["message"]

@@ -138,6 +138,7 @@ POST = {
     "job-views": EVERYBODY,
     # Its maker, and who manages its project (test_saved_views.py). The first caller removes it.
     "remove-job-view": row(302, 404, 404, 404, 404, 404, 404),
+    "move-in-queue": row(302, 302, 302, 302, 302, 302, 302),
     "bulk-jobs": row(302, 302, 302, 302, 302, 302, 302),
     "bulk-hosts": row(302, 403, 403, 403, 403, 403, 404),
     "sample-job": row(302, 302, 302, 302, 403, 302, 404),
