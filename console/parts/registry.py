@@ -16,6 +16,7 @@ from console.parts.jobs import (
 )
 from console.parts.notes import NOTES
 from console.parts.part import Part, Place
+from console.parts.people import AUDIT, PEOPLE
 from console.parts.projects import PROJECT, PROJECT_LIST
 
 # The name of the page in urls.py → its own parts. Every page has the notes.
@@ -35,6 +36,8 @@ PAGES: dict[str, tuple[Part, ...]] = {
     "gpus": (GPU_MAP,),
     "projects": (PROJECT_LIST,),
     "project": (PROJECT,),
+    "audit": (AUDIT,),
+    "people": (PEOPLE,),
 }
 # What the sockets of before version 0.4 send, which scripts of people may follow: one part for each page.
 OLD_PAGES: dict[str, tuple[Part, ...]] = {

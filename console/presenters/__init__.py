@@ -11,6 +11,8 @@ from console.presenters.jobs.job_parts import part_live as job_part_live
 from console.presenters.jobs.job_parts import part_stamp as job_part_stamp
 from console.presenters.live import (
     NotForAll,
+    audit_live,
+    audit_stamp,
     gpus_live,
     gpus_stamp,
     host_keys_live,
@@ -23,6 +25,8 @@ from console.presenters.live import (
     list_stamp,
     notes_live,
     notes_stamp,
+    people_live,
+    people_stamp,
     project_live,
     project_stamp,
     projects_live,
@@ -33,6 +37,8 @@ from console.presenters.live import (
 
 __all__ = [
     "NotForAll",
+    "audit_live",
+    "audit_stamp",
     "gpus_live",
     "gpus_stamp",
     "host_keys_live",
@@ -50,6 +56,8 @@ __all__ = [
     "list_stamp",
     "notes_live",
     "notes_stamp",
+    "people_live",
+    "people_stamp",
     "queue_live",
     "queue_stamp",
     "project_live",

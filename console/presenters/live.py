@@ -13,7 +13,7 @@ from console.auth import access
 from console.presenters import notes
 from console.presenters.hosts import gpu_map, host_list, host_page, offered_keys
 from console.presenters.jobs import job_list
-from console.presenters.projects import projects
+from console.presenters.projects import audit, people, projects
 from console.presenters.queue import queue_page
 from console.presenters.stamps import digest
 from jobs.models import HostMaintenance, Project, Run, Stray
@@ -121,6 +121,22 @@ def host_keys_live(user: User) -> str:
     machines = offered_keys.machines_of(user)
     shown = {"keys": offered_keys.waiting(machines), "silent": offered_keys.silent(machines)}
     return render_to_string("hosts/_keys.html", shown)
+
+
+def audit_stamp(user: User, query: Mapping[str, str]) -> str:
+    return digest([audit.stamp(user, query), access.rights_key(user)])
+
+
+def audit_live(user: User, query: Mapping[str, str]) -> str:
+    return render_to_string("admin/_audit_entries.html", {"page": audit.page(user, query)})
+
+
+def people_stamp(query: Mapping[str, str]) -> str:
+    return digest(people.page(query))
+
+
+def people_live(query: Mapping[str, str]) -> str:
+    return render_to_string("admin/_people.html", {"people": people.page(query)})
 
 
 def notes_stamp(user: User) -> str:

@@ -172,7 +172,7 @@ def test_the_audit_is_filtered_in_place(page, yard):
     page.get_by_role("button", name="Filter").click()
     expect(page.get_by_text("Nothing fits these filters.")).to_be_visible()
     page.get_by_role("link", name="Show all").click()
-    expect(page.locator("#audit-entries tbody tr").first).to_be_visible()
+    expect(page.locator("#audit-page tbody tr").first).to_be_visible()
     assert marked(page)
 
 

@@ -19,7 +19,7 @@ from console.api.errors import BadRequest
 from console.api.request_body import RequestBody
 from console.api.times import format_time
 from console.api.views import TrainyardView, absolute_url, person, require_confirmed
-from console.auth import access, accounts, login_steps
+from console.auth import access, accounts, login_steps, session_list
 from console.presenters.projects import people as presenter
 
 Document = dict[str, Any]
@@ -113,6 +113,19 @@ class SecondFactorView(TrainyardView):
         require_confirmed(request, "take a second factor away")
         login_steps.reset(row, person(request).username, timezone.now())
         return Response(document(one(row)))
+
+
+class EndSessionsView(TrainyardView):
+    """`POST /api/v1/people/<name>:endSessions {"tokens": true}`: log a person out everywhere."""
+
+    def post(self, request: Request, user: str) -> Response:
+        row = found(request, user)
+        with_tokens = RequestBody(request, "tokens").boolean("tokens", True)
+        with transaction.atomic():
+            ended, revoked = session_list.end_everywhere(
+                row, person(request).username, timezone.now(), with_tokens=with_tokens
+            )
+        return Response({"sessions": ended, "tokens": revoked})
 
 
 def found(request: Request, name: str) -> User:

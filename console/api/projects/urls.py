@@ -80,6 +80,7 @@ urlpatterns = [
     re_path(r"^/*api/v1/people/?$", people.PeopleView.as_view()),
     re_path(rf"^/*api/v1/people/{USER}$", people.PersonView.as_view()),
     re_path(rf"^/*api/v1/people/{USER}:invite$", people.InviteView.as_view()),
+    re_path(rf"^/*api/v1/people/{USER}:endSessions$", people.EndSessionsView.as_view()),
     re_path(rf"^/*api/v1/people/{USER}:resetSecondFactor$", people.SecondFactorView.as_view()),
     re_path(r"^/*api/v1/sessions/?$", sessions.SessionsView.as_view()),
     re_path(r"^/*api/v1/sessions:endAll$", sessions.EndSessionsView.as_view()),

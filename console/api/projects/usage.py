@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import date, datetime
 from typing import Any
 
-from django.db.models import QuerySet
 from django.http.response import HttpResponseBase
 from django.utils import timezone
 from rest_framework.request import Request
@@ -15,7 +14,7 @@ from console.api.errors import BadRequest
 from console.api.times import format_time
 from console.api.views import TrainyardView
 from console.auth import access
-from console.presenters.projects import usage_csv
+from console.presenters.projects import audit, audit_export, usage_csv
 from console.presenters.projects.usage import recent_lines
 from jobs.models import AuditEntry, Project
 from jobs.projects import usage
@@ -48,45 +47,26 @@ class UsageView(TrainyardView):
 
 
 class AuditView(TrainyardView):
-    """`GET /api/v1/audit?project=&subject=&actor=&what=&before=<id>`: the newest first."""
+    """`GET /api/v1/audit?project=&subject=&kind=&actor=&what=&since=&until=&before=<id>`: the newest first.
 
-    def get(self, request: Request) -> Response:
+    With `format=csv` or `format=jsonl`: all of them as a file.
+    """
+
+    def get(self, request: Request) -> HttpResponseBase:
         access.require(request.user, "see", AuditEntry)
-        rows = found(request.user, request.query_params.dict())
+        rows = audit.found(request.user, request.query_params.dict(), logins=True)
+        form = request.query_params.get("format", "json")
+        if form in audit_export.FORMATS:
+            return audit_export.response(rows, form)
+        if form != "json":
+            raise BadRequest("format", f"format must be json, jsonl or csv, not {form!r}.")
         page = list(rows[: MAX_ENTRIES + 1])
-        entries = [entry(row) for row in page[:MAX_ENTRIES]]
+        entries = [audit_export.document(row) for row in page[:MAX_ENTRIES]]
         more = {"nextBefore": entries[-1]["id"]} if len(page) > MAX_ENTRIES else {}
         return Response({"entries": entries, **more})
 
-
-def found(user: access.AnyUser, asked: dict[str, str]) -> QuerySet[AuditEntry]:
-    rows = access.visible(user, AuditEntry.objects.select_related("project").order_by("-id"))
-    for name, path in (
-        ("project", "project__name"),
-        ("actor", "actor"),
-        ("subject", "subject__icontains"),
-        ("what", "what"),
-    ):
-        if asked.get(name, "").strip():
-            rows = rows.filter(**{path: asked[name].strip().replace("\0", "")})
-    before = asked.get("before", "")
-    if before.isascii() and before.isdecimal() and len(before) < 19:
-        rows = rows.filter(pk__lt=int(before))
-    return rows
-
-
-def entry(row: AuditEntry) -> Document:
-    return {
-        "id": str(row.pk),
-        "time": format_time(row.at),
-        "actor": row.actor,
-        "what": row.what,
-        "subjectKind": row.subject_kind,
-        "subject": row.subject,
-        "project": row.project.name if row.project else None,
-        "from": row.before,
-        "to": row.after,
-    }
+    def perform_content_negotiation(self, request: Request, force: bool = False) -> Any:
+        return super().perform_content_negotiation(request, force=True)
 
 
 def asked_month(request: Request, now: datetime) -> date:

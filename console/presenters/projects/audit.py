@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, date, datetime, time, timedelta
 from urllib.parse import urlencode
 
 from django.contrib.auth.models import User
@@ -18,10 +18,19 @@ from console.presenters.jobs.job_filters import cursor_number
 from jobs.models import AuditEntry
 
 SIZE = 100
+FORMS = {"csv": "CSV", "jsonl": "JSON Lines"}
 LOGINS = (login_audit.LOGIN, login_audit.FAILED, login_audit.WRONG_CODE)
 # The value of the filter `what` that shows logins beside the changes.
 ANYTHING = "any"
-FILTERS = {"project": "project__name", "actor": "actor", "subject": "subject__icontains", "what": "what"}
+FILTERS = {
+    "project": "project__name",
+    "actor": "actor",
+    "subject": "subject__icontains",
+    "kind": "subject_kind",
+    "what": "what",
+}
+# Days by UTC, the last one included.
+DAYS = {"since": ("at__gte", timedelta()), "until": ("at__lt", timedelta(days=1))}
 WORDS = {
     "project.create": gettext_noop("Project created"),
     "project.change": gettext_noop("Project changed"),
@@ -56,6 +65,9 @@ WORDS = {
     "secret.set": gettext_noop("Secret set"),
     "secret.change": gettext_noop("Secret changed"),
     "secret.remove": gettext_noop("Secret deleted"),
+    "template.make": gettext_noop("Template of jobs kept"),
+    "template.change": gettext_noop("Template of jobs changed"),
+    "template.remove": gettext_noop("Template of jobs deleted"),
     "host.add": gettext_noop("Host added"),
     "host.accept_key": gettext_noop("Host key accepted"),
     "host.edit": gettext_noop("Host changed"),
@@ -110,34 +122,42 @@ class AuditPage:
     older: str
     newest: str
     slugs: tuple[tuple[str, str], ...]
+    kinds: tuple[str, ...]
     projects: tuple[str, ...]
+    exports: tuple[tuple[str, str], ...]
 
 
-def found(user: access.AnyUser, query: Mapping[str, str]) -> QuerySet[AuditEntry]:
-    """Return the matching entries, newest first. An unknown filter counts as no filter.
+def found(user: access.AnyUser, query: Mapping[str, str], logins: bool = False) -> QuerySet[AuditEntry]:
+    """Return the matching entries, newest first. A value that makes no sense counts as no filter.
 
-    Logins are shown where they are asked for: a stranger who fails to log in must not fill the page.
+    `logins`: they are among the entries. A page shows them only where they are asked for: a stranger who fails to log
+    in must not fill it.
     """
     rows = access.visible(user, AuditEntry.objects.select_related("project").order_by("-id"))
     for name, path in FILTERS.items():
         text = query.get(name, "").strip().replace("\0", "")[:200]
         if name == "what" and text == ANYTHING:
             continue
-        if name == "what" and not text:
+        if name == "what" and not text and not logins:
             rows = rows.exclude(what__in=LOGINS)
         elif text:
             rows = rows.filter(**{path: text})
+    for name, (path, more) in DAYS.items():
+        day = _day(query.get(name, ""))
+        if day is not None:
+            rows = rows.filter(**{path: day + more})
     before = cursor_number(query.get("before", ""))
     return rows.filter(pk__lt=before) if before is not None else rows
 
 
 def page(user: User, query: Mapping[str, str]) -> AuditPage:
     rows = list(found(user, query)[: SIZE + 1])
-    kept = {name: query[name] for name in FILTERS if query.get(name)}
+    kept = {name: query[name] for name in (*FILTERS, *DAYS) if query.get(name)}
     here = reverse("audit")
     older = {**kept, "before": rows[SIZE - 1].pk} if len(rows) > SIZE else {}
     seen = access.visible(user, AuditEntry.objects.order_by())
     slugs = sorted(seen.values_list("what", flat=True).distinct())
+    kinds = sorted(seen.values_list("subject_kind", flat=True).distinct())
     projects = seen.exclude(project=None).values_list("project__name", flat=True).distinct()
     return AuditPage(
         entries=tuple(_entry(row) for row in rows[:SIZE]),
@@ -145,8 +165,25 @@ def page(user: User, query: Mapping[str, str]) -> AuditPage:
         older=f"{here}?{urlencode(older)}" if older else "",
         newest=f"{here}?{urlencode(kept)}" if query.get("before") else "",
         slugs=tuple((slug, gettext(WORDS.get(slug, slug))) for slug in slugs),
+        kinds=tuple(kinds),
         projects=tuple(sorted(projects)),
+        exports=tuple(
+            (words, f"{reverse('audit-export')}?{urlencode({**kept, 'format': form})}")
+            for form, words in FORMS.items()
+        ),
     )
+
+
+def stamp(user: User, query: Mapping[str, str]) -> list[object]:
+    """What changes whenever this page of the audit changes: entries are only added."""
+    return list(found(user, query).values_list("pk", flat=True)[: SIZE + 1])
+
+
+def _day(text: str) -> datetime | None:
+    try:
+        return datetime.combine(date.fromisoformat(text.strip()), time.min, UTC)
+    except ValueError:
+        return None
 
 
 def _entry(row: AuditEntry) -> Entry:

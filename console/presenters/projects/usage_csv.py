@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import date
 
 from django.http import StreamingHttpResponse
 
+from console.presenters.csv_cells import lines, plain
 from jobs.projects.usage import JobLine
 
 HEADER = ("month", "project", "user", "job", "accelerator_type", "runs", "gpu_seconds", "cpu_seconds")
@@ -18,20 +17,20 @@ def csv_parts(month: date, parts: Iterable[list[JobLine]], projects: Mapping[int
     """Write the lines as CSV, part by part. A name that begins with =, +, - or @ gets a quote, so that no spreadsheet
     runs it.
     """
-    yield _text([HEADER])
-    for lines in parts:
-        yield _text(
+    yield lines([HEADER])
+    for part in parts:
+        yield lines(
             (
                 f"{month:%Y-%m}",
                 projects[line.project],
-                _plain(line.owner_name),
+                plain(line.owner_name),
                 line.job,
                 line.accelerator_type,
                 line.runs,
                 f"{line.gpu_seconds:.3f}",
                 f"{line.cpu_seconds:.3f}",
             )
-            for line in lines
+            for line in part
         )
 
 
@@ -44,13 +43,3 @@ def csv_response(
     )
     response["Content-Disposition"] = f'attachment; filename="usage-{month:%Y-%m}.csv"'
     return response
-
-
-def _text(rows: Iterable[Iterable[object]]) -> str:
-    out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows(rows)
-    return out.getvalue()
-
-
-def _plain(text: str) -> str:
-    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text

@@ -9,6 +9,7 @@ from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
@@ -19,11 +20,12 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from agents.infra.refusals import Refused
 from agents.infra.sentences import shown
-from console.auth import access, accounts, confirmation, login_steps
+from console.auth import access, accounts, confirmation, login_steps, session_list
 from console.auth.person import person
 from console.auth.session_store import Way
 from console.forms.people import NewPassword, NewPerson
 from console.presenters.projects import audit as audit_log
+from console.presenters.projects import audit_export
 from console.presenters.projects import people as presenter
 from console.views.confirmation import asked_again, refusal
 from console.views.fragments import page_or_fragment
@@ -149,12 +151,35 @@ def reset_second_factor(request: HttpRequest, user_id: int) -> HttpResponse:
     return _done(request, _("{user} logs in without a second factor now.").format(user=user.username))
 
 
+@require_POST
+@login_required
+def end_sessions(request: HttpRequest, user_id: int) -> HttpResponse:
+    """Log a person out everywhere: all browsers, all tokens."""
+    user = _one(request, user_id)
+    with transaction.atomic():
+        ended, revoked = session_list.end_everywhere(
+            user, person(request).username, timezone.now(), with_tokens=True
+        )
+    text = _("{user} is logged out everywhere: {sessions} sessions ended, {tokens} tokens are revoked.")
+    return _done(request, text.format(user=user.username, sessions=ended, tokens=revoked))
+
+
 @require_safe
 @login_required
 def audit(request: HttpRequest) -> HttpResponse:
     access.require(request.user, "see", AuditEntry)
     page = audit_log.page(person(request), request.GET.dict())
-    return page_or_fragment(request, "admin/audit.html", "admin/_audit_entries.html", {"page": page})
+    return page_or_fragment(request, "admin/audit.html", "admin/_audit_page.html", {"page": page})
+
+
+@require_safe
+@login_required
+def export_audit(request: HttpRequest) -> HttpResponseBase:
+    """What the filters of the page match, all pages of it, as a file."""
+    access.require(request.user, "see", AuditEntry)
+    form = request.GET.get("format", "csv")
+    rows = audit_log.found(person(request), request.GET.dict())
+    return audit_export.response(rows, form if form in audit_export.FORMATS else "csv")
 
 
 @sensitive_post_parameters("password", "again")

@@ -51,9 +51,11 @@ urlpatterns = [
     path("admin/people/<int:user_id>/invite", people.invite, name="invite-person"),
     path("admin/people/<int:user_id>/disable", people.disable, name="disable-person"),
     path("admin/people/<int:user_id>/enable", people.enable, name="enable-person"),
+    path("admin/people/<int:user_id>/sessions/end", people.end_sessions, name="end-person-sessions"),
     path("admin/people/<int:user_id>/second-factor", people.reset_second_factor, name="reset-second-factor"),
     path("admin/people/<int:user_id>/delete", people.delete, name="delete-person"),
     path("admin/people/<int:user_id>/admin", people.set_admin, name="set-admin"),
     path("audit/", people.audit, name="audit"),
+    path("audit/export", people.export_audit, name="audit-export"),
     path("invited/<str:token>", people.invited, name="invited"),
 ]

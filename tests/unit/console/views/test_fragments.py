@@ -27,7 +27,7 @@ def job(project, cast):
         ("/jobs/{job}/events", "job-events"),
         ("/jobs/new", "draft"),
         ("/jobs/new?as=json", "draft"),
-        ("/audit/", "audit-entries"),
+        ("/audit/", "audit-page"),
     ],
 )
 def test_htmx_gets_the_fragment_and_a_browser_the_whole_page(browser, job, address, part):

@@ -88,6 +88,7 @@ GET = {
     "project-notifications": MANAGES_NOTIFICATIONS,
     "project-notification-log": MANAGES_NOTIFICATIONS,
     "audit": row(200, 200, 404, 404, 404, 200, 404),
+    "audit-export": row(200, 200, 404, 404, 404, 200, 404),
     "hosts": EVERYBODY,
     "gpus": SEES_HOST,
     "add-host": ROOT_ONLY,
@@ -178,6 +179,7 @@ POST = {
     "remove-second-factor": row(302, 302, 302, 302, 302, 302, 302),
     "new-recovery-codes": row(302, 302, 302, 302, 302, 302, 302),
     "reset-second-factor": ACTS_ON_PEOPLE,
+    "end-person-sessions": ACTS_ON_PEOPLE,
     # There is no login server here (auth/test_oidc.py has one).
     "connect-oidc": row(404, 404, 404, 404, 404, 404, 404),
     "confirm-by-oidc": row(404, 404, 404, 404, 404, 404, 404),

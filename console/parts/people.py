@@ -1,0 +1,42 @@
+"""The live parts of the pages of people, and of the audit."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from django.contrib.auth.models import User
+
+from console import presenters
+from console.auth import access
+from console.parts.part import Part, Place, Seen
+from jobs.models import AuditEntry
+
+
+def _see_audit(user: User, place: Place) -> Seen:
+    access.require(user, "see", AuditEntry)
+    return Seen(user, access.rights_key(user), ())
+
+
+def _stamp_of_audit(user: User, place: Place) -> str:
+    return presenters.audit_stamp(user, dict(place.query))
+
+
+def _audit(user: User, place: Place, rights: Hashable) -> str:
+    return presenters.audit_live(user, dict(place.query))
+
+
+def _see_people(user: User, place: Place) -> Seen:
+    access.require(user, "manage", User)
+    return Seen(user, access.rights_key(user), ())
+
+
+def _stamp_of_people(user: User, place: Place) -> str:
+    return presenters.people_stamp(dict(place.query))
+
+
+def _people(user: User, place: Place, rights: Hashable) -> str:
+    return presenters.people_live(dict(place.query))
+
+
+AUDIT = Part("audit", _see_audit, _stamp_of_audit, _audit)
+PEOPLE = Part("people", _see_people, _stamp_of_people, _people)
