@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from agents.infra.texts import HIDDEN_LETTER
+
 
 def clean_text(text: object, limit: int = 2000) -> str:
     """The text without NUL, control characters and lone surrogates; newlines and tabs stay. "…" marks a cut.
@@ -13,3 +15,8 @@ def clean_text(text: object, limit: int = 2000) -> str:
     if isinstance(text, str) and kept == text and len(kept) <= limit:
         return text
     return kept if len(kept) <= limit else kept[: limit - 1] + "…"
+
+
+def visible(text: str) -> str:
+    """The text with hidden letters written out, as JSON and most languages write them: `\\u202e`."""
+    return HIDDEN_LETTER.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

@@ -13,11 +13,15 @@ database can read it.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 # The separator of units in ASCII. What a person or a host wrote cannot hold it: `stored` takes it out.
 _MARK = "\x1f"
+# Letters that nobody sees, and that change what is seen: directions, letters of no width, separators of lines. The two
+# that join letters (U+200C, U+200D) are not among them: languages and pictures are written with them.
+HIDDEN_LETTER = re.compile("[\u061c\u200b\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\ufeff]")
 # How a sentence was made, as JSON. A `str`: words that are the same in every language.
 Parts = str | Mapping[str, Any]
 

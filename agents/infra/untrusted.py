@@ -7,14 +7,19 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from agents.infra.texts import HIDDEN_LETTER
+
 _LAST_TIMESTAMP = datetime(9000, 1, 1, tzinfo=UTC).timestamp()
 
 
 def text(value: object, max_length: int) -> str:
-    """A string that every database can store: without NUL and lone surrogates, cut to `max_length` characters."""
+    """A string that every database can store: without NUL and lone surrogates, cut to `max_length` characters. And
+    that every page can show: without hidden letters, which would change what stands beside it.
+    """
     if not isinstance(value, str):
         return ""
-    return value[:max_length].encode("utf-8", "replace").decode("utf-8", "replace").replace("\0", "\ufffd")
+    kept = value[:max_length].encode("utf-8", "replace").decode("utf-8", "replace").replace("\0", "\ufffd")
+    return HIDDEN_LETTER.sub("\ufffd", kept)
 
 
 def whole_number(value: object, minimum: int, maximum: int) -> int | None:

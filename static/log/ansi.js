@@ -8,13 +8,13 @@ const CONTROL = new RegExp(
     "|[\\]P^_X][^\\x07\\x1b\\x9c]{0,4096}(?:\\x07|\\x1b\\\\|\\x9c)" + // OSC, DCS, ...: titles, links, clipboards
     "|[ -/]{1,4}[0-~]" + // character sets
     "|[0-Z\\\\`-~]" + // single functions
-    ")|[\\x00-\\x08\\x0a-\\x1f\\x7f-\\x9f\\u202a-\\u202e\\u2066-\\u2069]",
+    ")|[\\x00-\\x08\\x0a-\\x1f\\x7f-\\x9f\\u061c\\u200b\\u200e\\u200f\\u2028-\\u202e\\u2060\\u2066-\\u2069\\ufeff]",
   "g",
 );
 // An escape that is cut off at the end of the bytes that have arrived.
 const UNFINISHED = /^\x1b(?:\[[0-?]{0,64}[ -/]{0,8}|[\]P^_X][^\x07\x1b\x9c]{0,4096}\x1b?|[ -/]{0,4})?$/;
-// Characters that change the direction of text could make it look like other text. They are shown, not obeyed.
-const BIDI = /[\u202a-\u202e\u2066-\u2069]/;
+// Directions and letters of no width could make a text look like another. They are shown, not obeyed.
+const HIDDEN = /[\u061c\u200b\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\ufeff]/;
 
 export const PLAIN = Object.freeze({
   fg: null, bg: null, bold: false, dim: false, italic: false, underline: false, strike: false, inverse: false,
@@ -58,7 +58,7 @@ export class Ansi {
       if (control[0] === "\r") pieces.push(CARRIAGE_RETURN);
       else if (control[3] === "m" && !control[2]) this.#select(control[1]);
       else if (control[3] && !control[2]) pieces.push(...cursor(control[3], control[1]));
-      else if (BIDI.test(control[0])) this.#add(pieces, "\ufffd");
+      else if (HIDDEN.test(control[0])) this.#add(pieces, "\ufffd");
     }
     this.#add(pieces, text.slice(from));
     return pieces;

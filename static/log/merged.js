@@ -18,8 +18,8 @@ const CHUNK = 400; // lines that are painted at once
 const HIDDEN_MS = 5000;
 const EDGE = 400; // pixels from the top at which earlier lines are fetched
 
-// What ansi.js looks at: controls, and characters that change the direction of text.
-const SPECIAL = /[\x00-\x08\x0a-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]/;
+// What ansi.js looks at: controls, directions, and letters of no width.
+const SPECIAL = /[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\ufeff]/;
 
 const number = new Intl.NumberFormat("en");
 

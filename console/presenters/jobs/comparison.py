@@ -14,6 +14,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext as _
 
 from agents.infra.sentences import shown
+from agents.infra.text import visible
 from console.presenters.badges import JOB, Badge
 from console.presenters.jobs.charts import gib, path
 from console.presenters.jobs.job_head import error_text
@@ -171,7 +172,7 @@ def _flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
         for index, inner in enumerate(value):
             yield from _flat(inner, f"{name}[{index}]")
     elif value is not None:
-        yield name, str(value)
+        yield name, visible(str(value))
 
 
 def _overlays(jobs: Sequence[Job], now: datetime) -> Iterable[Overlay]:

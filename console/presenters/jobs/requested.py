@@ -10,6 +10,7 @@ from typing import Any
 from django.utils.translation import gettext, gettext_noop
 from django.utils.translation import gettext as _
 
+from agents.infra.text import visible
 from console.forms.fields import duration_text
 from jobs.lifecycle import snapshot
 from jobs.models import Job
@@ -65,7 +66,7 @@ def document(job: Job) -> str:
     found = {"displayName": job.display_name, "jobSpec": job.spec}
     if job.labels:
         found["labels"] = job.labels
-    return json.dumps(found, indent=2, ensure_ascii=False)
+    return visible(json.dumps(found, indent=2, ensure_ascii=False))
 
 
 def facts(job: Job) -> Iterable[tuple[str, str]]:
@@ -152,7 +153,7 @@ def shown_value(pair: Mapping[str, Any]) -> str:
     """Return what is shown as the value of a variable. The document never has the value of a secret one."""
     if source := pair.get("valueFrom"):
         return _("(secret {name})").format(name="/".join(filter(None, (source.get("of"), source["secret"]))))
-    return _("(secret)") if pair.get("secret") else str(pair.get("value", ""))
+    return _("(secret)") if pair.get("secret") else visible(str(pair.get("value", "")))
 
 
 def _machine(machine: Mapping[str, object]) -> str:
@@ -168,5 +169,5 @@ def _machine(machine: Mapping[str, object]) -> str:
 def shown_command(argv: list[str]) -> str:
     """Return a script as it was typed. In another command, arguments with spaces are quoted as JSON."""
     if len(argv) == 3 and argv[0] in ("bash", "python3") and argv[1] == "-c":
-        return f"# {argv[0]}\n{argv[2]}"
+        return f"# {argv[0]}\n{visible(argv[2])}"
     return " ".join(arg if arg.isprintable() and " " not in arg and arg else json.dumps(arg) for arg in argv)

@@ -15,7 +15,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from agents.infra.texts import said
+from agents.infra.texts import HIDDEN_LETTER, said
 from jobs.rules.list_text import list_text
 
 # A hostile document must not make the answer huge: nobody reads more violations than this.
@@ -306,6 +306,8 @@ def text_problem(value: object, printable: bool) -> str | None:
         return said("must not hold a NUL character.")
     if printable and any(ord(char) < 32 or ord(char) == 127 for char in value):
         return said("must not hold control characters.")
+    if printable and (hidden := HIDDEN_LETTER.search(value)):
+        return said("must not hold the invisible character {code}.", code=f"U+{ord(hidden[0]):04X}")
     try:
         value.encode()
     except UnicodeEncodeError:

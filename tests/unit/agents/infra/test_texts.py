@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agents.infra import untrusted
+from agents.infra.text import visible
 from agents.infra.texts import Text, in_language, join, read, said, said_of, stored
 
 WORDS = st.text(max_size=20)
@@ -87,3 +89,12 @@ def test_a_column_that_was_damaged_is_shown_in_english(made):
 def test_a_copy_of_a_sentence_knows_how_it_was_made(twin):
     text = said("The replica {replica} was lost.", replica="a")
     assert twin(text) == text and in_language(twin(text), Shouting()) == "THE REPLICA a WAS LOST."
+
+
+def test_hidden_letters_are_written_out_or_replaced():
+    """Letters that join others stay: a flag of two, and words of Persian."""
+    assert (
+        visible("a\u202eb\ufeff") == "a\\u202eb\\ufeff"
+        and visible("é 日本 👩\u200d💻 می\u200cروم") == "é 日本 👩\u200d💻 می\u200cروم"
+    )
+    assert untrusted.text("no\u2066\u200b space\0", 40) == "no\ufffd\ufffd space\ufffd"

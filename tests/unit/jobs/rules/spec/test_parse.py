@@ -130,6 +130,8 @@ WRONG = [
     (["displayName"], "  ", "display_name", "required"),
     (["displayName"], "x" * 129, "display_name", "129 characters"),
     (["displayName"], "a\nb", "display_name", "control"),
+    (["displayName"], "train-\u202egnp.exe", "display_name", "U+202E"),
+    (["displayName"], "ad\u200bmin", "display_name", "U+200B"),
     (["displayName"], "\ud800", "display_name", "surrogate"),
     (["displayName"], 7, "display_name", "string"),
     (["labels"], [], "labels", "object"),
