@@ -206,6 +206,8 @@ class Environment:
     host_events_days: int = 90
     segment_mb: int = 8
     shell_keep_s: int = 1800
+    record_shells: bool = True
+    shell_recording_days: int = 30
     require_second_factor: str = ""
     oidc_url: str = ""
     oidc_client_id: str = ""
@@ -274,6 +276,8 @@ READERS: Mapping[str, tuple[str, Callable[[str, str], object]]] = {
     "log_budget_mb": ("TRAINYARD_LOG_BUDGET_MB", whole_number(1, 10**9, " of MiB")),
     "segment_mb": ("TRAINYARD_SEGMENT_MB", whole_number(1, 1024, " of MiB")),
     "shell_keep_s": ("TRAINYARD_SHELL_KEEP_S", whole_number(10, 86_400, " of seconds")),
+    "record_shells": ("TRAINYARD_RECORD_SHELLS", boolean),
+    "shell_recording_days": ("TRAINYARD_SHELL_RECORDING_DAYS", whole_number(1, 36_500, " of days")),
     "require_second_factor": ("TRAINYARD_REQUIRE_SECOND_FACTOR", one_of("ADMINS", "ALL")),
     "oidc_url": ("TRAINYARD_OIDC_URL", login_server),
     "oidc_client_id": (

@@ -32,6 +32,7 @@ from jobs.logs import segments, storage
 from jobs.models import Job, JobLabel, Project, Replica, Run, Transition
 from jobs.models.first_rows import DEFAULT
 from jobs.projects import locations, quotas
+from jobs.recordings import store as recordings
 from jobs.rules.lifecycle.states import TERMINAL, JobState, ReplicaState, RunPhase
 from jobs.rules.scheduling.order import LABEL, NORMAL, PRIORITIES, priority_of
 from jobs.rules.scheduling.quota import gpus_of
@@ -234,7 +235,9 @@ def delete(job: Job, actor: str, now: datetime) -> None:
         )
         # No more bytes of their logs are wanted. Intake that waits for one of these rows sees that there.
         runs.filter(log_complete_at=None).update(log_complete_at=now)
-        segments.purge(list(runs.values_list("pk", flat=True)))
+        ids = list(runs.values_list("pk", flat=True))
+        segments.purge(ids)
+        recordings.purge(ids)
         of_jobs.forget([row.pk])
         samples.purge(row)
         hints.hosts(set(runs.filter(forgotten_at=None).values_list("host", flat=True)))

@@ -15,10 +15,11 @@ from django.db.models.functions import Coalesce
 
 from agents.infra.sql import Parameter, SelectStatement
 from jobs.lifecycle.snapshot import spec_of
-from jobs.models import Job, Run, ShellSession
+from jobs.models import Job, RecordingState, Run, ShellSession
 from jobs.projects import audit
+from jobs.recordings import policy
 from jobs.rules.lifecycle.states import TERMINAL, RunPhase
-from jobs.wake import announce
+from jobs.wake import announce, hints
 
 # How often the web process that holds a shell renews its record, and after how long without that it counts as dead.
 HEARTBEAT = timedelta(seconds=10)
@@ -57,7 +58,8 @@ def too_many(user: User) -> str | None:
     return f"{MAX_OPEN} shells of yours are open already. Close one first." if open_ones >= MAX_OPEN else None
 
 
-def record_opened(run: Run, user: User, address: str, now: datetime) -> ShellSession:
+def record_opened(run: Run, user: User, address: str, now: datetime, name: str = "") -> ShellSession:
+    """The record of a shell that ends with its connection. `name`: how it is called on the host."""
     with transaction.atomic():
         session = ShellSession.objects.create(
             run=run,
@@ -66,6 +68,7 @@ def record_opened(run: Run, user: User, address: str, now: datetime) -> ShellSes
             address=address[:64],
             opened_at=now,
             seen_at=now,
+            **_recording(run, name),
         )
         _audit_open(session, now)
     announce.hint(f"shells:{run.pk}")
@@ -95,12 +98,20 @@ def record_kept(run: Run, user: User, address: str, kept: Kept, now: datetime) -
             "seen_at": now,
             "keep_s": kept.keep_s,
             "login": kept.login,
+            **_recording(run, kept.key),
         },
     )
     if is_new:
         _audit_open(session, now)
         announce.hint(f"shells:{run.pk}")
     return session
+
+
+def _recording(run: Run, name: str) -> dict[str, str]:
+    """The columns of a new record that say whether the shell is recorded."""
+    if not name or not policy.is_recorded(run.job.project):
+        return {}
+    return {"recording": name, "recording_state": RecordingState.COMING}
 
 
 def record_attached(session: ShellSession, login: str, now: datetime) -> None:
@@ -146,7 +157,8 @@ def of_job(job: Job) -> QuerySet[ShellSession]:
 
 
 def _audit_open(session: ShellSession, now: datetime) -> None:
-    _audit(session, "shell.open", {"host": session.run.host.name, "address": session.address}, now)
+    after = {"host": session.run.host.name, "address": session.address, "recorded": bool(session.recording)}
+    _audit(session, "shell.open", after, now)
 
 
 def _audit(session: ShellSession, what: str, after: object, now: datetime, actor: str = "") -> None:
@@ -166,6 +178,9 @@ def record_closed(session: ShellSession, reason: str, now: datetime) -> None:
             session.refresh_from_db(fields=["close_reason"])
             _audit(session, "shell.close", {"reason": session.close_reason}, now)
             announce.hint(f"shells:{session.run_id}")
+            if session.recording:
+                # The rest of the recording can be fetched now.
+                hints.hosts({session.run.host_id})
 
 
 def close_abandoned(now: datetime) -> None:

@@ -33,6 +33,7 @@ from jobs.maintenance import logins
 from jobs.models import Job, Tick
 from jobs.notifications import create, delivery
 from jobs.projects import log_storage, usage
+from jobs.recordings import store as recordings
 from jobs.scheduling import expected_starts, scheduler
 from jobs.wake import hints
 
@@ -101,6 +102,7 @@ def parts() -> tuple[Part, ...]:
         Part(find_secrets_in_logs, "secrets in logs", timedelta(seconds=5)),
         Part(roll_long_logs),
         Part(compact_logs, "compact", timedelta(seconds=10)),
+        Part(keep_recordings, "recordings", timedelta(seconds=3)),
         Part(close_shells, "shells", timedelta(seconds=15)),
         Part(tidy, "orphans", timedelta(hours=1)),
         Part(fold_usage, "usage", timedelta(minutes=1)),
@@ -195,6 +197,7 @@ def stop_idle(clock: Clock) -> None:
 
 def tidy(clock: Clock) -> None:
     segments.sweep_orphans(elapsed())
+    recordings.expire(clock.now())
     delivery.delete_old(clock.now())
     host_history.prune(clock.now() - timedelta(days=settings.TRAINYARD.host_events_days))
 
@@ -202,6 +205,10 @@ def tidy(clock: Clock) -> None:
 def close_shells(clock: Clock) -> None:
     shells.close_abandoned(clock.now())
     shells.close_unattended(clock.now())
+
+
+def keep_recordings(clock: Clock) -> None:
+    recordings.keep_complete(clock.now())
 
 
 def fold_usage(clock: Clock) -> None:

@@ -11,10 +11,22 @@ from typing import Any
 
 from agents.infra import untrusted
 from agents.infra.text import clean_text
-from agents.links.control_plane import Arrival, Fact, Forgotten, Frame, Gap, LogEnd, Sample
+from agents.links.control_plane import (
+    Arrival,
+    Fact,
+    Forgotten,
+    Frame,
+    Gap,
+    LogEnd,
+    RecordingEnd,
+    RecordingPiece,
+    Sample,
+)
 from agents.runner.wire import Message, WireError
 
 RUN_ID = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,80}")
+SHELL = re.compile(r"[0-9a-f]{32}")
+DIGEST = re.compile(r"[0-9a-f]{64}|")
 MAX_RAW = 1024 * 1024
 MAX_MARKS = 8192
 MAX_OFFSET = 1 << 60
@@ -24,7 +36,9 @@ MAX_MB = (1 << 31) - 1
 MAX_GPUS = 64
 MAX_WATTS, MAX_CELSIUS = 100_000, 1_000
 
-ARRIVAL_KINDS = frozenset({"fact", "inventory", "log", "gap", "log_end", "forgotten", "sample"})
+ARRIVAL_KINDS = frozenset(
+    {"fact", "inventory", "log", "gap", "log_end", "forgotten", "sample", "cast", "cast_end"}
+)
 
 
 def arrivals(message: Message, payload: bytes) -> list[Arrival]:
@@ -44,13 +58,17 @@ def arrivals(message: Message, payload: bytes) -> list[Arrival]:
         return [Arrival(run, LogEnd(_offset(message, "size"), clean_text(message.get("digest") or "", 100)))]
     if kind == "sample":
         return [Arrival(run, _sample(message))]
+    if kind == "cast":
+        return [Arrival(run, _recording_piece(message, payload))]
+    if kind == "cast_end":
+        return [Arrival(run, _recording_end(message))]
     return [Arrival(run, Forgotten())]
 
 
 def memory_size(arrival: Arrival) -> int:
     """Roughly how many bytes an arrival takes in memory: a line of 64 KB can hold twenty thousand empty objects."""
     what = arrival.what
-    weight = 500 + (len(what.data) if isinstance(what, Frame) else 0)
+    weight = 500 + (len(what.data) if isinstance(what, Frame | RecordingPiece) else 0)
     left: list[Any] = [what.document] if isinstance(what, Fact) else []
     while left:
         value = left.pop()
@@ -72,7 +90,8 @@ def _fact(document: Any) -> Arrival:
     return Arrival(_run_id(document), Fact(document))
 
 
-def _frame(message: Message, payload: bytes) -> Frame:
+def _payload_range(message: Message, payload: bytes) -> tuple[int, int, bool]:
+    """(start, end, whether it is packed) of the bytes behind a frame."""
     start, end = _range(message)
     z = bool(message.get("z"))
     if (
@@ -81,7 +100,30 @@ def _frame(message: Message, payload: bytes) -> Frame:
         or len(payload) > MAX_RAW
         or (not z and len(payload) != end - start)
     ):
-        raise WireError(f"a log frame of {end - start} bytes in {len(payload)}")
+        raise WireError(f"a {message['t']} frame of {end - start} bytes in {len(payload)}")
+    return start, end, z
+
+
+def _recording_piece(message: Message, payload: bytes) -> RecordingPiece:
+    return RecordingPiece(_shell(message), *_payload_range(message, payload), payload)
+
+
+def _recording_end(message: Message) -> RecordingEnd:
+    digest = message.get("digest")
+    if not isinstance(digest, str) or not DIGEST.fullmatch(digest):
+        raise WireError("the end of a recording without a digest")
+    return RecordingEnd(_shell(message), _offset(message, "size"), digest)
+
+
+def _shell(message: Message) -> str:
+    shell = message.get("shell")
+    if not isinstance(shell, str) or not SHELL.fullmatch(shell):
+        raise WireError(f"a shell named {str(shell)[:40]!r}")
+    return shell
+
+
+def _frame(message: Message, payload: bytes) -> Frame:
+    start, end, z = _payload_range(message, payload)
     marks = _list(message, "at") if "at" in message else []
     if len(marks) > MAX_MARKS:
         raise WireError(f"a log frame with {len(marks)} time marks")

@@ -18,7 +18,8 @@ class Wanted:
 
     Without `stop` the process should run; with it, it should be over. `pull_from` is the offset from which its log is
     still missing in the control plane (None: no more of the log is wanted). `forget`: the control plane has stored
-    everything, and the host may delete the run's directory. `order`: the start order of a process that was never
+    everything, and the host may delete the run's directory. `recordings`: (name, offset from which it is missing) of
+    each recording of a shell that is still to be fetched. `order`: the start order of a process that was never
     started, read together with all this; None if the control plane has to be asked for it (`start_orders`).
     """
 
@@ -27,6 +28,7 @@ class Wanted:
     pull_from: int | None = None
     forget: bool = False
     order: Mapping[str, Any] | None = None
+    recordings: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +92,31 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordingPiece:
+    """Bytes [start, end) of the recording of a shell. `data` is zlib-compressed when `z` is true."""
+
+    shell: str
+    start: int
+    end: int
+    z: bool
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingEnd:
+    """Nobody writes this recording any more. Without a digest its end is missing: its writer was killed."""
+
+    shell: str
+    size: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
 class Arrival:
     """One report of a host about one run."""
 
     run: str
-    what: Fact | Frame | Gap | LogEnd | Forgotten | Sample
+    what: Fact | Frame | Gap | LogEnd | Forgotten | Sample | RecordingPiece | RecordingEnd
 
 
 @dataclass(frozen=True, slots=True)

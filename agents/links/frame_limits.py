@@ -36,6 +36,8 @@ DROPPED = (20_000, 100.0)
 # The runs whose facts and samples are counted. Beyond this all counts begin anew.
 MAX_COUNTED = 20_000
 OF_A_LOG = frozenset({"log", "gap", "log_end"})
+OF_A_RECORDING = frozenset({"cast", "cast_end"})
+WITH_PAYLOAD = frozenset({"log", "cast"})
 # A link may take a quarter of a core in the long run, and several seconds at once: an inventory of very many runs.
 CPU_SHARE, CPU_BURST_S = 0.25, 4.0
 
@@ -50,11 +52,16 @@ class FrameLimits:
         self._facts: dict[str, TokenBucket] = {}
         self._sampled: dict[str, float] = {}
         self._pulled: set[str] = set()
+        self._recordings: set[tuple[str, str]] = set()
         self._greeted = self._inventory_over = False
 
     def note_pull(self, run: str) -> None:
         """The log of this run was asked for on this link."""
         self._pulled.add(run)
+
+    def note_recording_pull(self, run: str, shell: str) -> None:
+        """One piece of this recording was asked for."""
+        self._recordings.add((run, shell))
 
     def note_forgotten(self, run: str) -> None:
         self._pulled.discard(run)
@@ -62,12 +69,14 @@ class FrameLimits:
     def admit(self, message: Message, payload: bytes, known: Container[str]) -> bool:
         """Whether the frame is to be handled; else it is dropped. `known` holds the runs that the host has reported."""
         kind = message["t"]
-        if payload and kind != "log":
+        if payload and kind not in WITH_PAYLOAD:
             raise WireError(f"{len(payload)} bytes behind a frame of type {kind[:40]}")
         self._check_order(kind, message)
         run = message.get("run")
         run = run if isinstance(run, str) else ""
         if kind in OF_A_LOG and run not in self._pulled:
+            return self._drop(kind)
+        if kind in OF_A_RECORDING and not self._is_asked_piece(run, message.get("shell")):
             return self._drop(kind)
         if kind == "sample" and not (run in known and self._sample_is_due(run)):
             return self._drop(kind)
@@ -90,6 +99,13 @@ class FrameLimits:
             if self._inventory_over:
                 raise WireError("a second inventory")
             self._inventory_over = bool(message.get("last"))
+
+    def _is_asked_piece(self, run: str, shell: object) -> bool:
+        """Whether this piece was asked for. It is the only answer."""
+        if not isinstance(shell, str) or (run, shell) not in self._recordings:
+            return False
+        self._recordings.discard((run, shell))
+        return True
 
     def _drop(self, kind: str) -> bool:
         if not self._dropped.take():

@@ -21,7 +21,15 @@ from agents.hosts.seals import SealOwner
 from agents.infra.failpoints import failpoint
 from agents.links import host_status
 from agents.links.backoff import Backoff, FailureKind
-from agents.links.control_plane import Arrival, ControlPlane, Fact, Frame, LogEnd
+from agents.links.control_plane import (
+    Arrival,
+    ControlPlane,
+    Fact,
+    Frame,
+    LogEnd,
+    RecordingEnd,
+    RecordingPiece,
+)
 from agents.links.host_watch import HostWatch
 from agents.links.leases import Lease
 from agents.links.link import Hello, Link, RunnerMissing
@@ -429,4 +437,6 @@ class HostThread:
 def _may_change_orders(arrival: Arrival) -> bool:
     """Whether this arrival most likely changes what is wanted here, so that comparing at once pays."""
     what = arrival.what
-    return isinstance(what, LogEnd) or (isinstance(what, Fact) and what.document.get("phase") == CLOSED)
+    return isinstance(what, LogEnd | RecordingPiece | RecordingEnd) or (
+        isinstance(what, Fact) and what.document.get("phase") == CLOSED
+    )

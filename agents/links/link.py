@@ -21,7 +21,7 @@ from agents.links.arrivals import ARRIVAL_KINDS, arrivals
 from agents.links.control_plane import Fact, Forgotten
 from agents.links.frame_limits import CpuShare, FrameLimits
 from agents.links.inbox import Inbox
-from agents.links.orders import Forget, Order, Pull, SentOrders, Start, Stop
+from agents.links.orders import Forget, Order, Pull, PullRecording, SentOrders, Start, Stop
 from agents.links.stream import Stream
 from agents.runner.wire import PROTOCOL, Message, WireError
 from agents.ssh import install_runner
@@ -48,7 +48,7 @@ LONGEST_REST_S = 5.0
 GATHER_FACT_S = 0.015
 GATHER_PHASE_S = {"claimed": 0.1, "running": 0.05}
 # Nobody waits for these.
-GATHER_KIND_S = {"forgotten": 0.25, "sample": 0.1, "load": 0.5}
+GATHER_KIND_S = {"forgotten": 0.25, "sample": 0.1, "load": 0.5, "cast": 0.1, "cast_end": 0.1}
 PLAIN_ORDER_BYTES = 512
 # How many runs of one host are kept in memory. A host keeps a run until it is forgotten; a tenth would be very many.
 MAX_RUNS = 100_000
@@ -245,6 +245,9 @@ class Link:
                 self.send({"t": "stop", "run": run, "grace_s": grace_s, "seal": seal})
             case Pull(run, start):
                 self.pull(run, start)
+            case PullRecording(run, shell, start):
+                self._limits.note_recording_pull(run, shell)
+                self.send({"t": "cast_pull", "run": run, "shell": shell, "from": start})
             case Forget(run):
                 self.send({"t": "forget", "run": run})
 

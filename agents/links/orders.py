@@ -34,11 +34,20 @@ class Pull:
 
 
 @dataclass(frozen=True, slots=True)
+class PullRecording:
+    """The host answers with one piece, so the next order comes when that is stored: then it has another start."""
+
+    run: str
+    shell: str
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
 class Forget:
     run: str
 
 
-Order = Start | Stop | Pull | Forget
+Order = Start | Stop | Pull | PullRecording | Forget
 
 
 @dataclass(slots=True)
@@ -65,10 +74,10 @@ class SentOrders:
         self.at.pop(Start(run), None)
         self.pulled.discard(run)
 
-    def keep_only(self, runs: Mapping[str, object]) -> None:
-        """Drop the notes of all other runs."""
-        self.at = {order: when for order, when in self.at.items() if order.run in runs}
-        self.pulled &= runs.keys()
+    def keep_only(self, wanted: Mapping[str, Wanted]) -> None:
+        """Drop the notes of all other runs, and of the pieces of recordings that have come."""
+        self.at = {order: when for order, when in self.at.items() if _is_wanted(order, wanted)}
+        self.pulled &= wanted.keys()
 
 
 def orders_to_send(
@@ -81,6 +90,12 @@ def orders_to_send(
         found += [order for order in _of(run, want, reported.get(run), sent) if sent.should_send(order, now)]
     sent.pulled |= {order.run for order in found if isinstance(order, Pull)}
     return found
+
+
+def _is_wanted(order: Order, wanted: Mapping[str, Wanted]) -> bool:
+    if order.run not in wanted:
+        return False
+    return not isinstance(order, PullRecording) or (order.shell, order.start) in wanted[order.run].recordings
 
 
 def is_changing(wanted: Mapping[str, Wanted], reported: Mapping[str, str]) -> bool:
@@ -103,4 +118,6 @@ def _of(run: str, want: Wanted, phase: str | None, sent: SentOrders) -> list[Ord
         and (phase is not None or found[:1] == [Start(run)])
     ):
         found.append(Pull(run, want.pull_from))
+    if phase is not None:
+        found += [PullRecording(run, shell, start) for shell, start in want.recordings]
     return found

@@ -31,6 +31,7 @@ from agents.runner.host_load import HostLoad
 from agents.runner.linux import boot_id, own_argv
 from agents.runner.orders import login_env
 from agents.runner.outbox import Hangup, Outbox
+from agents.runner.recording_pull import RecordingPull
 from agents.runner.runs import OUT_BYTES, Runs
 from agents.runner.samples import Samples
 from agents.runner.wire import MAX_HEADER, PREFACE, PROTOCOL, Decoder, Message, WireError, seal_of
@@ -69,6 +70,7 @@ class Serve:
             "ping": self.on_ping,
             "watch": self.gpus.on_watch,
             "evict": self.gpus.on_evict,
+            "cast_pull": RecordingPull(self.runs, self.out).on_pull,
         }
 
     # -- the loop --

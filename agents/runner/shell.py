@@ -17,7 +17,7 @@ import os
 import shutil
 import socket
 import struct
-from typing import NoReturn
+from typing import List, NoReturn, Tuple
 
 from agents.runner.facts import load_facts
 from agents.runner.files import read_json, read_line, write_file
@@ -26,7 +26,8 @@ from agents.runner.home import Home, is_run_id
 from agents.runner.linux import boot_id
 from agents.runner.orders import Refused, build_env, parse_order
 from agents.runner.processes import read_process
-from agents.runner.shell_holder import Holder
+from agents.runner.recording import recorder_of
+from agents.runner.shell_holder import Holder, size_of
 from agents.runner.shell_terminal import Program
 from agents.runner.shell_wire import json_line
 from agents.runner.tools import ToolsMissing, add_tools
@@ -69,7 +70,7 @@ def connect(request: Message) -> socket.socket:
     address = b"\0trainyard-shell-%d-%s-%s" % (os.getuid(), home.deployment.encode(), key.encode())
     record = os.path.join(home.shells, key + ".json")
     if request.get("new"):
-        start_holder(address, open_shell(request, home), request, record)
+        start_holder(address, *open_shell(request, home), request, home)
     control = socket.socket(socket.AF_UNIX)
     try:
         control.connect(address)
@@ -82,8 +83,9 @@ def connect(request: Message) -> socket.socket:
     return control
 
 
-def start_holder(address: bytes, program: Program, request: Message, record: str) -> None:
+def start_holder(address: bytes, program: Program, secrets: List[str], request: Message, home: Home) -> None:
     """Fork the process that holds the shell. It listens from now on, so nobody has to wait for it."""
+    record = os.path.join(home.shells, request["shell"] + ".json")
     listener = socket.socket(socket.AF_UNIX)
     try:
         listener.bind(address)
@@ -99,13 +101,13 @@ def start_holder(address: bytes, program: Program, request: Message, record: str
         assert process is not None
         facts = {"run": request["run"], "pid": process.pid, "ticks": process.ticks, "boot_id": boot_id()}
         with contextlib.suppress(OSError):  # a full disk: the shell works, and a person may need it for that
-            os.makedirs(os.path.dirname(record), 0o700, exist_ok=True)
+            os.makedirs(home.shells, 0o700, exist_ok=True)
             write_file(record, json.dumps(facts).encode())
-        Holder(listener, program, request, record).serve()
+        recorder = recorder_of(home.run(request["run"]), request, size_of(request), secrets)
+        Holder(listener, program, request, record, recorder).serve()
 
     # Without the name of the run: the holder is no process of it, and stays a minute to tell how the shell ended.
-    base, title = os.path.dirname(os.path.dirname(record)), "trainyard-shell %s" % request["shell"]
-    fork_detached(hold, base, {listener.fileno()}, title)
+    fork_detached(hold, home.base, {listener.fileno()}, "trainyard-shell %s" % request["shell"])
     listener.close()
 
 
@@ -119,8 +121,9 @@ def why_gone(record: str) -> str:
     return "The process that held the shell on the host was killed."
 
 
-def open_shell(request: Message, home: Home) -> Program:
-    """What a shell in this run executes, and where. Raises ValueError if the run has none, or ToolsMissing."""
+def open_shell(request: Message, home: Home) -> Tuple[Program, List[str]]:
+    """What a shell in this run executes, and where; and the secret values of the run. Raises ValueError if the run has
+    none, or ToolsMissing."""
     directory = home.run(request["run"])
     facts = load_facts(directory)
     document = read_json(os.path.join(directory, "order.json"))
@@ -149,4 +152,6 @@ def open_shell(request: Message, home: Home) -> Program:
     if not argv:
         argv = [shutil.which("bash", path=env["PATH"]) or "/bin/sh", "-i"]
     groups = [group for group in (facts["cgroup"], facts["memory_cgroup"]) if group]
-    return Program(argv, env, facts["work"], groups)
+    named = document.get("secrets")
+    secrets = [order.env[name] for name in named if name in order.env] if isinstance(named, list) else []
+    return Program(argv, env, facts["work"], groups), secrets

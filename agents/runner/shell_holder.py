@@ -21,6 +21,7 @@ from typing import Any, Callable, Dict, List, Tuple
 
 from agents.runner.files import unlink
 from agents.runner.forks import wake_on_child_exit
+from agents.runner.recording import Recorder
 from agents.runner.shell_ring import DEFAULT_BYTES, Ring
 from agents.runner.shell_terminal import Program, Terminal
 from agents.runner.shell_viewers import Viewer
@@ -66,10 +67,13 @@ ALL = select.POLLIN | select.POLLHUP | select.POLLERR
 
 
 class Holder:
-    def __init__(self, listener: socket.socket, program: Program, request: Message, record: str) -> None:
+    def __init__(
+        self, listener: socket.socket, program: Program, request: Message, record: str, recorder: Recorder
+    ) -> None:
         new = request["new"]
         self.keep_s = float(new.get("keep_s") or 0)
-        self.record = record
+        self.record, self.recorder = record, recorder
+        self.recording = recorder.state
         self.ring = Ring(min(MAX_RING, int(new.get("ring_bytes") or DEFAULT_BYTES)))
         self.listener = listener
         self.viewers: List[Viewer] = []
@@ -99,13 +103,16 @@ class Holder:
 
     def serve(self) -> None:
         while not self.over:
-            wait_s = max(0.0, self.next_look_at - time.monotonic())
-            for fd, _ in self.poll.poll(wait_s * 1000 + 1):
+            due_at = min(self.next_look_at, self.recorder.due_at)
+            for fd, _ in self.poll.poll(max(0.0, due_at - time.monotonic()) * 1000 + 1):
                 handler = self.handlers.get(fd)
                 if handler is not None:
                     handler()
-            if time.monotonic() >= self.next_look_at:
-                self.look(time.monotonic())
+            now = time.monotonic()
+            if now >= self.next_look_at:
+                self.look(now)
+            if now >= self.recorder.due_at:
+                self.recorder.flush()
         for viewer in self.viewers:
             viewer.close()
         unlink(self.record)
@@ -147,6 +154,7 @@ class Holder:
         for viewer in list(self.viewers):
             if viewer.unsent or not viewer.open:
                 self.follow(viewer)
+        self.recorder.append(data)
         if not keeps_up:
             self.slow_down(len(data))
 
@@ -228,6 +236,7 @@ class Holder:
         answer: Message = {"ok": True, "v": VERSION, "at": place, "end": self.ring.end, "lost": is_lost}
         answer["taken"] = self.taken.setdefault(viewer.client, 0)
         answer["size"] = list(self.terminal.size)
+        answer["recording"] = self.recording
         answer["modes"] = self.ring.modes.as_sequences().decode("latin-1") if is_lost else ""
         viewer.tell(json_line(answer))
         self.viewers.append(viewer)
@@ -282,6 +291,7 @@ class Holder:
     def resize(self, columns: int, rows: int) -> None:
         """The terminal has one size: that of the viewer who typed or came last. All are told."""
         if self.terminal.resize(columns, rows):
+            self.recorder.resize(columns, rows)
             for viewer in self.viewers:
                 viewer.tell(json_frame(NOTE, {"size": [columns, rows]}))
 
@@ -310,6 +320,7 @@ class Holder:
         self.next_look_at = now + LOOK_S
         for viewer in list(self.viewers):
             self.look_at(viewer, now)
+        self.look_at_recording()
         if not self.viewers and not self.end_frame:
             patience_s = self.keep_s if self.had_viewer else max(self.keep_s, FIRST_VIEWER_S)
             if now - self.alone_since >= patience_s:
@@ -344,6 +355,13 @@ class Holder:
             self.hear(viewer)
         if now - viewer.heard_at > patience_s or not viewer.open:
             self.leave(viewer)
+
+    def look_at_recording(self) -> None:
+        """Tell the viewers when output can no longer be recorded, and when it can again."""
+        if self.recording != self.recorder.state:
+            self.recording = self.recorder.state
+            for viewer in self.viewers:
+                viewer.tell(json_frame(NOTE, {"recording": self.recording}))
 
     def is_fetched(self, now: float) -> bool:
         """Whether nobody needs this process any more."""
@@ -385,6 +403,7 @@ class Holder:
         self.terminal.close()
         self.ended_at = time.monotonic()
         self.next_look_at = 0.0
+        self.recorder.end(self.status)
         self.end_frame = json_frame(END, end_of(self.status, self.reason))
         for viewer in list(self.viewers):
             viewer.end = self.end_frame
@@ -398,6 +417,7 @@ class Holder:
             if not data:
                 return
             self.ring.append(data)
+            self.recorder.append(data)
 
 
 def end_of(status: int, reason: str) -> Dict[str, Any]:

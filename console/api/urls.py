@@ -21,6 +21,7 @@ from console.api.jobs import (
     log_search,
     metrics,
     queue,
+    recordings,
     samples,
     saved_views,
     shells,
@@ -48,6 +49,9 @@ urlpatterns = [
     re_path(rf"^/*api/v1/jobs/{JOB}/events$", events.EventsView.as_view(), name="api-events"),
     re_path(rf"^/*api/v1/jobs/{JOB}/shells$", shells.ShellsView.as_view(), name="api-shells"),
     re_path(rf"^/*api/v1/jobs/{JOB}/shells/(?P<key>[0-9a-f]{{32}})$", shells.ShellView.as_view()),
+    re_path(
+        rf"^/*api/v1/jobs/{JOB}/shells/(?P<key>[0-9a-f]{{32}})/recording$", recordings.RecordingView.as_view()
+    ),
     re_path(rf"^/*api/v1/jobs/{JOB}/samples$", samples.SamplesView.as_view(), name="api-samples"),
     re_path(rf"^/*api/v1/jobs/{JOB}/metrics$", metrics.MetricsView.as_view(), name="api-metrics"),
     re_path(

@@ -1,8 +1,9 @@
 """Decides who may do what. This is the only place where permission is decided, for pages, API and sockets.
 
 A viewer sees jobs, logs, quotas and usage. A submitter also submits, and cancels, deletes and opens shells on jobs of
-their own, and watches shells that colleagues share. An admin of a project does that on every job of it, puts jobs
-first, moves them among those of the project that wait, and manages members and their limits.
+their own, replays the recordings of these, and watches shells that colleagues share. An admin of a project does that
+on every job of it, puts jobs first, moves them among those of the project that wait, and manages members and their
+limits.
 The deployment's admins (`is_superuser`) do everything; they alone make projects, set their quotas and weights, manage
 people, move jobs in the whole queue, and manage hosts and locations. A host belongs to no project; but where its
 location is bound to projects (jobs/projects/locations.py), only their members see it. For a person who may not see an
@@ -51,6 +52,7 @@ Verb = Literal[
     "delete",
     "shell",
     "watch_shell",
+    "replay_shell",
     "see_audit",
     "manage_members",
     "manage_secrets",
@@ -85,7 +87,7 @@ _project_by_name = SelectStatement(
 
 NO_VERBS: Final[frozenset[Verb]] = frozenset()
 VIEWER_VERBS: Final[frozenset[Verb]] = frozenset({"see", "see_log", "see_usage"})
-OWNER_VERBS: Final[frozenset[Verb]] = frozenset({"cancel", "delete", "shell", "watch_shell"})
+OWNER_VERBS: Final[frozenset[Verb]] = frozenset({"cancel", "delete", "shell", "watch_shell", "replay_shell"})
 PROJECT_ADMIN_VERBS: Final[frozenset[Verb]] = frozenset(
     {
         *VIEWER_VERBS,

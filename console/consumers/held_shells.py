@@ -32,8 +32,8 @@ from jobs.models import Run, ShellSession
 
 _CLIENT = re.compile(r"[A-Za-z0-9_-]{8,64}\Z")
 # What the page is told of the host's answer.
-_ANSWER = ("at", "end", "lost", "modes", "taken", "size")
-_EVENTS = ("took", "lost", "modes", "viewers", "size")
+_ANSWER = ("at", "end", "lost", "modes", "taken", "size", "recording")
+_EVENTS = ("took", "lost", "modes", "viewers", "size", "recording")
 
 
 class HeldShellSocket(ShellSocket):
@@ -98,7 +98,7 @@ class HeldShellSocket(ShellSocket):
         viewer = {"name": self.user.get_username(), "types": self._types}
         found = {"shell": self._session.key, "client": self._client, "from": self._from, "viewer": viewer}
         if self._session.attached_at is None:
-            found["new"] = {"keep_s": self._session.keep_s}
+            found["new"] = self.new_shell(self._session.keep_s)
         return {**found, "cols": cols, "rows": rows}
 
     def why_not(self) -> str | None:

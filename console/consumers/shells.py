@@ -59,6 +59,7 @@ class ShellSocket(Socket):
         self._session: ShellSession | None = None
         websocket_protocol.receive_directly(scope, self._write_at_once)
         self._ready_sent = self._sending = self._held = False
+        self._name = secrets.token_hex(16)
 
     def authorize(self, user: User) -> None:
         rows = Run.objects.select_related("job__project", "host", "replica")
@@ -174,7 +175,7 @@ class ShellSocket(Socket):
         return shells.why_not(self.run_row) or shells.too_many(self.user)
 
     def record_opened(self, address: str) -> ShellSession:
-        return shells.record_opened(self.run_row, self.user, address, timezone.now())
+        return shells.record_opened(self.run_row, self.user, address, timezone.now(), self._name)
 
     async def _requested_size(self) -> tuple[int, int]:
         try:
@@ -187,10 +188,17 @@ class ShellSocket(Socket):
 
     def request(self, cols: int, rows: int) -> dict[str, Any]:
         """What the host is asked for: a shell that ends with its connection."""
-        name = secrets.token_hex(16)
         viewer = {"name": self.user.get_username(), "types": True}
         size = {"cols": cols, "rows": rows}
-        return {"shell": name, "new": {"keep_s": 0}, "client": name, "viewer": viewer, **size}
+        return {"shell": self._name, "new": self.new_shell(0), "client": self._name, "viewer": viewer, **size}
+
+    def new_shell(self, keep_s: int) -> dict[str, Any]:
+        """How the host makes the shell."""
+        assert self._session is not None
+        run, opened = self.run_row, self._session.opened_at
+        title = f"{run.replica.name} of job {run.job_id}"
+        record = {"record": {"at": opened.timestamp(), "title": title}} if self._session.recording else {}
+        return {"keep_s": keep_s, **record}
 
     def _send_at_once(self, data: bytes) -> bool:
         """Send output without the task that forwards it, while that task has no output of its own."""

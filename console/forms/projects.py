@@ -15,6 +15,10 @@ from jobs.projects.quotas import METRIC_LABELS
 from jobs.rules.scheduling.order import PRIORITIES
 from jobs.rules.scheduling.quota import Metric
 
+# Choices of Settings.record_shells.
+DEPLOYMENT = "deployment"
+RECORDS = {"yes": True, "no": False}
+CHOICES = frozenset({"highest_priority", "record_shells"})
 # Choices of LimitForm.whose beside the names of people. Neither can be the name of a person.
 WHOLE, EACH = ":project", "*"
 
@@ -52,12 +56,26 @@ class Settings(NewProject):
         help_text=gettext_lazy("The highest priority that its admins may choose. Existing jobs keep theirs."),
     )
 
-    field_order = ("name", "title", "weight", "highest_priority")
+    record_shells = forms.ChoiceField(
+        required=False,
+        label=gettext_lazy("Recordings of shells"),
+        choices=[
+            (DEPLOYMENT, gettext_lazy("as the deployment says")),
+            ("yes", gettext_lazy("recorded")),
+            ("no", gettext_lazy("not recorded")),
+        ],
+        help_text=gettext_lazy(
+            "What shells show, for shells that open from now on. Keys are never recorded."
+        ),
+    )
+
+    field_order = ("name", "title", "weight", "highest_priority", "record_shells")
 
     def changes(self) -> dict[str, Any]:
-        """Return the changed settings. The highest priority stays as it is if the browser did not send it."""
+        """Return the changed settings. What the browser did not send stays as it is."""
+        found = {**self.cleaned_data, "record_shells": RECORDS.get(self.cleaned_data["record_shells"])}
         return {
-            name: value for name, value in self.cleaned_data.items() if name != "highest_priority" or value
+            name: value for name, value in found.items() if name not in CHOICES or self.cleaned_data[name]
         }
 
 
@@ -98,6 +116,10 @@ class LimitForm(forms.Form):
         assert isinstance(field, forms.ChoiceField)
         first = [(WHOLE, gettext_lazy("The whole project"))] if whole else []
         field.choices = [*first, (EACH, gettext_lazy("Each member")), *((name, name) for name in people)]
+
+
+def recording_choice(is_recorded: bool | None) -> str:
+    return {True: "yes", False: "no", None: DEPLOYMENT}[is_recorded]
 
 
 def add_refusal(form: forms.Form, refused: Refused) -> None:

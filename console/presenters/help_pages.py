@@ -26,6 +26,7 @@ TITLES = {
     "log": gettext_noop("The log of a replica"),
     "merged-log": gettext_noop("The log of all replicas"),
     "shell": gettext_noop("A shell"),
+    "replay-shell": gettext_noop("The recording of a shell"),
     "job-files": gettext_noop("The files of a replica"),
     "projects": gettext_noop("Projects"),
     "choose-project": gettext_noop("Choose a project"),

@@ -15,7 +15,16 @@ from agents.hosts import gpu_quarantine
 from agents.infra import untrusted
 from agents.infra.failpoints import failpoint
 from agents.infra.sql import Parameter, UpdateStatements
-from agents.links.control_plane import Accepted, Fact, Frame, Gap, LogEnd, Sample
+from agents.links.control_plane import (
+    Accepted,
+    Fact,
+    Frame,
+    Gap,
+    LogEnd,
+    RecordingEnd,
+    RecordingPiece,
+    Sample,
+)
 from jobs.host_sync import facts, samples
 from jobs.lifecycle import snapshot
 from jobs.logs import segments
@@ -66,6 +75,7 @@ class RunReports:
     end: LogEnd | None = None
     forgotten: bool = False
     samples: list[Sample] = field(default_factory=list)
+    recordings: list[RecordingPiece | RecordingEnd] = field(default_factory=list)
 
 
 @dataclass(slots=True)

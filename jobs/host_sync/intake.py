@@ -18,7 +18,17 @@ from agents.hosts import host_history
 from agents.infra import untrusted
 from agents.infra.failpoints import failpoint
 from agents.infra.sql import Parameter, PartialModel, SelectStatement, UpdateStatement
-from agents.links.control_plane import Arrival, Fact, Forgotten, Frame, Gap, LogEnd, Sample
+from agents.links.control_plane import (
+    Arrival,
+    Fact,
+    Forgotten,
+    Frame,
+    Gap,
+    LogEnd,
+    RecordingEnd,
+    RecordingPiece,
+    Sample,
+)
 from agents.models import Host, HostStatus
 from jobs.host_sync import strays
 from jobs.host_sync.apply_reports import (
@@ -32,6 +42,7 @@ from jobs.host_sync.apply_reports import (
 from jobs.logs import storage
 from jobs.models import Job, Run
 from jobs.projects import log_storage
+from jobs.recordings import intake as recordings
 from jobs.rules.lifecycle.states import RunPhase
 
 _RUN = PartialModel(Run, without=("order", "log_proof", "stop_reason"))
@@ -80,7 +91,7 @@ def take(
 
 def _kept_on_host(reports: dict[str, RunReports]) -> Collection[str]:
     """The runs of which nothing more is stored now: there is no room, here or in the limit of their project."""
-    with_log = [run for run, each in reports.items() if each.log]
+    with_log = [run for run, each in reports.items() if each.log or each.recordings]
     if not with_log:
         return ()
     return with_log if storage.is_disk_low() else log_storage.held_runs()
@@ -101,6 +112,8 @@ def grouped_by_run(arrivals: Sequence[Arrival]) -> dict[str, RunReports]:
                 each.forgotten = True
             case Sample() as sample:
                 each.samples.append(sample)
+            case RecordingPiece() | RecordingEnd() as recorded:
+                each.recordings.append(recorded)
     return reports
 
 
@@ -151,6 +164,8 @@ def _write(
     for run in found:
         unknown.pop(run.pk, None)
         apply_reports(run, reports[run.pk], run.pk in kept, writes, result, unreadable)
+        if run.pk not in kept:
+            recordings.take(run.pk, reports[run.pk].recordings)
     writes.save()
     if unknown:
         strays.record_strays(host_id, {run: each.facts[-1].document for run, each in unknown.items()}, now)

@@ -70,8 +70,8 @@ def unheard() -> QuerySet[Host]:
 
 
 def pull_logs_only(wanted: Mapping[str, Wanted]) -> dict[str, Wanted]:
-    """Reduce what is wanted to the fetching of logs: nothing else happens before an admin confirms."""
-    return {run: Wanted(pull_from=want.pull_from) for run, want in wanted.items()}
+    """Reduce what is wanted to the fetching of logs and recordings: nothing else happens before an admin confirms."""
+    return {run: Wanted(pull_from=want.pull_from, recordings=want.recordings) for run, want in wanted.items()}
 
 
 def mark_missing(runs: Sequence[str], now: datetime) -> None:

@@ -16,7 +16,7 @@ from agents.infra.sql import Parameter, SelectStatement, read_ahead
 from agents.links.control_plane import Wanted
 from jobs.host_sync import recovery_mode
 from jobs.logs import storage
-from jobs.models import Run, Stray
+from jobs.models import RecordingState, Run, ShellSession, Stray
 from jobs.projects import log_storage
 from jobs.rules.lifecycle.states import TERMINAL, RunPhase
 
@@ -56,6 +56,13 @@ _strays = SelectStatement(
         .values_list("run")
     )
 )
+_recordings = SelectStatement(
+    lambda: (
+        ShellSession.objects.filter(run__host=Parameter("host"), recording_state=RecordingState.COMING)
+        .order_by("pk")
+        .values_list("run", "recording", "recording_stored", "recording_size")
+    )
+)
 _to_start = SelectStatement(
     lambda: Run.objects.filter(_TO_START, pk__among=Parameter("runs")).order_by().values_list("pk", "order")
 )
@@ -84,19 +91,22 @@ class Row:
 def wanted(host_id: int, ordered: Collection[str] = ()) -> dict[str, Wanted]:
     """`ordered`: the runs whose start order was sent already."""
     of_host = {"host": host_id, "ordered": ordered}
-    with read_ahead({_on_host: of_host, recovery.UNCONFIRMED: {}, _strays: {"host": host_id}}):
+    host = {"host": host_id}
+    with read_ahead({_on_host: of_host, _recordings: host, recovery.UNCONFIRMED: {}, _strays: host}):
         return _wanted(host_id, ordered)
 
 
 def _wanted(host_id: int, ordered: Collection[str]) -> dict[str, Wanted]:
     disk_low: bool | None = None
     found: dict[str, Wanted] = {}
+    recordings = _recordings_of(host_id)
     for columns in _on_host(host=host_id, ordered=ordered):
         row = Row(*columns)
-        if row.log_complete_at is None and disk_low is None:
+        is_coming = row.log_complete_at is None or row.run in recordings
+        if is_coming and disk_low is None:
             disk_low = storage.is_disk_low()
-        held = row.log_complete_at is None and (bool(disk_low) or row.run in log_storage.held_runs())
-        found[row.run] = want(row, held)
+        held = is_coming and (bool(disk_low) or row.run in log_storage.held_runs())
+        found[row.run] = want(row, held, recordings.get(row.run))
     if recovery.in_recovery_mode():
         return recovery_mode.pull_logs_only(found)
     for run in _strays.column(host=host_id):
@@ -104,9 +114,25 @@ def _wanted(host_id: int, ordered: Collection[str]) -> dict[str, Wanted]:
     return found
 
 
-def want(row: Row, held: bool) -> Wanted:
-    """`held`: too little free disk, or the limit of the project. The host then keeps the log until there is room."""
-    if forgettable(row):
+def _recordings_of(host_id: int) -> dict[str, list[tuple[str, int]]]:
+    """By run, the recordings of shells that are not complete here, with the offset from which bytes are missing.
+
+    One whose bytes are all here, but not proved yet, has no offset to ask for. Its host keeps it until then.
+    """
+    found: dict[str, list[tuple[str, int]]] = {}
+    for run, name, stored, size in _recordings(host=host_id):
+        of_run = found.setdefault(run, [])
+        if size is None:
+            of_run.append((name, stored))
+    return found
+
+
+def want(row: Row, held: bool, recordings: Sequence[tuple[str, int]] | None = None) -> Wanted:
+    """`held`: too little free disk, or the limit of the project. The host then keeps the log until there is room.
+
+    `recordings`: of shells on the run, that are not complete here; None if there is none.
+    """
+    if forgettable(row) and (recordings is None or row.job_deleted_at is not None):
         return Wanted(forget=True)
     declared_lost = row.declared_lost_at is not None and row.proved_at is None
     return Wanted(
@@ -116,6 +142,7 @@ def want(row: Row, held: bool) -> Wanted:
         pull_from=None if held or row.log_complete_at is not None else row.log_stored,
         # The values of secrets are added when the order is asked for, and not kept with what is wanted.
         order=None if row.order and row.order.get("secrets") else row.order,
+        recordings=() if held else tuple(recordings or ()),
     )
 
 

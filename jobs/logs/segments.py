@@ -22,7 +22,7 @@ from agents.infra.failpoints import failpoint
 from agents.infra.sql import Parameter, SelectStatement
 from jobs.logs import storage
 from jobs.logs.pieces import Block, merged
-from jobs.models import LogPiece, LogSegment, Run
+from jobs.models import LogPiece, LogSegment, Run, ShellSession
 
 # How much of a complete log may stay in the database for good.
 SMALL_TAIL = 64 * 1024
@@ -206,6 +206,8 @@ def sweep_orphans(elapsed: float) -> int:
 
 def _without_row(keys: Sequence[str]) -> list[str]:
     known = set(LogSegment.objects.filter(key__in=keys).values_list("key", flat=True))
+    recordings = ShellSession.objects.filter(recording_file__in=keys)
+    known.update(recordings.order_by().values_list("recording_file", flat=True))
     return [key for key in keys if key not in known]
 
 

@@ -10,7 +10,7 @@ Rows are always locked in this order: a host, then jobs by id, then runs by id. 
 from __future__ import annotations
 
 from jobs.models.audit import AuditEntry
-from jobs.models.history import ShellSession, Tick, Transition
+from jobs.models.history import RecordingPiece, RecordingState, ShellSession, Tick, Transition
 from jobs.models.jobs import Job, JobLabel, Replica
 from jobs.models.locations import LocationBinding
 from jobs.models.logins import LoginTemplate, ProjectLogin
@@ -57,6 +57,8 @@ __all__ = [
     "Proof",
     "QueuePin",
     "Quota",
+    "RecordingPiece",
+    "RecordingState",
     "Replica",
     "Role",
     "Run",

@@ -51,6 +51,23 @@ class Transition(models.Model):
         ordering = ["id"]
 
 
+class RecordingState(models.TextChoices):
+    """How far the console has the recording of a shell."""
+
+    # It is fetched from its host, while the shell is open and after that.
+    COMING = "coming"
+    # All of it is here, and its digest is the host's.
+    WHOLE = "whole"
+    # Its writer on the host was killed, or the host was rebooted: the end is missing.
+    CUT = "cut"
+    # It was changed on the host while it was fetched.
+    DIFFERS = "differs"
+    # The host has none.
+    NONE = "none"
+    # It was deleted: its time is over, or its job was deleted.
+    DELETED = "deleted"
+
+
 class ShellSession(models.Model):
     """Who had a shell on which run, from when to when, and why it closed.
 
@@ -92,10 +109,54 @@ class ShellSession(models.Model):
         default=False, db_default=False, help_text="whether people with the verb `watch_shell` may watch it"
     )
 
+    # Its recording (jobs/recordings).
+    recording = models.CharField(
+        max_length=32, blank=True, default="", db_default="", help_text="its name on the host; empty: none"
+    )
+    recording_state = models.CharField(
+        max_length=8, choices=RecordingState.choices, blank=True, default="", db_default=""
+    )
+    recording_stored = models.BigIntegerField(default=0, db_default=0, help_text="so many bytes are here")
+    recording_size = models.BigIntegerField(
+        null=True, blank=True, help_text="its final size, once the host has said it"
+    )
+    recording_digest = models.CharField(
+        max_length=64, blank=True, default="", db_default="", help_text="the SHA-256 that the host computed"
+    )
+    recording_file = models.CharField(
+        max_length=300, blank=True, default="", db_default="", help_text="where it is, once it is complete"
+    )
+
     class Meta:
         ordering = ["-opened_at"]
         indexes = [
-            models.Index(fields=["keep_s"], name="shells_open", condition=models.Q(closed_at__isnull=True))
+            models.Index(fields=["keep_s"], name="shells_open", condition=models.Q(closed_at__isnull=True)),
+            models.Index(
+                fields=["run"],
+                name="recordings_coming",
+                condition=models.Q(recording_state=RecordingState.COMING),
+            ),
+            models.Index(
+                fields=["closed_at"], name="recordings_kept", condition=models.Q(recording_stored__gt=0)
+            ),
+        ]
+
+
+class RecordingPiece(models.Model):
+    """Bytes [start, end) of the recording of a shell, zlib-compressed, until it is complete and becomes a file."""
+
+    session = models.ForeignKey(ShellSession, on_delete=models.CASCADE, related_name="pieces")
+    start = models.BigIntegerField()
+    end = models.BigIntegerField()
+    data = models.BinaryField()
+
+    class Meta:
+        ordering = ["session", "start"]
+        constraints = [
+            models.UniqueConstraint(fields=["session", "start"], name="recording_piece_once"),
+            models.CheckConstraint(
+                condition=models.Q(end__gt=models.F("start")), name="recording_piece_not_empty"
+            ),
         ]
 
 

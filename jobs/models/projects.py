@@ -33,6 +33,9 @@ class Project(models.Model):
     idle_minutes = models.PositiveIntegerField(null=True, blank=True)
     idle_stops = models.BooleanField(default=False)
 
+    # Whether what shells show is recorded. None: as the deployment says (TRAINYARD_RECORD_SHELLS).
+    record_shells = models.BooleanField(null=True, blank=True)
+
     class Meta:
         constraints = [models.CheckConstraint(condition=Q(weight__gt=0), name="project_weight_positive")]
 

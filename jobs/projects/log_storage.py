@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from django.db.models import F, Sum
+from django.db.models import F, Q, Sum
 from django.db.models.functions import Least
 
 from agents.infra.shared_answers import SharedAnswers
 from agents.infra.sql import Parameter, SelectStatement
-from jobs.models import Job, LogGap, LogStorage, Project, Quota, Run
+from jobs.models import Job, LogGap, LogStorage, Project, Quota, RecordingState, Run, ShellSession
 from jobs.rules.scheduling import log_storage as rules
 from jobs.rules.scheduling.quota import Metric
 
@@ -66,8 +66,8 @@ def measure(now: datetime) -> list[Crossing]:
 
 
 def stored_bytes(projects: Sequence[int]) -> dict[int, int]:
-    """How many bytes of logs are stored for each of these projects, without jobs that were deleted. Gaps store none: a
-    program can make one of terabytes with one call."""
+    """How many bytes of logs and of recordings of shells are stored for each of these projects, without jobs that were
+    deleted. Gaps store none: a program can make one of terabytes with one call."""
     runs = Run.objects.filter(job__project__in=projects, job__deleted_at=None, log_stored__gt=0)
     reached = runs.order_by().values_list("job__project").annotate(Sum("log_stored"))
     found: dict[int, int] = dict(reached)
@@ -77,6 +77,9 @@ def stored_bytes(projects: Sequence[int]) -> dict[int, int]:
     )
     for project, missing in gaps.order_by().values_list("run__job__project").annotate(missing=Sum(here)):
         found[project] = max(found.get(project, 0) - missing, 0)
+    shells = ShellSession.objects.filter(run__job__project__in=projects, recording_stored__gt=0)
+    for project, size in shells.order_by().values_list("run__job__project").annotate(Sum("recording_stored")):
+        found[project] = found.get(project, 0) + size
     return found
 
 
@@ -90,7 +93,10 @@ def _read_held() -> frozenset[str]:
     stopped = list(LogStorage.objects.filter(level__gte=rules.STOPPED).values_list("project", flat=True))
     if not stopped:
         return frozenset()
-    runs = Run.objects.filter(job__project__in=stopped, job__deleted_at=None, log_complete_at=None)
+    coming = Q(log_complete_at=None) | Q(
+        pk__in=ShellSession.objects.filter(recording_state=RecordingState.COMING).values("run")
+    )
+    runs = Run.objects.filter(coming, job__project__in=stopped, job__deleted_at=None)
     return frozenset(runs.order_by().values_list("pk", flat=True))
 
 

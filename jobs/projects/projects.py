@@ -21,7 +21,7 @@ NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
 RESERVED_NAMES = frozenset({"new"})
 MIN_WEIGHT, MAX_WEIGHT = 0.01, 1_000_000
 MAX_TITLE = 100
-CHANGEABLE = ("name", "title", "weight", "highest_priority")
+CHANGEABLE = ("name", "title", "weight", "highest_priority", "record_shells")
 
 
 def create(name: str, title: str, actor: str, now: datetime) -> Project:

@@ -11,11 +11,11 @@ import { copy, meaning, systemOf } from "./keys.js";
 import { followLinks } from "./links.js";
 import { cleaned } from "./paste.js";
 import { Replay } from "./replay.js";
+import { THEME } from "./theme.js";
 import { Typed } from "./typed.js";
 
 const ACK_STEP = 32 * 1024;
 const OLD_MS = 30_000; // keys that waited so long for the connection are sent only when the person says so
-const THEME = { background: "#0d1117", foreground: "#e6edf3", cursor: "#7db3ff", selectionBackground: "#33507a" };
 const SYSTEM = systemOf(navigator);
 
 export class Pane {
@@ -148,14 +148,16 @@ export class Pane {
     if (message.lost !== undefined) this.#lost(message.lost, message.modes);
     if (Array.isArray(message.viewers)) this.#showPeople(message.viewers);
     if (Array.isArray(message.size)) this.#sized(message.size);
+    if (message.recording !== undefined) this.#showRecording(message.recording);
     if (message.end !== undefined) this.ended = message.end;
     if (message.closed) this.reason = message.closed;
     this.#showWaiting();
   }
 
-  #isReady({ at, end, lost, modes, taken, types, size }) {
+  #isReady({ at, end, lost, modes, taken, types, size, recording }) {
     this.ready = true;
     this.types = types ?? this.types;
+    this.#showRecording(recording);
     this.#showRight();
     if (Array.isArray(size)) this.#sized(size);
     this.socket = this.wire.socket;
@@ -267,6 +269,14 @@ export class Pane {
     this.watchingtext.textContent = this.page.mayType
       ? say("You only watch this shell. Keys do nothing here.")
       : say("You only watch this shell. Keys do nothing here: whoever submitted the job, and admins of the project, type.");
+  }
+
+  // `recording`: true, false, or why output cannot be recorded at the moment.
+  #showRecording(recording) {
+    const why = typeof recording === "string" ? recording : "";
+    this.recorded.hidden = recording !== true;
+    this.unrecorded.hidden = !why;
+    this.unrecorded.textContent = why && say("Output is not recorded at the moment: {why}", { why });
   }
 
   #disconnected() {

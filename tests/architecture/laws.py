@@ -43,6 +43,7 @@ RUNNER = "agents/runner/"
 RUNNER_STOREYS = (
     *("__main__", "serve", "shell", "file_access", "probe"),
     *("shell_holder", "shell_viewers", "shell_terminal", "shell_ring", "tools"),
+    *("recording_pull", "recording", "mask_patterns"),
     *("claims", "cleanup", "gpu_watch", "samples", "host_load", "runs"),
     *(
         "keeper",

@@ -54,7 +54,7 @@ console/live: console/{runtime} jobs/{logs models projects} agents/{runner}
 console/models: jobs/{models}
 console/parts: console/{auth presenters} jobs/{models} agents/{models}
 console/presenters: console/{auth forms models saved_views} jobs/rules/{lifecycle list_text notifications
-    scheduling spec} jobs/{host_sync lifecycle logs maintenance models projects scheduling shells}
+    scheduling spec} jobs/{host_sync lifecycle logs maintenance models projects recordings scheduling shells}
     agents/{clock_keeper hosts infra models ssh}
 console/runtime: console/{auth environment views} jobs/{host_sync logs models wake} agents/{clock_keeper infra
     links models ssh}
@@ -63,23 +63,24 @@ console/settings: console/{auth environment runtime} agents/{infra}
 console/templatetags: console/{auth presenters} jobs/{models} agents/{clock_keeper infra}
 console/urls: console/{runtime}
 console/views: console/{auth forms models presenters saved_views} jobs/rules/{lifecycle list_text scheduling
-    spec} jobs/{bulk files host_sync idle_rule lifecycle maintenance models notifications projects scheduling
-    secrets services shells wake} agents/{hosts infra models ssh}
+    spec} jobs/{bulk files host_sync idle_rule lifecycle maintenance models notifications projects recordings
+    scheduling secrets services shells wake} agents/{hosts infra models ssh}
 jobs/bulk: jobs/rules/{lifecycle spec} jobs/{labels models services}
 jobs/files: jobs/{models} agents/{ssh}
-jobs/host_sync: jobs/rules/{lifecycle} jobs/{lifecycle logs models projects scheduling secrets wake}
+jobs/host_sync: jobs/rules/{lifecycle} jobs/{lifecycle logs models projects recordings scheduling secrets wake}
     agents/{hosts infra links models}
 jobs/idle_rule: jobs/rules/{lifecycle} jobs/{lifecycle models projects services} agents/{infra}
 jobs/labels: jobs/rules/{lifecycle list_text scheduling spec} jobs/{models wake} agents/{infra}
 jobs/lifecycle: jobs/rules/{lifecycle list_text scheduling spec} jobs/{models projects wake} agents/{hosts infra
     models}
-jobs/logs: jobs/rules/{lifecycle} jobs/{models secrets wake} agents/{infra links}
+jobs/logs: jobs/rules/{lifecycle} jobs/{models secrets wake} agents/{infra links runner}
 jobs/maintenance: jobs/rules/{lifecycle list_text} jobs/{host_sync lifecycle models projects scheduling wake}
     agents/{clock_keeper hosts infra models ssh}
 jobs/management: jobs/{models}
 jobs/models: jobs/rules/{lifecycle scheduling spec} agents/{infra models}
 jobs/notifications: jobs/rules/{lifecycle notifications} jobs/{models projects wake} agents/{infra models}
 jobs/projects: jobs/rules/{lifecycle list_text scheduling spec} jobs/{models wake} agents/{infra models}
+jobs/recordings: jobs/{logs models projects wake} agents/{links}
 jobs/rules/lifecycle: jobs/rules/{list_text spec} agents/{infra}
 jobs/rules/list_text: agents/{infra}
 jobs/rules/notifications: jobs/rules/{lifecycle}
@@ -88,10 +89,11 @@ jobs/rules/spec: jobs/rules/{list_text} agents/{infra}
 jobs/scheduling: jobs/rules/{lifecycle list_text scheduling spec} jobs/{lifecycle models projects wake}
     agents/{hosts infra models}
 jobs/secrets: jobs/rules/{list_text spec} jobs/{models projects} agents/{infra}
-jobs/services: jobs/rules/{lifecycle scheduling spec} jobs/{host_sync lifecycle logs models projects scheduling
-    secrets wake} agents/{infra}
-jobs/shells: jobs/rules/{lifecycle} jobs/{lifecycle models projects wake} agents/{infra}
-jobs/sweep: jobs/{host_sync idle_rule lifecycle logs maintenance models notifications projects scheduling shells wake}
+jobs/services: jobs/rules/{lifecycle scheduling spec} jobs/{host_sync lifecycle logs models projects recordings
+    scheduling secrets wake} agents/{infra}
+jobs/shells: jobs/rules/{lifecycle} jobs/{lifecycle models projects recordings wake} agents/{infra}
+jobs/sweep: jobs/{host_sync idle_rule lifecycle logs maintenance models notifications projects recordings scheduling
+    shells wake}
     agents/{hosts infra models}
 jobs/tasks: jobs/{lifecycle maintenance notifications scheduling sweep} agents/{infra links}
 jobs/wake: agents/{infra models}

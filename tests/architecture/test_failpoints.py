@@ -93,6 +93,12 @@ def test_every_frame_that_either_end_says_is_a_point():
 
 def test_every_name_is_walked():
     """A flow ends only when a process has reached each failpoint that it armed, and was killed or suspended there."""
-    walked = (*console_walks.POINTS, *console_walks.RARE, *console_walks.STRANGE, *console_walks.IN_WEB)
+    walked = (
+        *console_walks.POINTS,
+        *console_walks.RARE,
+        *console_walks.STRANGE,
+        *console_walks.RECORDED,
+        *console_walks.IN_WEB,
+    )
     assert sorted(walked) == sorted(failpoints.NAMES) and len(set(walked)) == len(walked)
     assert runner_walks.POINTS == RUNNER_FAILPOINTS

@@ -34,6 +34,7 @@ def shell_page(may_type=True, runs=(("r0", "workerpool0-0"), ("r1", "workerpool1
     shown = {
         "run_id": "r0",
         "keep_minutes": 30,
+        "recording_days": 30,
         "replica": "workerpool0-0",
         "job": {"id": 1, "display_name": "train"},
         "may_type": may_type,

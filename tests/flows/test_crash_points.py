@@ -16,6 +16,7 @@ import pytest
 from agents.infra import failpoints
 from tests.harness.product import job_spec
 from tests.harness.product.client import TERMINAL, Refused
+from tests.harness.product.held_shell import HeldShell
 from tests.harness.wait_and_processes import wait_for
 
 pytestmark = pytest.mark.needs_namespaces
@@ -35,7 +36,9 @@ RARE = (
 # Reached only when foreign processes use GPUs.
 STRANGE = (*(f"send.evict.{when}" for when in ("before", "after")),)
 STRANGE += ("receive.gpus", "receive.evicted")
-POINTS = [point for point in failpoints.NAMES if point not in {*IN_WEB, *RARE, *STRANGE}]
+# Reached only when shells are recorded.
+RECORDED = (*(f"send.cast_pull.{when}" for when in ("before", "after")), "receive.cast", "receive.cast_end")
+POINTS = [point for point in failpoints.NAMES if point not in {*IN_WEB, *RARE, *STRANGE, *RECORDED}]
 # Truncates its own log after the host has sent it, also a busy host, so that there is a gap to report.
 CUTTER = "echo begin; sleep 3; : > /proc/self/fd/1; echo again; sleep 0.3"
 MAX_JOBS_AT_ONCE = 6
@@ -85,6 +88,10 @@ class Passers:
     def steady(self):
         """A job that runs long enough for a sample, which comes every ten seconds."""
         return job_spec(["replica", "--seconds", "15"], name="steady")
+
+    def shelled(self):
+        """A job on which shells open."""
+        return job_spec(["replica", "--seconds", "15"], name="shelled", web_access=True)
 
     def cutter(self):
         return job_spec(["sh", "-c", CUTTER], name="cutter")
@@ -173,7 +180,7 @@ class Trouble:
 
     def __init__(self, yard):
         self.yard = yard
-        self.due = dict.fromkeys(("uninstall", "shut", "trespass"), 0.0)
+        self.due = dict.fromkeys(("uninstall", "shut", "trespass", "shell"), 0.0)
         self.foreign_processes = {}
 
     def __call__(self):
@@ -187,6 +194,18 @@ class Trouble:
         if armed & set(STRANGE) and self.is_time("trespass", 1.0):
             for host in self.yard.fleet:
                 self.trespass(host)
+
+        if armed & set(RECORDED) and self.is_time("shell", 1.0):
+            self.open_and_end_a_shell()
+
+    def open_and_end_a_shell(self):
+        """What it has shown is fetched when it is over."""
+        of_job = "SELECT id FROM jobs_job WHERE display_name = 'shelled'"
+        runs = self.yard.query(f"SELECT id FROM jobs_run WHERE phase = 'running' AND job_id IN ({of_job})")
+        with contextlib.suppress(AssertionError):
+            for run in runs[:1]:
+                shell = HeldShell(self.yard.client, run["id"]).connect(patience=5)
+                shell.type(b"exit\n").until(lambda each: each.over, "its end", patience=5)
 
     def is_time(self, what, every):
         due = self.due[what] <= time.monotonic()
@@ -240,7 +259,8 @@ def test_each_process_is_killed_or_suspended_at_each_rare_failpoint(crowd, how):
     trouble = Trouble(crowd)
     with Waker(crowd) as waker:
         try:
-            walk(crowd, (*RARE, *STRANGE), how, "steady", "long", "cutter", "short", meanwhile=trouble)
+            kinds = ("steady", "long", "shelled", "cutter", "short")
+            walk(crowd, (*RARE, *STRANGE, *RECORDED), how, *kinds, meanwhile=trouble)
             waker.wait_until_all_are_awake()
         finally:
             trouble.end()

@@ -112,6 +112,10 @@ def _shown(request: Request, job: Job, session: ShellSession) -> dict[str, Any]:
     return _document(request, job_shells.row_of(session, access.verbs(user, job), timezone.now()))
 
 
+def _recording(row: ShellRow) -> str:
+    return f"/api/v1{row.replay_url.removesuffix('replay')}recording"
+
+
 def _document(request: Request, row: ShellRow) -> dict[str, Any]:
     times = {"openTime": row.opened_at, "closeTime": row.closed_at}
     ways = {}
@@ -128,4 +132,7 @@ def _document(request: Request, row: ShellRow) -> dict[str, Any]:
         **({} if row.state == ShellState.CLOSED else {"attended": row.attended, "shared": row.shared}),
         **{name: format_time(when) for name, when in times.items() if when},
         **({"closeReason": row.reason} if row.reason else {}),
+        "recorded": bool(row.recording),
+        **({"recordingState": row.recording.upper()} if row.recording else {}),
+        **({"recording": absolute_url(request, _recording(row))} if row.replay_url else {}),
     }

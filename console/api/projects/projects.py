@@ -51,7 +51,7 @@ class ProjectView(TrainyardView):
         row = access.project_or_404(request.user, "configure", project)
         actor, now = person(request).username, timezone.now()
         columns: Document = {}
-        body = RequestBody(request, "name", "title", "weight", "highestPriority", "archived")
+        body = RequestBody(request, "name", "title", "weight", "highestPriority", "recordShells", "archived")
         for name in ("name", "title"):
             if name in body:
                 columns[name] = body.text(name)
@@ -64,6 +64,10 @@ class ProjectView(TrainyardView):
                 raise BadRequest(
                     "highestPriority", f"highestPriority must be one of {', '.join(PRIORITIES)}."
                 )
+        if "recordShells" in body:
+            columns["record_shells"] = body.get("recordShells")
+            if not isinstance(columns["record_shells"], bool | None):
+                raise BadRequest("recordShells", "recordShells must be true, false, or null for the default.")
         archived = body.get("archived")
         if archived not in (None, True, False):
             raise BadRequest("archived", "archived must be true or false.")
@@ -112,6 +116,7 @@ def document(project: Project, role: str | None) -> Document:
         "role": role,
         "weight": project.weight,
         "highestPriority": project.highest_priority,
+        "recordShells": project.record_shells,
         "archived": project.archived_at is not None,
         "createTime": format_time(project.created_at),
     }

@@ -99,6 +99,8 @@ WORDS = {
     "shell.open": gettext_noop("Shell opened"),
     "shell.share": gettext_noop("Shell shared with colleagues"),
     "shell.close": gettext_noop("Shell closed"),
+    "shell.recording": gettext_noop("Recording of a shell complete"),
+    "shell.replay": gettext_noop("Recording of a shell replayed"),
     "project.idle_rule": gettext_noop("Idle rule"),
 }
 

@@ -8,11 +8,12 @@ from datetime import datetime
 from enum import StrEnum
 
 from django.contrib.auth.models import User
-from django.db.models import Count, Max
+from django.db.models import Count, Max, Min, Sum
 from django.urls import reverse
 from django.utils import timezone
 
 from console.auth import access
+from console.presenters.shells import recordings
 from jobs import shells as shell_records
 from jobs.models import Job, Run, ShellSession
 from jobs.rules.lifecycle.states import TERMINAL, RunPhase
@@ -46,6 +47,9 @@ class ShellRow:
     url: str
     watch_url: str
     files_url: str
+    recording: str
+    """RecordingState, or empty where nothing is recorded."""
+    replay_url: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +127,8 @@ def row_of(session: ShellSession, allowed: Iterable[str], now: datetime) -> Shel
         shared=session.shared,
         url=address if types else "",
         watch_url=address + "&watch" if watches else "",
+        recording=session.recording_state,
+        replay_url=recordings.url_of(session) if "replay_shell" in allowed else "",
         files_url=reverse("job-files", args=[session.run.job_id, session.run.replica.name]) if types else "",
     )
 
@@ -138,9 +144,10 @@ def stamp(job_id: int) -> list[object]:
     rows = ShellSession.objects.filter(run__job=job_id)
     ended = rows.filter(closed_at__isnull=False).aggregate(Count("pk"), Max("closed_at"))
     late = timezone.now() - 2 * shell_records.HEARTBEAT
+    kept = rows.aggregate(Sum("recording_stored"), Max("recording_state"), Min("recording_state"))
     names = ("pk", "close_wanted_at", "shared", "seen_at")
     found = rows.filter(closed_at=None).order_by("pk").values_list(*names)
     states = [(*row[:3], bool(row[3] and row[3] > late)) for row in found]
     runs = Run.objects.filter(job=job_id).order_by("pk").values_list("pk", "phase", "stop_wanted_at")
     job = Job.objects.filter(pk=job_id).values_list("state", "attempt").first()
-    return [states, ended, list(runs), job]
+    return [states, ended, kept, list(runs), job]

@@ -18,6 +18,7 @@ from console.auth.person import person
 from console.presenters.shells import job_shells
 from jobs import shells
 from jobs.models import Job, Run, ShellSession
+from jobs.recordings import policy
 
 
 @require_safe
@@ -78,6 +79,7 @@ def shell(request: HttpRequest, job_id: int, run_id: str) -> HttpResponse:
         "host": run.host.name,
         "run_id": run.pk,
         "keep_minutes": settings.TRAINYARD.shell_keep_s // 60,
+        "recording_days": policy.kept_days(),
         "may_type": may_type,
         "here": [row for row in found.open if row.key],
         "runs": [(each.pk, each.replica.name) for each in job_shells.open_runs(run.job)] if may_type else [],

@@ -15,6 +15,7 @@ from console.views.jobs import (
     logs,
     new_job,
     queue,
+    recordings,
     saved_views,
     shells,
 )
@@ -52,5 +53,7 @@ urlpatterns = [
     path("jobs/<int:job_id>/files/<str:replica>/download", files.job_file, name="job-file"),
     path("jobs/<int:job_id>/shells/new", shells.new_shell, name="new-shell"),
     path("jobs/<int:job_id>/shells/<str:key>/close", shells.close_shell, name="close-shell"),
+    path("jobs/<int:job_id>/shells/<str:key>/replay", recordings.replay, name="replay-shell"),
+    path("jobs/<int:job_id>/shells/<str:key>/recording", recordings.recording, name="shell-recording"),
     path("jobs/<int:job_id>/shells/<str:key>/share", shells.share_shell, name="share-shell"),
 ]

@@ -15,7 +15,16 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from agents.infra.refusals import Refused
 from console.auth import access
 from console.auth.person import person
-from console.forms.projects import EACH, WHOLE, LimitForm, Member, NewProject, Settings, add_refusal
+from console.forms.projects import (
+    EACH,
+    WHOLE,
+    LimitForm,
+    Member,
+    NewProject,
+    Settings,
+    add_refusal,
+    recording_choice,
+)
 from console.presenters.projects import projects as presenter
 from console.views.confirmation import asked_again
 from jobs.models import Membership, Project
@@ -204,7 +213,10 @@ def _page(
     limit: LimitForm | None = None,
 ) -> HttpResponse:
     page = presenter.page(row, person(request))
-    known = {name: getattr(row, name) for name in service.CHANGEABLE} | {"weight": f"{row.weight:g}"}
+    known = {name: getattr(row, name) for name in service.CHANGEABLE} | {
+        "weight": f"{row.weight:g}",
+        "record_shells": recording_choice(row.record_shells),
+    }
     context = {
         "page": page,
         "project": row,

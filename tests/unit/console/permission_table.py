@@ -9,7 +9,7 @@ from typing import get_args
 from console.auth import access
 
 VERBS = get_args(access.Verb)
-LOOK, OWN = {"see", "see_log", "see_usage"}, {"cancel", "delete", "shell", "watch_shell"}
+LOOK, OWN = {"see", "see_log", "see_usage"}, {"cancel", "delete", "shell", "watch_shell", "replay_shell"}
 ALL = set(VERBS)
 RUN = ALL - {"set_quotas", "configure"}
 PEOPLE = ("root", "alice", "bob", "bella", "vera", "charlie", "loner", "gone", "nobody")

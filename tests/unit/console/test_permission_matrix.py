@@ -26,7 +26,15 @@ from tests.unit.console.permission_table import PEOPLE, outcome
 from tests.unit.console.script_tokens import token_of
 from tests.unit.console.views import test_page_matrix as pages
 from tests.unit.console.views.conftest import cast, no_host_answers, project
-from tests.unit.console.views.example_rows import a_host, a_job, a_machine_type, a_shell, a_template, document
+from tests.unit.console.views.example_rows import (
+    a_host,
+    a_job,
+    a_machine_type,
+    a_recording,
+    a_shell,
+    a_template,
+    document,
+)
 
 __all__ = ["cast", "no_host_answers", "project"]
 
@@ -91,6 +99,8 @@ PAGES = {
     "new-shell": (("job", "shell"),),
     "close-shell": (("job", "shell"),),
     "share-shell": (("job", "shell"),),
+    "replay-shell": (("job", "replay_shell"),),
+    "shell-recording": (("job", "replay_shell"),),
     "cancel-job": (("job", "cancel"),),
     "delete-job": (("job", "delete"),),
     "bulk-hosts": (("Host", "manage"),),
@@ -220,6 +230,7 @@ REST = [
     # No host answers here: whoever may have the files is told that (400).
     ("GET", "/api/v1/jobs/{job}/replicas/workerpool0-0/files", ("job", "shell"), None),
     ("GET", "/api/v1/jobs/{job}/replicas/workerpool0-0/files/content?path=x", ("job", "shell"), None),
+    ("GET", f"/api/v1/jobs/{{job}}/shells/{SHELL}/recording", ("job", "replay_shell"), None),
     ("PATCH", f"/api/v1/jobs/{{job}}/shells/{SHELL}", ("job", "shell"), {"shared": True}),
     ("DELETE", f"/api/v1/jobs/{{job}}/shells/{SHELL}", ("job", "shell"), None),
     ("GET", "/api/v1/jobs/{job}/replicas/workerpool0-0/log", ("job", "see_log"), None),
@@ -379,7 +390,7 @@ def test_every_address_for_scripts_has_a_row(db):
 def scene(cast, project, no_host_answers):
     host = a_host(gpus=1)
     job = a_job(project, cast.bob, host=host)
-    a_shell(job.runs.get(), cast.bob, SHELL)
+    a_recording(a_shell(job.runs.get(), cast.bob, SHELL))
     a_machine_type("ours")
     Membership.objects.create(project=project, user=User.objects.create_user("yves"), role="viewer")
     now = timezone.now()

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from agents.infra.clock import Clock
 from agents.links.control_plane import Arrival, Fact, Forgotten, Frame, LogEnd
-from agents.links.orders import Forget, Pull, SentOrders, Start, Stop, orders_to_send
+from agents.links.orders import Forget, Pull, PullRecording, SentOrders, Start, Stop, orders_to_send
 from jobs.host_sync.control_plane import JobsControlPlane
 from jobs.lifecycle.advance import advance_quietly
 from jobs.scheduling.scheduler import schedule_quietly
@@ -111,6 +111,8 @@ class FakeHost:
                 )
                 end = LogEnd(len(fake_run.log), digest_of(fake_run.log))
                 return [*frames, *([Arrival(run, end)] if fake_run.phase == "closed" else [])]
+            case PullRecording():
+                return []  # no shell of a fake host writes one
             case Forget(run):
                 self.runs.pop(run, None)
                 return [Arrival(run, Forgotten())]

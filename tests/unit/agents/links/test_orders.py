@@ -7,7 +7,17 @@ import itertools
 import pytest
 
 from agents.links.control_plane import Wanted
-from agents.links.orders import REPEAT_S, Forget, Pull, SentOrders, Start, Stop, is_changing, orders_to_send
+from agents.links.orders import (
+    REPEAT_S,
+    Forget,
+    Pull,
+    PullRecording,
+    SentOrders,
+    Start,
+    Stop,
+    is_changing,
+    orders_to_send,
+)
 
 RUN = Wanted(pull_from=0)
 
@@ -86,3 +96,17 @@ def test_a_host_is_changing_only_while_orders_are_under_way():
     assert is_changing({"r": RUN}, {})
     assert is_changing({"r": Wanted(stop=True)}, {"r": "running"})
     assert is_changing({"r": Wanted(forget=True)}, {"r": "closed"})
+
+
+def test_a_recording_is_asked_for_piece_by_piece_and_again_when_nothing_came():
+    notes = SentOrders()
+
+    def at(*offsets, now=0.0):
+        recordings = tuple((f"k{number}", offset) for number, offset in enumerate(offsets))
+        return sent({"r": Wanted(recordings=recordings)}, {"r": "running"}, now, notes)
+
+    assert at(0, 0) == [PullRecording("r", "k0", 0), PullRecording("r", "k1", 0)]
+    assert at(100, 0) == [PullRecording("r", "k0", 100)], "the next piece at once, the other is on its way"
+    assert at(100, 0, now=REPEAT_S) == [PullRecording("r", "k0", 100), PullRecording("r", "k1", 0)]
+    assert at() == [] and notes.at == {}, "nothing is kept of what has come"
+    assert sent({"r": Wanted(recordings=(("k", 0),))}, {}) == [Start("r")], "first the run"

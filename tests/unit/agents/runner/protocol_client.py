@@ -213,6 +213,8 @@ class Console:
             log.extend(b"\0" * (message["to"] - len(log)))
         elif kind == "log":
             self.store(run, message, payload)
+        elif kind == "cast":
+            message["data"] = zlib.decompress(payload) if message["z"] else payload
         self.heard.append(message)
 
     def store(self, run, message, payload):

@@ -44,6 +44,8 @@ def test_a_shell_that_a_script_opens_has_a_socket_and_a_page(script, job, addres
         "state": "OPEN",
         "attended": True,
         "shared": False,
+        "recorded": True,
+        "recordingState": "COMING",
     }
     assert session.attached_at is None, "the first socket makes it"
 

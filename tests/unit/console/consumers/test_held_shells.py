@@ -40,7 +40,11 @@ def session_of(run):
 async def test_a_second_socket_finds_the_same_shell(join, run, shell):
     first = await join()
     made = shell.requests[-1]
-    assert made["shell"] == KEY and made["new"] == {"keep_s": 1800} and made["from"] is None
+    assert made["shell"] == KEY and made["new"]["keep_s"] == 1800 and made["from"] is None
+    session = await in_database_thread(session_of, run)
+    title = f"workerpool0-0 of job {run.job_id}"
+    assert made["new"]["record"] == {"at": session.opened_at.timestamp(), "title": title}
+    assert session.recording == KEY
     assert made["viewer"] == {"name": "bob", "types": True} and made["client"] == "client-1"
     await first.type(b"ls\n")
     await first.until(lambda v: v.bytes == b"echo:ls\n")
@@ -72,7 +76,7 @@ async def test_a_page_that_got_no_answer_asks_for_the_same_shell(join, visit, ru
     assert (await page.until_closed())[0] == 1013
     monkeypatch.setattr(consumer, "_open", opening)
     page = await join()
-    assert shell.requests[-1]["new"] == {"keep_s": 1800}
+    assert shell.requests[-1]["new"]["keep_s"] == 1800
     assert await in_database_thread(ShellSession.objects.count) == 1
     await page.leave()
 

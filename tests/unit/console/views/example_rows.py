@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import zlib
 from datetime import timedelta
 from itertools import count
 
@@ -16,6 +18,7 @@ from jobs.models import (
     JobLabel,
     MachineType,
     Proof,
+    RecordingPiece,
     Replica,
     Run,
     ShellSession,
@@ -152,6 +155,22 @@ def a_shell(run, owner, key="0123456789abcdef" * 2, **changes):
     session = shells.record_kept(run, owner, "10.1.1.1", shells.Kept(key, 1800, ""), now)
     ShellSession.objects.filter(pk=session.pk).update(**{"attached_at": now, **changes})
     session.refresh_from_db()
+    return session
+
+
+def a_recording(session, text="hello\r\n"):
+    """What the shell has shown so far, as it was fetched from its host."""
+    events = ({"version": 2, "width": 80, "height": 24}, [0.5, "o", text])
+    data = "".join(json.dumps(event) + "\n" for event in events).encode()
+    RecordingPiece.objects.create(session=session, start=0, end=len(data), data=zlib.compress(data))
+    ShellSession.objects.filter(pk=session.pk).update(recording_stored=len(data))
+    session.refresh_from_db()
+    return data
+
+
+def a_recorded_shell(run, owner, **changes):
+    session = a_shell(run, owner, **changes)
+    a_recording(session)
     return session
 
 

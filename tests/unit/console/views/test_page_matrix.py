@@ -16,7 +16,7 @@ from tests.unit.console.views.example_rows import (
     a_host,
     a_job,
     a_machine_type,
-    a_shell,
+    a_recorded_shell,
     a_template,
 )
 
@@ -72,6 +72,8 @@ GET = {
     "job-files": row(200, 200, 200, 403, 403, 404, 404),
     # Whoever may have the file reads that its host does not answer.
     "job-file": row(409, 409, 409, 403, 403, 404, 404),
+    "replay-shell": row(200, 200, 200, 403, 403, 404, 404),
+    "shell-recording": row(200, 200, 200, 403, 403, 404, 404),
     "new-shell": row(302, 302, 302, 403, 403, 404, 404),
     "projects": EVERYBODY,
     "choose-project": EVERYBODY,
@@ -222,7 +224,7 @@ def addresses(cast, project, no_host_answers):
         "replica": "workerpool0-0",
         "template_id": a_template(project).pk,
         "run_id": job.runs.get().pk,
-        "key": a_shell(job.runs.get(), cast.bob).key,
+        "key": a_recorded_shell(job.runs.get(), cast.bob).key,
         "token": "x",
         "project": "default",
         "target_id": targets.add(project, "slack", "https://x.example/", [], 1.0, "alice", timezone.now())[

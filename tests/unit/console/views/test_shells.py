@@ -99,7 +99,7 @@ def test_opening_and_closing_are_in_the_audit(browser, cast, job, run):
     found = AuditEntry.objects.order_by("pk").values_list("actor", "what", "subject", "after")
     subject = f"{job.pk}/workerpool0-0"
     assert list(found) == [
-        ("bob", "shell.open", subject, {"host": "gpu-7", "address": "10.1.1.1"}),
+        ("bob", "shell.open", subject, {"host": "gpu-7", "address": "10.1.1.1", "recorded": True}),
         ("bob", "shell.close", subject, {"reason": "Closed by alice."}),
     ]
     html = browser("root").get("/audit/?what=shell.open").content.decode()

@@ -1,5 +1,6 @@
-"""What a log may show of a secret, and where: the value itself, and the forms in which programs often print it. Pure.
+"""What output may show of a secret, and where: the value itself, and the forms in which programs often print it. Pure.
 
+The host masks recordings of shells with it while they are written; the console masks logs with it when they are read.
 A program that prints a secret in another form, reversed or letter by letter, is not found out.
 """
 
@@ -8,8 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Iterable, Iterator
-from functools import cached_property
+from typing import Dict, Iterable, Iterator, List, Tuple
 from urllib.parse import quote, quote_plus
 
 # A shorter value would mask half of a log, and is no secret.
@@ -19,7 +19,7 @@ LEAST_BASE64 = 8
 LEAST_LINE, MOST_LINES = 8, 200
 _NO_LINE_BREAK = re.compile(rb"[^\r\n]")
 
-Span = tuple[int, int]
+Span = Tuple[int, int]
 
 
 class MaskPatterns:
@@ -28,15 +28,15 @@ class MaskPatterns:
     def __init__(self, values: Iterable[str]) -> None:
         found = {form for value in values for form in forms_of(value)}
         self.needles = sorted(found, key=len, reverse=True)
+        # How many bytes before or after a place can decide whether it is masked.
+        self.reach = len(self.needles[0]) - 1 if self.needles else 0
+        self._by_first: Dict[int, List[bytes]] = {}
+        for needle in self.needles:
+            self._by_first.setdefault(needle[0], []).append(needle)
 
-    @cached_property
-    def reach(self) -> int:
-        """How many bytes before or after a place can decide whether it is masked."""
-        return len(self.needles[0]) - 1 if self.needles else 0
-
-    def spans(self, data: bytes) -> list[Span]:
+    def spans(self, data: bytes) -> List[Span]:
         """The parts of the data that are masked, in order and without overlap."""
-        found: list[Span] = []
+        found: List[Span] = []
         for needle in self.needles:
             at = data.find(needle)
             while at >= 0:
@@ -52,15 +52,8 @@ class MaskPatterns:
                 return len(end)
         return 0
 
-    def _beginning(self, first: int) -> list[bytes]:
+    def _beginning(self, first: int) -> List[bytes]:
         return self._by_first.get(first, [])
-
-    @cached_property
-    def _by_first(self) -> dict[int, list[bytes]]:
-        found: dict[int, list[bytes]] = {}
-        for needle in self.needles:
-            found.setdefault(needle[0], []).append(needle)
-        return found
 
 
 def forms_of(value: str) -> Iterator[bytes]:
@@ -98,9 +91,9 @@ def _base64(raw: bytes) -> Iterator[bytes]:
                 yield text
 
 
-def merged(spans: Iterable[Span]) -> list[Span]:
+def merged(spans: Iterable[Span]) -> List[Span]:
     """The same places without overlap."""
-    found: list[Span] = []
+    found: List[Span] = []
     for start, end in sorted(spans):
         if found and start <= found[-1][1]:
             found[-1] = found[-1][0], max(found[-1][1], end)
