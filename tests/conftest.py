@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from importlib import import_module
 
 import pytest
 
@@ -53,6 +54,17 @@ def needs_database(item):
 
 def place(item):
     return next((place for place, start in enumerate(LONG) if item.nodeid.startswith(start)), len(LONG))
+
+
+@pytest.fixture(scope="session")
+def django_db_keepdb(django_db_modify_db_settings):
+    """On SQLite, begin with a copy of a migrated database instead of going through all migrations."""
+    # The tests of the runner run without Django, and never come here.
+    settings = import_module("django.conf").settings.DATABASES["default"]
+    if "sqlite" not in settings["ENGINE"]:
+        return False
+    import_module("tests.harness.new_database").put_sqlite(settings["TEST"]["NAME"])
+    return True
 
 
 @pytest.fixture(autouse=True)

@@ -14,11 +14,11 @@ import subprocess
 import sys
 import uuid
 
-from tests.harness import leftovers
+from tests.harness import leftovers, new_database
 from tests.harness.evidence import Evidence
 from tests.harness.hosts.disk import fill
 from tests.harness.invariants import WHEN_QUIET, check, nothing_lives_after_the_end
-from tests.harness.product import collect, new_database
+from tests.harness.product import collect
 from tests.harness.product.client import TERMINAL, Client
 from tests.harness.product.database import DatabaseReader
 from tests.harness.product.logs import StoredLogs
