@@ -38,5 +38,37 @@ def _people(user: User, place: Place, rights: Hashable) -> str:
     return presenters.people_live(dict(place.query))
 
 
+def _see_own(user: User, place: Place) -> Seen:
+    """What belongs to one person alone."""
+    return Seen(user, (access.rights_key(user), user.pk), ())
+
+
+def _stamp_of_tokens(user: User, place: Place) -> str:
+    return presenters.tokens_stamp(user)
+
+
+def _tokens(user: User, place: Place, rights: Hashable) -> str:
+    return presenters.tokens_live(user)
+
+
+def _stamp_of_sessions(user: User, place: Place) -> str:
+    return presenters.sessions_stamp(user)
+
+
+def _sessions(user: User, place: Place, rights: Hashable) -> str:
+    return presenters.sessions_live(user)
+
+
+def _stamp_of_sent(user: User, place: Place) -> str:
+    return presenters.sent_stamp(user)
+
+
+def _sent(user: User, place: Place, rights: Hashable) -> str:
+    return presenters.sent_live(user)
+
+
 AUDIT = Part("audit", _see_audit, _stamp_of_audit, _audit)
 PEOPLE = Part("people", _see_people, _stamp_of_people, _people)
+SENT = Part("sent", _see_own, _stamp_of_sent, _sent)
+SESSIONS = Part("sessions", _see_own, _stamp_of_sessions, _sessions)
+TOKENS = Part("tokens", _see_own, _stamp_of_tokens, _tokens)

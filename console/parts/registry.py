@@ -16,8 +16,8 @@ from console.parts.jobs import (
 )
 from console.parts.notes import NOTES
 from console.parts.part import Part, Place
-from console.parts.people import AUDIT, PEOPLE
-from console.parts.projects import PROJECT, PROJECT_LIST
+from console.parts.people import AUDIT, PEOPLE, SENT, SESSIONS, TOKENS
+from console.parts.projects import PROJECT, PROJECT_LIST, SENT_OF_PROJECT, USAGE
 
 # The name of the page in urls.py → its own parts. Every page has the notes.
 PAGES: dict[str, tuple[Part, ...]] = {
@@ -38,6 +38,11 @@ PAGES: dict[str, tuple[Part, ...]] = {
     "project": (PROJECT,),
     "audit": (AUDIT,),
     "people": (PEOPLE,),
+    "usage": (USAGE,),
+    "account": (TOKENS,),
+    "security": (SESSIONS,),
+    "notifications": (SENT,),
+    "project-notifications": (SENT_OF_PROJECT,),
 }
 # What the sockets of before version 0.4 send, which scripts of people may follow: one part for each page.
 OLD_PAGES: dict[str, tuple[Part, ...]] = {

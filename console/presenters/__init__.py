@@ -33,6 +33,14 @@ from console.presenters.live import (
     projects_stamp,
     queue_live,
     queue_stamp,
+    sent_live,
+    sent_stamp,
+    sessions_live,
+    sessions_stamp,
+    tokens_live,
+    tokens_stamp,
+    usage_live,
+    usage_stamp,
 )
 
 __all__ = [
@@ -64,4 +72,12 @@ __all__ = [
     "project_stamp",
     "projects_live",
     "projects_stamp",
+    "usage_live",
+    "usage_stamp",
+    "tokens_live",
+    "tokens_stamp",
+    "sessions_live",
+    "sessions_stamp",
+    "sent_live",
+    "sent_stamp",
 ]

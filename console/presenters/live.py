@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from dataclasses import replace
 
 from django.contrib.auth.models import User
 from django.db.models import Max, Q
 from django.template.loader import render_to_string
+from django.utils import timezone
 
 from agents.models import Gpu, GpuState, Host, HostEvent
 from console.auth import access
 from console.presenters import notes
 from console.presenters.hosts import gpu_map, host_list, host_page, offered_keys
 from console.presenters.jobs import job_list
-from console.presenters.projects import audit, people, projects
+from console.presenters.people import sessions, tokens
+from console.presenters.projects import audit, notifications, people, projects, usage
 from console.presenters.queue import queue_page
 from console.presenters.stamps import digest
 from jobs.models import HostMaintenance, Project, Run, Stray
+from jobs.rules.scheduling.usage_months import month_of
+
+USAGE_EVERY_S = 30
 
 
 class NotForAll(Exception):
@@ -137,6 +143,49 @@ def people_stamp(query: Mapping[str, str]) -> str:
 
 def people_live(query: Mapping[str, str]) -> str:
     return render_to_string("admin/_people.html", {"people": people.page(query)})
+
+
+def usage_stamp(user: User, query: Mapping[str, str]) -> str:
+    """Sums of a month grow all the time: they are added up again every USAGE_EVERY_S."""
+    month = usage.asked_month(query.get("month", ""), timezone.now())
+    turn = int(timezone.now().timestamp() // USAGE_EVERY_S) if month == month_of(timezone.now()) else 0
+    return digest([str(month), turn, access.rights_key(user)])
+
+
+def usage_live(user: User, query: Mapping[str, str], only: Project | None) -> str:
+    month = usage.asked_month(query.get("month", ""), timezone.now())
+    if month is None:
+        return ""
+    return render_to_string("usage/_report.html", {"report": usage.report(user, only, month, timezone.now())})
+
+
+def tokens_stamp(user: User) -> str:
+    return digest(tokens.stamp(user, timezone.now()))
+
+
+def tokens_live(user: User) -> str:
+    return render_to_string("people/_tokens.html", tokens.context(user, timezone.now()))
+
+
+def sessions_stamp(user: User) -> str:
+    rows = sessions.rows(user, None, timezone.now())
+    seen = [row.seen_at and row.seen_at.replace(second=0, microsecond=0) for row in rows]
+    return digest([[replace(row, seen_at=None) for row in rows], seen])
+
+
+def sessions_live(user: User) -> str:
+    """All browsers of a person are shown the same: which one shows it stands outside of the part."""
+    rows = sessions.rows(user, None, timezone.now())
+    return render_to_string("people/_session_rows.html", {"sessions": rows})
+
+
+def sent_stamp(owner: User | Project) -> str:
+    return digest(notifications.log(owner))
+
+
+def sent_live(owner: User | Project) -> str:
+    context = {"log": notifications.log(owner), "address": notifications.address(owner)}
+    return render_to_string("notifications/_log.html", context)
 
 
 def notes_stamp(user: User) -> str:

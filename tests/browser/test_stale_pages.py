@@ -70,6 +70,13 @@ def pages(job):
         *("/jobs/", f"/jobs/{job}/", f"/jobs/{job}/events", f"/jobs/{job}/metrics"),
         *("/hosts/", "/hosts/1/", "/hosts/gpus"),
         *("/projects/", "/projects/default/", "/usage/", "/account/notifications", "/audit/"),
+        *(
+            "/hosts/keys",
+            "/admin/people/",
+            "/account",
+            "/account/security",
+            "/projects/default/notifications",
+        ),
     ]
 
 

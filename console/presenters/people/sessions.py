@@ -59,8 +59,8 @@ class SessionRow:
 
 
 def rows(user: User, key: str | None, now: datetime) -> list[SessionRow]:
-    """The sessions of the person, that with this key first."""
-    found = [
+    """The sessions of the person, the last used first. `key`: that of the browser that shows them."""
+    return [
         SessionRow(
             id=session_list.id_of(row),
             browser=browser_of(row.agent),
@@ -73,7 +73,6 @@ def rows(user: User, key: str | None, now: datetime) -> list[SessionRow]:
         )
         for row in session_list.of(user, now)
     ]
-    return sorted(found, key=lambda row: not row.is_this)
 
 
 def browser_of(agent: str) -> str:

@@ -72,6 +72,13 @@ def lines(owner: User | Project, changed: Mapping[int, Events]) -> tuple[TargetL
     )
 
 
+def address(owner: User | Project) -> str:
+    """The address of the page of these notifications."""
+    if isinstance(owner, Project):
+        return reverse("project-notifications", args=[owner.name])
+    return reverse("notifications")
+
+
 def log(owner: User | Project) -> Log:
     rows = (
         Notification.objects.filter(target__in=of(owner))

@@ -17,7 +17,7 @@ from console.auth import access
 from jobs.models import Project
 from jobs.projects import usage
 from jobs.projects.usage import UsageLine
-from jobs.rules.scheduling.usage_months import begin, following, month_of, previous
+from jobs.rules.scheduling.usage_months import begin, following, month_named, month_of, previous
 
 # What runs now is added to the sums of a month for each report: many people look at the same one.
 KEPT = timedelta(seconds=10)
@@ -66,6 +66,11 @@ def recent_lines(month: date, projects: Iterable[int], now: datetime) -> list[Us
 def names_of(user: User, only: Project | None) -> dict[int, str]:
     rows = [only] if only else access.visible(user, Project.objects.order_by("name"))
     return {row.pk: row.name for row in rows}
+
+
+def asked_month(text: str, now: datetime) -> date | None:
+    """The month that an address asks for; this one, if it says none; None for what is no month."""
+    return month_named(text) if text else month_of(now)
 
 
 def report(user: User, only: Project | None, month: date, now: datetime) -> Report:

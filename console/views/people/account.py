@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from django.contrib import auth, messages
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
@@ -24,10 +22,8 @@ from console.auth.person import person
 from console.auth.scopes import Grant, Scope
 from console.forms.people import ChangePassword, NewToken
 from console.models import ApiToken
+from console.presenters.people import tokens as token_list
 from console.views.confirmation import asked_again
-
-# An expired token stays on the page for so long, so that people see why a script is refused.
-SHOWN_AFTER_END = timedelta(days=30)
 
 
 @require_safe
@@ -116,7 +112,4 @@ def _page(
 ) -> HttpResponse:
     now = timezone.now()
     forms = {"form": form or NewToken(user), "password": password or ChangePassword()}
-    shown = ApiToken.objects.filter(user=user, revoked_at=None, expires_at__gt=now - SHOWN_AFTER_END)
-    rows = shown.select_related("project")
-    ends = {"now": now, "soon": {row.pk for row in rows if tokens.ends_soon(row, now)}}
-    return render(request, "people/account.html", {"tokens": rows, **ends, **forms, **context})
+    return render(request, "people/account.html", {**token_list.context(user, now), **forms, **context})

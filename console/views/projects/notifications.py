@@ -76,7 +76,7 @@ def page(request: HttpRequest, project: str | None = None) -> HttpResponse:
 def log(request: HttpRequest, project: str | None = None) -> HttpResponse:
     """Render the log of sent notifications. The page asks for it again while one is on its way."""
     of = owner_of(request, project)
-    return render(request, "notifications/_log.html", {"log": presenter.log(of.owner), "whose": of})
+    return render(request, "notifications/_log.html", {"log": presenter.log(of.owner), "address": of.url})
 
 
 @never_cache
@@ -236,6 +236,7 @@ def _page(
         "form": form or NewTarget(),
         "targets": presenter.lines(of.owner, changed or {}),
         "log": presenter.log(of.owner),
+        "address": of.url,
         "may_vouch": access.can(request.user, "manage", User),
     }
     return render(request, "notifications/page.html", {**known, **context})

@@ -17,7 +17,6 @@ from console.presenters.projects import usage_csv
 from console.views.projects.switch import chosen_list
 from jobs.models import Project
 from jobs.projects import usage as accounts
-from jobs.rules.scheduling.usage_months import month_named, month_of
 
 
 @require_safe
@@ -39,8 +38,7 @@ def as_csv(request: HttpRequest) -> StreamingHttpResponse:
 
 
 def _month(request: HttpRequest) -> date:
-    given = request.GET.get("month", "")
-    month = month_named(given) if given else month_of(timezone.now())
+    month = presenter.asked_month(request.GET.get("month", ""), timezone.now())
     if month is None:
         raise Http404
     return month

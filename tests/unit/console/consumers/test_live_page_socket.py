@@ -13,6 +13,7 @@ from agents.hosts import recovery
 from agents.models import Gpu, Host
 from agents.ssh.host_keys import fingerprint
 from console import presenters
+from console.auth import tokens
 from console.parts.part import place_of
 from console.parts.registry import parts_of
 from console.runtime.database_threads import in_database_thread
@@ -26,6 +27,14 @@ PAGES = (
     *("/jobs/{job}/log", "/jobs/{job}/log/workerpool0-0", "/jobs/{job}/metrics", "/jobs/{job}/spec"),
     *("/jobs/{job}/events", "/jobs/{job}/events?kind=state"),
     *("/hosts/", "/hosts/{host}/", "/hosts/gpus", "/projects/", "/projects/default/"),
+    *("/hosts/?sort=-runs", "/usage/", "/account/security", "/account/notifications"),
+)
+OF_ADMINS = (
+    "/hosts/keys",
+    "/audit/",
+    "/audit/?kind=host",
+    "/admin/people/",
+    "/projects/default/notifications",
 )
 
 
@@ -64,8 +73,11 @@ def page_of(user, address):
     return client.get(address, headers={"accept": "text/html"}).content.decode()
 
 
-@pytest.mark.parametrize("page", PAGES)
-@pytest.mark.parametrize("who", ["root", "bob", "vera"])
+@pytest.mark.parametrize(
+    ("who", "page"),
+    [(who, page) for page in PAGES for who in ("root", "bob", "vera")]
+    + [("root", page) for page in OF_ADMINS],
+)
 async def test_page_and_push_have_the_same_bytes(visit, cast, job, run, page, who):
     page = page.format(job=job.pk, host=run.host_id)
     whole = await in_database_thread(page_of, getattr(cast, who), page)
@@ -135,7 +147,7 @@ async def test_a_note_comes_when_it_is_true_and_goes_when_it_is_not(visit, cast,
     def change_key(offered):
         Host.objects.filter(pk=run.host_id).update(offered_key=offered)
 
-    root, vera, loner = [await visit(at("/account"), who) for who in ("root", "vera", "loner")]
+    root, vera, loner = [await visit(at("/help/training"), who) for who in ("root", "vera", "loner")]
     for socket in (root, vera, loner):
         await socket.until(lambda v: v.html)
         assert "has changed" not in socket.html[0]
@@ -269,3 +281,16 @@ async def test_a_host_is_added_to_the_list_by_push(visit, cast, job):
     await in_database_thread(a_host, "fresh-arrival")
     await socket.until(lambda v: "fresh-arrival" in v.html[-1])
     await socket.leave()
+
+
+async def test_a_token_that_is_made_or_revoked_elsewhere_is_shown_to_its_owner_alone(visit, cast):
+    mine, his = await visit(at("/account"), "bob"), await visit(at("/account"), "vera")
+    for socket in (mine, his):
+        await socket.until(lambda v: any('id="tokens-live"' in html for html in v.html))
+    row, _ = await in_database_thread(tokens.create, cast.bob, "night-build", timezone.now())
+    await mine.until(lambda v: "night-build" in v.html[-1])
+    await in_database_thread(tokens.revoke, cast.bob, row.pk, timezone.now())
+    await mine.until(lambda v: 'id="tokens-live"' in v.html[-1] and "night-build" not in v.html[-1])
+    assert not any("night-build" in html for html in his.html)
+    await mine.leave()
+    await his.leave()
