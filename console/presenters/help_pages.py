@@ -45,6 +45,7 @@ TITLES = {
     "preferences": gettext_noop("Preferences"),
     "hosts": gettext_noop("Hosts"),
     "gpus": gettext_noop("GPUs"),
+    "occupancy": gettext_noop("Occupancy of GPUs"),
     "host": gettext_noop("A host"),
     "add-host": gettext_noop("Add hosts"),
     "host-keys": gettext_noop("Accept the keys of many hosts"),
@@ -62,6 +63,7 @@ TITLES = {
 # Addresses that answer with the page of another one: a form with errors, a page that asks before an act.
 SAME_AS = {
     "bulk-jobs": "jobs",
+    "move-in-queue": "queue",
     "job-file": "job-files",
     "new-token": "account",
     "password": "account",

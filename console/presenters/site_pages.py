@@ -40,6 +40,9 @@ PAGES = (
     SitePage("jobs", gettext_noop("Jobs"), gettext_noop("list runs training search")),
     SitePage("queue", gettext_noop("Queue"), gettext_noop("wait waiting order pending priority start when")),
     SitePage("hosts", gettext_noop("Hosts"), gettext_noop("machines servers nodes")),
+    SitePage(
+        "occupancy", gettext_noop("Occupancy"), gettext_noop("GPUs over time lanes history held month"), Host
+    ),
     SitePage("gpus", gettext_noop("GPUs"), gettext_noop("map cards accelerators load free"), Host),
     SitePage("projects", gettext_noop("Projects"), gettext_noop("teams tenants members quota limits")),
     SitePage("usage", gettext_noop("Usage"), gettext_noop("report hours cost budget month csv")),

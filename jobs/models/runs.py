@@ -104,6 +104,8 @@ class Run(models.Model):
         indexes = [
             models.Index(fields=["host"], name="run_on_host", condition=Q(forgotten_at=None)),
             models.Index(fields=["host"], name="run_holding", condition=Q(released_at=None)),
+            # The occupancy of a host over a month.
+            models.Index(fields=["host", "released_at"], name="run_held_until"),
             models.Index(
                 fields=["host"], name="run_declared_lost", condition=Q(declared_lost_at__isnull=False)
             ),

@@ -4,11 +4,24 @@ from __future__ import annotations
 
 from django.urls import path
 
-from console.views.hosts import bulk, edit, gpus, hosts, keys, locations, machine_types, maintenance, recovery
+from console.views.hosts import (
+    bulk,
+    edit,
+    gpus,
+    hosts,
+    keys,
+    locations,
+    machine_types,
+    maintenance,
+    occupancy,
+    recovery,
+)
 
 urlpatterns = [
     path("hosts/", hosts.hosts, name="hosts"),
     path("hosts/gpus", gpus.gpus, name="gpus"),
+    path("hosts/occupancy", occupancy.occupancy, name="occupancy"),
+    path("hosts/occupancy.csv", occupancy.as_csv, name="occupancy-csv"),
     path("hosts/bulk", bulk.bulk, name="bulk-hosts"),
     path("hosts/add", hosts.add, name="add-host"),
     path("hosts/paste", hosts.paste, name="paste-hosts"),

@@ -73,6 +73,8 @@ PAGES = {
     "usage-csv": (),
     "hosts": (),
     "gpus": (("Host", "see"),),
+    "occupancy": (("Host", "see"),),
+    "occupancy-csv": (("Host", "see"),),
     "locations": (("Location", "see"),),
     "bind-location": (("location", "manage"),),
     "machines": (("MachineType", "see"),),

@@ -93,6 +93,8 @@ GET = {
     "audit-export": row(200, 200, 404, 404, 404, 200, 404),
     "hosts": EVERYBODY,
     "gpus": SEES_HOST,
+    "occupancy": SEES_HOST,
+    "occupancy-csv": SEES_HOST,
     "add-host": ROOT_ONLY,
     "host-keys": ROOT_ONLY,
     "host": SEES_HOST,
