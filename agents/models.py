@@ -8,6 +8,7 @@ from django.db import models
 from django.db.models import Q
 
 from agents.infra.sentences import SentenceField, SentenceRowsField
+from agents.infra.texts import said
 
 
 class Location(models.Model):
@@ -32,14 +33,14 @@ class Keypair(models.Model):
 
 
 class HostStatus(models.TextChoices):
-    NEW = "new", "Waiting for its key to be accepted"
-    CHECKING = "checking", "Being checked"
-    UP = "up", "Up"
-    UNREACHABLE = "unreachable", "Unreachable"
-    AUTH_FAILED = "auth_failed", "Login refused"
-    BLOCKED = "blocked", "Host key changed"
-    UNUSABLE = "unusable", "Not usable"
-    MISBEHAVING = "misbehaving", "Misbehaves, and was disconnected"
+    NEW = "new", said("Waiting for its key to be accepted")
+    CHECKING = "checking", said("Being checked")
+    UP = "up", said("Up")
+    UNREACHABLE = "unreachable", said("Unreachable")
+    AUTH_FAILED = "auth_failed", said("Login refused")
+    BLOCKED = "blocked", said("Host key changed")
+    UNUSABLE = "unusable", said("Not usable")
+    MISBEHAVING = "misbehaving", said("Misbehaves, and was disconnected")
 
 
 class HostsInService(models.Manager["Host"]):
@@ -154,9 +155,9 @@ class Host(models.Model):
 
 
 class GpuState(models.TextChoices):
-    OK = "ok", "Free of foreign processes"
-    QUARANTINED = "quarantined", "Quarantined"
-    CLEANING = "cleaning", "Being verified"
+    OK = "ok", said("Free of foreign processes")
+    QUARANTINED = "quarantined", said("Quarantined")
+    CLEANING = "cleaning", said("Being verified")
 
 
 class Gpu(models.Model):
@@ -225,7 +226,7 @@ class Recovery(models.Model):
     """A period of recovery mode, after the restore of a backup: nothing is done until a person confirms."""
 
     since = models.DateTimeField()
-    why = models.TextField()
+    why = SentenceField()
     confirmed_at = models.DateTimeField(null=True, blank=True)
     confirmed_by = models.CharField(max_length=150, blank=True)
 

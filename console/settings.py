@@ -44,8 +44,9 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
-    "console.runtime.middleware.SecurityHeaders",
+    # Before all that may answer with a page of its own: also a page for an error has a language.
     "console.runtime.languages.Language",
+    "console.runtime.middleware.SecurityHeaders",
     "console.runtime.middleware.RejectNul",
     "console.runtime.static_files.serving.StaticFilesMiddleware",
     "console.runtime.middleware.TimeIsKnown",

@@ -9,13 +9,14 @@ from datetime import datetime
 from django.contrib.auth.models import User
 from django.db import transaction
 
+from agents.infra.texts import said
 from jobs import labels, services
 from jobs.models import Job
 from jobs.rules.lifecycle.states import TERMINAL
 from jobs.rules.spec.parse import InvalidDocument
 from jobs.services import Refused, Unavailable
 
-OVER = "It is over already."
+OVER = said("It is over already.")
 
 
 @dataclass(frozen=True, slots=True)

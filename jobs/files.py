@@ -10,6 +10,7 @@ from typing import Any
 from django.conf import settings
 from django.db import connection
 
+from agents.infra.texts import said
 from agents.ssh import files, keys
 from agents.ssh.dial import DialError
 from agents.ssh.files import FileRefused, Listing, RemoteFile
@@ -58,11 +59,11 @@ def parts(found: RemoteFile) -> Iterator[bytes]:
 def _newest_run(job: Job, replica: Replica) -> Run:
     """Its work directory is on its host until the run is forgotten there."""
     if not job.spec.get("enableWebAccess"):
-        raise FileRefused("The job was submitted without enableWebAccess.")
+        raise FileRefused(said("The job was submitted without enableWebAccess."))
     rows = Run.objects.filter(replica=replica, held=False).select_related("host").defer("order", "log_proof")
     run = rows.order_by("-attempt", "-number").first()
     if run is None:
-        raise FileRefused("The replica has not been on a host yet.")
+        raise FileRefused(said("The replica has not been on a host yet."))
     return run
 
 

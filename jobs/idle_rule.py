@@ -66,9 +66,11 @@ def cancel_idle_jobs(now: datetime) -> None:
             text = _idle_text(job)
             if text and job.state == JobState.RUNNING:
                 name = job.project.name
-                why = f"The job was stopped by the idle rule of project {name}. {text}"
+                why = said(
+                    "The job was stopped by the idle rule of project {name}. {why}", name=name, why=text
+                )
                 services.cancel(job, f"idle rule of project {name}", clock.now(), why)
 
 
 def _idle_text(job: Job) -> str:
-    return next((str(flag["text"]) for flag in job.flags if flag["flag"] == FlagName.IDLE), "")
+    return next((flag["text"] for flag in job.flags if flag["flag"] == FlagName.IDLE), "")

@@ -45,7 +45,7 @@ def give(job: Job, labels: Mapping[str, str], actor: str, now: datetime) -> None
         JobLabel.objects.update_or_create(job=job, key=key, defaults=given)
     if changed:
         named = list_text([f"{key}={value}" if value else key for key, value in sorted(changed.items())])
-        _tell(job, "labelled", f"It was labelled {named}.", actor, now)
+        _tell(job, "labelled", said("It was labelled {labels}.", labels=named), actor, now)
 
 
 def take(job: Job, keys: Collection[str], actor: str, now: datetime) -> None:
@@ -57,7 +57,7 @@ def take(job: Job, keys: Collection[str], actor: str, now: datetime) -> None:
     if rows:
         JobLabel.objects.filter(pk__in=[row.pk for row in rows]).delete()
         named = list_text([row.key for row in rows])
-        _tell(job, "not labelled", f"Its label {named} was taken away.", actor, now)
+        _tell(job, "not labelled", said("Its label {labels} was taken away.", labels=named), actor, now)
 
 
 def _check(key: str, value: str) -> None:

@@ -323,7 +323,7 @@ def _insert_rows(
             cloned_from=cloned_from,
             **capacity.columns_of(asked.job_spec, asked.labels, types, project.highest_priority),
             state=JobState.QUEUED,
-            reason="Waits to be placed.",
+            reason=said("Waits to be placed."),
             created_at=now,
             updated_at=now,
             queued_at=now,
@@ -347,7 +347,7 @@ def _insert_rows(
             subject="job",
             to_state=JobState.QUEUED,
             attempt=1,
-            cause="Submitted.",
+            cause=said("Submitted."),
             actor=user.get_username(),
         )
     )

@@ -13,7 +13,9 @@ from django.db import transaction
 from django.db.models import Case, Exists, F, OuterRef, Q, QuerySet, Value, When
 from django.db.models.functions import Coalesce
 
+from agents.infra.sentences import SentenceField
 from agents.infra.sql import Parameter, SelectStatement
+from agents.infra.texts import Text, said
 from jobs.lifecycle.snapshot import spec_of
 from jobs.models import Job, RecordingState, Run, ShellSession
 from jobs.projects import audit
@@ -45,9 +47,9 @@ def why_not(run: Run) -> str | None:
     """Why a shell cannot be opened on the run now; None if it can. Reads the run again from the database."""
     row = Run.objects.select_related("job").defer("order", "log_proof").filter(pk=run.pk).first()
     if row is None:
-        return "There is no such run."
+        return said("There is no such run.")
     if not spec_of(row.job).enable_web_access:
-        return "The job was submitted without enableWebAccess."
+        return said("The job was submitted without enableWebAccess.")
     return _over(row.phase, row.stop_wanted_at, row.job.state)
 
 
@@ -55,7 +57,9 @@ def too_many(user: User) -> str | None:
     """The refusal if the person has too many shells open: each holds a connection to a host and threads of a web
     process."""
     open_ones = ShellSession.objects.filter(user=user, closed_at=None).count()
-    return f"{MAX_OPEN} shells of yours are open already. Close one first." if open_ones >= MAX_OPEN else None
+    if open_ones < MAX_OPEN:
+        return None
+    return said("{number} shells of yours are open already. Close one first.", number=MAX_OPEN)
 
 
 def record_opened(run: Run, user: User, address: str, now: datetime, name: str = "") -> ShellSession:
@@ -124,8 +128,13 @@ def record_attached(session: ShellSession, login: str, now: datetime) -> None:
 def want_close(session: ShellSession, reason: str, now: datetime) -> None:
     """Have the host end a kept shell. The first reason stays."""
     rows = ShellSession.objects.filter(pk=session.pk, closed_at=None, close_wanted_at=None)
-    if rows.update(close_wanted_at=now, close_reason=reason[:200]):
+    if rows.update(close_wanted_at=now, close_reason=_kept(reason)):
         announce.hint(f"shells:{session.run_id}")
+
+
+def _kept(reason: str) -> str:
+    """A host's own words may be long."""
+    return reason if isinstance(reason, Text) else reason[:200]
 
 
 def share(session: ShellSession, shared: bool, actor: str, now: datetime) -> None:
@@ -171,7 +180,10 @@ def _audit(session: ShellSession, what: str, after: object, now: datetime, actor
 
 def record_closed(session: ShellSession, reason: str, now: datetime) -> None:
     """Close the record. The first reason stays: that of whoever wanted it closed."""
-    why = Case(When(close_wanted_at=None, then=Value(reason[:200])), default=F("close_reason"))
+    why = Case(
+        When(close_wanted_at=None, then=Value(_kept(reason), output_field=SentenceField())),
+        default=F("close_reason"),
+    )
     rows = ShellSession.objects.filter(pk=session.pk, closed_at=None)
     with transaction.atomic():
         if rows.update(closed_at=now, close_reason=why):
@@ -189,7 +201,7 @@ def close_abandoned(now: datetime) -> None:
     run_closed = Exists(Run.objects.filter(pk=OuterRef("run"), phase=RunPhase.CLOSED))
     silent = Q(seen_at__lt=now - DEAD_AFTER) | Q(run_closed, seen_at=None)
     left = ShellSession.objects.filter(silent, closed_at=None, keep_s=0)
-    reason = "The web process that held it went away."
+    reason = said("The web process that held it went away.")
     for session in left.select_related("run__job__project", "run__replica", "run__host"):
         if left.filter(pk=session.pk).update(closed_at=Coalesce("seen_at", now), close_reason=reason):
             _audit(session, "shell.close", {"reason": reason}, now)
@@ -200,9 +212,11 @@ def close_unattended(now: datetime) -> None:
     """Close the records of kept shells that are over although nobody was there to see it."""
     for session in kept_open():
         if session.run.phase == RunPhase.CLOSED:
-            record_closed(session, "The replica is not running.", now)
+            record_closed(session, said("The replica is not running."), now)
         elif (session.seen_at or session.opened_at) < now - timedelta(seconds=session.keep_s) - KEEP_MARGIN:
-            record_closed(session, f"Nobody was there for {session.keep_s // 60} minutes.", now)
+            record_closed(
+                session, said("Nobody was there for {minutes} minutes.", minutes=session.keep_s // 60), now
+            )
 
 
 def why_close(session: ShellSession, now: datetime, renew: bool = True) -> str | None:
@@ -210,10 +224,10 @@ def why_close(session: ShellSession, now: datetime, renew: bool = True) -> str |
     the record, because somebody is there."""
     found = _session(session=session.pk)
     if not found:
-        return "The shell was closed."
+        return said("The shell was closed.")
     ((closed_at, close_wanted_at, close_reason, seen_at, *run),) = found
     if closed_at is not None or close_wanted_at is not None:
-        return close_reason or "The shell was closed."
+        return close_reason or said("The shell was closed.")
     if renew and (seen_at is None or seen_at < now - HEARTBEAT):
         ShellSession.objects.filter(pk=session.pk, closed_at=None).update(seen_at=now)
     return _over(*run)
@@ -221,5 +235,5 @@ def why_close(session: ShellSession, now: datetime, renew: bool = True) -> str |
 
 def _over(phase: str, stop_wanted_at: datetime | None, job_state: str) -> str | None:
     if phase != RunPhase.RUNNING or job_state in TERMINAL:
-        return "The replica is not running."
-    return "The replica is being stopped." if stop_wanted_at is not None else None
+        return said("The replica is not running.")
+    return said("The replica is being stopped.") if stop_wanted_at is not None else None

@@ -161,7 +161,7 @@ def _pasted_host(number: int, parts: Sequence[str], user: str) -> PastedHost:
     try:
         login, address, port = parse_address(endpoint, user)
     except ValueError as error:
-        raise Refused("hosts", said("Line {number}: {error}.", number=number, error=error)) from None
+        raise Refused("hosts", said("Line {number}: {error}.", number=number, error=error.args[0])) from None
     row = PastedHost(
         name or slugify(address.replace(".", "-")), address, port, login, rest[0] if rest else ""
     )

@@ -12,6 +12,8 @@ from typing import Any
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from django.conf import settings
 
+from agents.infra.texts import said
+
 
 class SecretUnreadable(Exception):
     """The secret was encrypted with a key that this data directory does not have."""
@@ -27,7 +29,7 @@ def decrypt(data: bytes | memoryview) -> bytes:
         return _fernet().decrypt(bytes(data))
     except InvalidToken:
         raise SecretUnreadable(
-            "It was encrypted with another data directory's key. Enter it again."
+            said("It was encrypted with another data directory's key. Enter it again.")
         ) from None
 
 
@@ -36,7 +38,7 @@ def encrypt_again(data: bytes | memoryview) -> bytes:
     try:
         return _fernet().rotate(bytes(data))
     except InvalidToken:
-        raise SecretUnreadable("It was encrypted with another data directory's key.") from None
+        raise SecretUnreadable(said("It was encrypted with another data directory's key.")) from None
 
 
 def is_under_first_key(data: bytes | memoryview) -> bool:

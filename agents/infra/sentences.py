@@ -14,7 +14,7 @@ from django.utils import translation
 from agents.infra import texts
 
 # The names of the values that are sentences.
-SENTENCES = frozenset({"text", "fix", "now"})
+SENTENCES = frozenset({"title", "text", "fix", "now"})
 
 
 class SentenceField(models.TextField):  # type: ignore[type-arg]
@@ -32,7 +32,7 @@ class SentenceField(models.TextField):  # type: ignore[type-arg]
 
 
 class SentenceRowsField(models.JSONField):
-    """`[{flag, since, text}]`: a list of rows, some of whose values are sentences."""
+    """`[{flag, since, text}]`: a list of rows, or one row, some of whose values are sentences."""
 
     def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
         return _changed(super().from_db_value(value, expression, connection), texts.read)
@@ -46,13 +46,18 @@ class SentenceRowsField(models.JSONField):
 
 
 def _changed(rows: Any, change: Callable[[str], str]) -> Any:
+    if isinstance(rows, dict):
+        return _changed_row(rows, change)
     if not isinstance(rows, list):
         return rows
     return [_changed_row(row, change) if isinstance(row, dict) else row for row in rows]
 
 
 def _changed_row(row: dict[str, Any], change: Callable[[str], str]) -> dict[str, Any]:
-    return {name: change(value) if name in SENTENCES else value for name, value in row.items()}
+    return {
+        name: change(value) if name in SENTENCES and isinstance(value, str) else value
+        for name, value in row.items()
+    }
 
 
 def shown(text: str) -> str:

@@ -19,7 +19,9 @@ def text(value: object, max_length: int) -> str:
     if not isinstance(value, str):
         return ""
     kept = value[:max_length].encode("utf-8", "replace").decode("utf-8", "replace").replace("\0", "\ufffd")
-    return HIDDEN_LETTER.sub("\ufffd", kept)
+    clean = HIDDEN_LETTER.sub("\ufffd", kept)
+    # A sentence of ours (texts.py) stays one.
+    return value if clean == value else clean
 
 
 def whole_number(value: object, minimum: int, maximum: int) -> int | None:

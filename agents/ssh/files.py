@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 import paramiko
 
 from agents.infra.text import clean_text
+from agents.infra.texts import said
 from agents.runner.file_access import MAX_BYTES, MAX_ENTRIES
 from agents.runner.shell_wire import json_line
 from agents.runner.wire import Message, WireError
@@ -27,7 +28,7 @@ BLOCK = 256 * 1024
 # A host that sends nothing for so long, and a file that takes so long.
 SILENT_S, WHOLE_S = 20.0, 900.0
 LOOKUP_S = 8.0
-NO_ANSWER = "the host does not answer"
+NO_ANSWER = said("the host does not answer")
 
 
 class FileRefused(DialError):
@@ -97,7 +98,7 @@ def open_file(target: Target, key: paramiko.PKey, request: Message) -> RemoteFil
         channel, answer, rest = _ask(connection, {**request, "op": "read"})
         size = _whole(answer.get("size"))
         if size > MAX_BYTES:
-            raise FileRefused("the file is too large")
+            raise FileRefused(said("the file is too large"))
         return RemoteFile(size, connection, channel, rest)
     except BaseException:
         connection.close()
@@ -113,7 +114,7 @@ def _ask(connection: Connection, request: Message) -> tuple[paramiko.Channel, Me
             install_runner.put_runner(connection)
             channel, answer, rest = start_mode(connection, "files", line)
     except (WireError, *CONNECTION_ERRORS) as problem:
-        raise FileRefused(f"the host sent no files: {problem}") from problem
+        raise FileRefused(said("the host sent no files: {problem}", problem=problem)) from problem
     if answer.get("ok") is not True:
         raise FileRefused(clean_text(answer.get("error") or NO_ANSWER, 300))
     return channel, answer, rest

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from agents.infra.texts import said
 from agents.models import Host
 
 ADDRESS = re.compile(r"^[A-Za-z0-9:][A-Za-z0-9._:%-]{0,254}$")
@@ -59,16 +60,16 @@ def parse_address(text: str, user: str, port: int = 22) -> tuple[str, str, int]:
         text = re.sub(r"^((?:[^@]+@)?)(.*)$", r"\1[\2]", text)
     found = _ENDPOINT.match(text)
     if not found:
-        raise ValueError(f"{text!r} is not [user@]address[:port]")
+        raise ValueError(said("{text} is not [user@]address[:port]", text=repr(text)))
     login = found["user"] or user
     host = found["six"] or found["address"]
     number = int(found["port"] or port)
     if not ADDRESS.match(host):
-        raise ValueError(f"{host!r} is not a host name or an IP address")
+        raise ValueError(said("{address} is not a host name or an IP address", address=repr(host)))
     if not USER.match(login):
-        raise ValueError(f"{login!r} is not a login name")
+        raise ValueError(said("{login} is not a login name", login=repr(login)))
     if not 0 < number < 65536:
-        raise ValueError(f"port {number} is not between 1 and 65535")
+        raise ValueError(said("port {number} is not between 1 and 65535", number=number))
     return login, host, number
 
 

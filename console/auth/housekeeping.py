@@ -9,6 +9,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import transaction
 
+from agents.infra.texts import said
 from console.auth import login_audit, throttle, tokens
 from console.models import ApiToken, LoginFailure, Preferences, Session
 from jobs.notifications import create, digest
@@ -49,9 +50,16 @@ def _warn(user: User, row: ApiToken, now: datetime) -> None:
     create.create_for_person(
         user,
         key=f"token:{row.pk}",
-        title=f"Trainyard: your token “{' '.join(row.name.split())}” ends on {row.expires_at:%Y-%m-%d}",
-        text=f"Programs that use it are refused from {row.expires_at:%Y-%m-%d %H:%M} UTC on. "
-        "Make another one before, and revoke this one: Account → API tokens.",
+        title=said(
+            "Trainyard: your token “{name}” ends on {date}",
+            name=" ".join(row.name.split()),
+            date=f"{row.expires_at:%Y-%m-%d}",
+        ),
+        text=said(
+            "Programs that use it are refused from {time} UTC on. Make another one before, and revoke this one: "
+            "Account → API tokens.",
+            time=f"{row.expires_at:%Y-%m-%d %H:%M}",
+        ),
         url=f"{settings.TRAINYARD.url}/account" if settings.TRAINYARD.url else "",
         now=now,
     )

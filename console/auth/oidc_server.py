@@ -24,6 +24,7 @@ import jwt
 from django.conf import settings
 
 from agents.infra.shared_answers import SharedAnswers
+from agents.infra.texts import said
 from console.auth import secret_files
 
 TIMEOUT_S: Final = 5.0
@@ -40,6 +41,10 @@ Claims = dict[str, Any]
 
 class OidcFailed(Exception):
     """The login server did not do its part. The message is for the person, and says what would help."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +109,11 @@ def claims_for(question: Question, code: str, issuer: str) -> Claims:
     """
     found = configuration()
     if issuer and issuer != found["issuer"]:
-        raise OidcFailed("The answer came from another login server than the one that was asked.")
+        raise OidcFailed(said("The answer came from another login server than the one that was asked."))
     answer = _exchanged(found, question, code)
     claims = _checked(found, str(answer.get("id_token", "")), question.nonce)
     if question.fresh and float(claims.get("auth_time", 0)) < question.asked_at - LEEWAY.total_seconds():
-        raise OidcFailed("The login server did not ask for the password again. Try again.")
+        raise OidcFailed(said("The login server did not ask for the password again. Try again."))
     return {**_more(found, claims, str(answer.get("access_token", ""))), **claims}
 
 
@@ -122,7 +127,7 @@ def _configuration(issuer: str) -> dict[str, Any]:
     found = _fetch(urllib.request.Request(f"{issuer}/.well-known/openid-configuration"))
     if str(found.get("issuer", "")).rstrip("/") != issuer:
         raise OidcFailed(
-            "The login server names another issuer than TRAINYARD_OIDC_URL. An admin has to correct it."
+            said("The login server names another issuer than TRAINYARD_OIDC_URL. An admin has to correct it.")
         )
     return found
 
@@ -152,7 +157,9 @@ def _client_secret() -> str:
         return secret_files.read(Path(path)) if path else ""
     except (OSError, secret_files.UnsafeFile) as problem:
         raise OidcFailed(
-            "The client secret cannot be read. An admin has to look at TRAINYARD_OIDC_CLIENT_SECRET_FILE."
+            said(
+                "The client secret cannot be read. An admin has to look at TRAINYARD_OIDC_CLIENT_SECRET_FILE."
+            )
         ) from problem
 
 
@@ -162,7 +169,7 @@ def _checked(found: Mapping[str, Any], token: str, nonce: str) -> Claims:
         wanted = jwt.get_unverified_header(token).get("kid")
         fitting = [key for key in keys.keys if wanted is None or key.key_id == wanted]
         if len(fitting) != 1:
-            raise OidcFailed("The login server signed with a key that it does not publish. Try again.")
+            raise OidcFailed(said("The login server signed with a key that it does not publish. Try again."))
         claims: Claims = jwt.decode(
             token,
             fitting[0],
@@ -173,11 +180,13 @@ def _checked(found: Mapping[str, Any], token: str, nonce: str) -> Claims:
             options={"require": ["exp", "iat", "iss", "aud", "sub"]},
         )
     except jwt.PyJWTError as problem:
-        raise OidcFailed(f"The token of the login server is not good: {problem}. Try again.") from problem
+        raise OidcFailed(
+            said("The token of the login server is not good: {problem}. Try again.", problem=problem)
+        ) from problem
     if not secrets.compare_digest(str(claims.get("nonce", "")).encode(), nonce.encode()):
-        raise OidcFailed("The token of the login server belongs to another login. Try again.")
+        raise OidcFailed(said("The token of the login server belongs to another login. Try again."))
     if claims.get("azp", settings.TRAINYARD.oidc_client_id) != settings.TRAINYARD.oidc_client_id:
-        raise OidcFailed("The token of the login server was made for another program.")
+        raise OidcFailed(said("The token of the login server was made for another program."))
     return claims
 
 
@@ -189,7 +198,7 @@ def _more(found: Mapping[str, Any], claims: Claims, access_token: str) -> Claims
     address = _endpoint(found, "userinfo_endpoint")
     more = _fetch(urllib.request.Request(address, headers={"Authorization": f"Bearer {access_token}"}))
     if more.get("sub") != claims["sub"]:
-        raise OidcFailed("The login server answered about another person.")
+        raise OidcFailed(said("The login server answered about another person."))
     return more
 
 
@@ -197,7 +206,9 @@ def _endpoint(found: Mapping[str, Any], name: str) -> str:
     """An address of the server, with the same protection as the server's own."""
     address = str(found.get(name, ""))
     if urlsplit(address).scheme not in {"https", urlsplit(settings.TRAINYARD.oidc_url).scheme}:
-        raise OidcFailed(f"The login server has no usable {name}. An admin has to look at it.")
+        raise OidcFailed(
+            said("The login server has no usable {name}. An admin has to look at it.", name=name)
+        )
     return address
 
 
@@ -209,12 +220,23 @@ def _fetch(request: urllib.request.Request) -> dict[str, Any]:
     except urllib.error.HTTPError as problem:
         problem.close()
         raise OidcFailed(
-            f"The login server {host} refused: HTTP {problem.code}. An admin has to look at it."
+            said(
+                "The login server {host} refused: HTTP {code}. An admin has to look at it.",
+                host=host,
+                code=problem.code,
+            )
         ) from None
     except (OSError, HTTPException, ValueError, RecursionError) as problem:
         raise OidcFailed(
-            f"The login server {host} does not answer as it should. Log in with your password, or try again later."
+            said(
+                "The login server {host} does not answer as it should. Log in with your password, or try again later.",
+                host=host,
+            )
         ) from problem
     if not isinstance(found, dict):
-        raise OidcFailed(f"The login server {host} does not answer as it should. An admin has to look at it.")
+        raise OidcFailed(
+            said(
+                "The login server {host} does not answer as it should. An admin has to look at it.", host=host
+            )
+        )
     return found

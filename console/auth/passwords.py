@@ -35,7 +35,9 @@ def confirm(request: HttpRequest, password: str, now: datetime) -> None:
     try:
         check(request, request.user.get_username(), password, now)
     except Refused as refused:
-        raise Refused(refused.field, "The password is wrong." if refused.field else refused.message) from None
+        raise Refused(
+            refused.field, said("The password is wrong.") if refused.field else refused.message
+        ) from None
     confirmation.mark(request.session, now)
 
 

@@ -11,6 +11,7 @@ from django.contrib.auth.models import User
 from django.http import HttpResponseBase
 
 from console.models import Preferences
+from jobs.models import NotificationTarget
 from jobs.notifications import digest
 
 YEAR_S = 365 * 24 * 3600
@@ -22,6 +23,8 @@ OFF = "off"
 def set_language(user: User, code: str) -> None:
     """Remember the language for the person's next login, wherever that is. Empty: as the browser asks."""
     Preferences.objects.update_or_create(user=user, defaults={"language": code})
+    if code:
+        NotificationTarget.objects.filter(user=user).update(language=code)
 
 
 def of(user: User) -> Preferences:

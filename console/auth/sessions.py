@@ -16,6 +16,7 @@ from django.db import transaction
 from django.db.models.functions import Left
 from django.http import HttpRequest
 
+from agents.infra.texts import said
 from console.auth import confirmation, login_audit, second_factor, throttle
 from console.auth.session_store import BEGUN, KEY_LETTERS, SessionStore, Way, stored_key
 from console.models import Session
@@ -23,7 +24,7 @@ from jobs import shells
 from jobs.models import ShellSession
 
 # Why a shell ends that was opened by a session or token which has ended.
-LOGGED_OUT = "Its owner is logged out."
+LOGGED_OUT = said("Its owner is logged out.")
 
 
 def begin(request: HttpRequest, user: User, now: datetime, way: Way) -> bool:

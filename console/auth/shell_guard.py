@@ -19,6 +19,7 @@ from django.db import connection, connections
 from django.utils import timezone
 
 from agents.infra.database_errors import DATABASE_UNAVAILABLE
+from agents.infra.texts import said
 from agents.ssh import keys, pty
 from agents.ssh.dial import DialError
 from agents.ssh.targets import Target
@@ -35,7 +36,7 @@ EVERY = timedelta(seconds=2)
 # So many hosts are told at the same time; one that does not answer delays no other.
 THREADS = 8
 STOP_S = 10.0
-NOT_ALLOWED = "Its owner may not do this any more."
+NOT_ALLOWED = said("Its owner may not do this any more.")
 
 
 class ShellGuard:

@@ -19,6 +19,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.utils import timezone
 
+from agents.infra.texts import said
 from agents.runner.shell_wire import SILENT_S
 from agents.ssh.pty import ShellGone
 from console.auth import access, tokens
@@ -78,7 +79,7 @@ class HeldShellSocket(ShellSocket):
                 raise BadMessage("from must be an offset, or null.")
             self._from = message["from"]
         if message.get("end") is True and self._terminal is not None and self._types:
-            self._terminal.end(f"Closed by {self.user.get_username()}.")
+            self._terminal.end(said("Closed by {name}.", name=self.user.get_username()))
         await super().on_message(message)
 
     async def on_bytes(self, data: bytes) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from django import forms
+from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from agents.hosts.data_address import choices
@@ -174,7 +175,7 @@ class DataNetwork(forms.Form):
         rows = [(address, f"{address} ({name})" if name else address) for name, address in choices(host)]
         field = self.fields["data_address"]
         assert isinstance(field, forms.ChoiceField)
-        field.choices = [("", f"The one that the check finds: {found}"), *rows]
+        field.choices = [("", _("The one that the check finds: {address}").format(address=found)), *rows]
 
 
 class Logins(forms.Form):

@@ -9,6 +9,7 @@ from django.conf import settings
 from django.core.validators import validate_email
 from django.utils.translation import gettext_lazy
 
+from agents.infra.sentences import shown
 from jobs import idle_rule
 from jobs.models.notifications import Way
 from jobs.notifications import webhook
@@ -17,9 +18,11 @@ from jobs.rules.notifications import EVENTS, USUAL
 
 CHOICES = [(event, gettext_lazy(words[0].upper() + words[1:])) for event, words in EVENTS.items()]
 HELP = {
-    Way.MAIL: "An e-mail address.",
-    Way.SLACK: "The address of an incoming webhook of Slack, Mattermost or a compatible service.",
-    Way.HOOK: "Receives each event as JSON, signed with a secret that is shown once.",
+    Way.MAIL: gettext_lazy("An e-mail address."),
+    Way.SLACK: gettext_lazy(
+        "The address of an incoming webhook of Slack, Mattermost or a compatible service."
+    ),
+    Way.HOOK: gettext_lazy("Receives each event as JSON, signed with a secret that is shown once."),
 }
 
 
@@ -68,11 +71,11 @@ class NewTarget(Events):
             else:
                 webhook.check_before_storing(address, settings.TRAINYARD.notify_private)
         except webhook.WebhookRefused as refused:
-            self.add_error("address", str(refused))
+            self.add_error("address", shown(refused.message))
         except forms.ValidationError as problem:
             self.add_error("address", problem)
         if way == Way.MAIL and not settings.EMAIL_HOST:
-            self.add_error("way", NO_MAIL)
+            self.add_error("way", shown(NO_MAIL))
         return {**typed, "address": address}
 
 

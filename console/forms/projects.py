@@ -10,6 +10,7 @@ from django.utils.translation import gettext_lazy
 
 from agents.infra.refusals import Refused
 from agents.infra.sentences import shown
+from console.forms.job_fields import PRIORITY_WORDS
 from jobs.projects.members import ROLES
 from jobs.projects.quotas import METRIC_LABELS
 from jobs.rules.scheduling.order import PRIORITIES
@@ -21,6 +22,11 @@ RECORDS = {"yes": True, "no": False}
 CHOICES = frozenset({"highest_priority", "record_shells"})
 # Choices of LimitForm.whose beside the names of people. Neither can be the name of a person.
 WHOLE, EACH = ":project", "*"
+ROLE_WORDS = {
+    "viewer": gettext_lazy("viewer"),
+    "submitter": gettext_lazy("submitter"),
+    "admin": gettext_lazy("admin"),
+}
 
 
 class NewProject(forms.Form):
@@ -52,7 +58,7 @@ class Settings(NewProject):
     highest_priority = forms.ChoiceField(
         required=False,
         label=gettext_lazy("Highest priority of its jobs"),
-        choices=[(word, word) for word in PRIORITIES],
+        choices=[(word, PRIORITY_WORDS[word]) for word in PRIORITIES],
         help_text=gettext_lazy("The highest priority that its admins may choose. Existing jobs keep theirs."),
     )
 
@@ -86,7 +92,7 @@ class Member(forms.Form):
         widget=forms.TextInput(attrs={"list": "people", "autocapitalize": "none", "autocomplete": "off"}),
     )
     role = forms.ChoiceField(
-        label=gettext_lazy("Role"), choices=[(role, role) for role in ROLES], initial="submitter"
+        label=gettext_lazy("Role"), choices=[(role, ROLE_WORDS[role]) for role in ROLES], initial="submitter"
     )
 
 

@@ -28,6 +28,7 @@ from console.presenters.hosts.gpu_cells import FREE, HELD, Cell
 from console.presenters.jobs.cells import Cell as ReplicaCell
 from console.presenters.jobs.job_query import JobQuery
 from console.presenters.notes import Notes, notes
+from console.presenters.words import word as word_of
 from jobs.models import Project
 
 register = template.Library()
@@ -223,6 +224,12 @@ def length_or_text(value: timedelta | str) -> str:
 def percent(part: float) -> str:
     """Render a share as percent: 0.5 → 50 %."""
     return f"{100 * part:.0f} %" if part >= 0.095 else f"{100 * part:.1f} %"
+
+
+@register.filter
+def word(value: str) -> str:
+    """A role or a phase, in the language of the page."""
+    return word_of(value) if value else ""
 
 
 @register.filter

@@ -18,6 +18,7 @@ from agents.hosts import host_history
 from agents.infra import untrusted
 from agents.infra.failpoints import failpoint
 from agents.infra.sql import Parameter, PartialModel, SelectStatement, UpdateStatement
+from agents.infra.texts import said
 from agents.links.control_plane import (
     Arrival,
     Fact,
@@ -134,7 +135,7 @@ def _ask_for_check(host_id: int, token: int, refused: Sequence[str], now: dateti
         if current.first() is not None and news.exists():
             Host.every.filter(pk=host_id).update(due_at=now)
             host_history.set_status(
-                host_id, HostStatus.CHECKING, "a start was refused: its disk is full", now
+                host_id, HostStatus.CHECKING, said("a start was refused: its disk is full"), now
             )
 
 

@@ -86,7 +86,7 @@ def begin(why: str, actor: str, now: datetime) -> None:
         raise Refused("why", said("Say in 1 to {most} characters why; everybody can read it.", most=MAX_WHY))
     with transaction.atomic():
         pass_lock.lock_pass()
-        if not recovery.begin(f"{actor} says: {why}", now):
+        if not recovery.begin(said("{person} says: {why}", person=actor, why=why), now):
             raise Refused("recovery", said("Trainyard is in recovery mode already."))
         audit.record(actor, "recovery.begin", "deployment", "recovery", None, {"why": why}, now)
         announce.hint("hosts")

@@ -85,7 +85,10 @@ def record_strays(host_id: int, documents: Mapping[str, Document], now: datetime
         else:
             unsealed.append((run, found, proof))
         if proof is Proof.SEALED and (run not in rows or rows[run].proof != proof):
-            recovery.begin(f"{host.name} has the run {run}, of which the database knows nothing.", now)
+            why = said(
+                "{host} has the run {run}, of which the database knows nothing.", host=host.name, run=run
+            )
+            recovery.begin(why, now)
     if unsealed:
         _record_unsealed(host, unsealed, now)
 

@@ -44,7 +44,7 @@ def remove_host(host: Host, actor: str, now: datetime) -> None:
 def _retire(row: Host, actor: str, now: datetime) -> None:
     lost_hosts.give_up(row.pk, f"The host {row.name} was removed before these bytes were fetched.", now)
     if Host.every.filter(pk=row.pk, retired_at=None).update(retired_at=now):
-        HostEvent.objects.create(host=row, at=now, kind="retired", text="Removed.", actor=actor[:150])
+        HostEvent.objects.create(host=row, at=now, kind="retired", text=said("Removed."), actor=actor[:150])
         audit.record(actor, "host.remove", "host", row.name, audited(row), None, now)
     hints.hosts([row.pk])
     announce.hints(["hosts", f"host:{row.pk}"])

@@ -22,6 +22,7 @@ from agents import clock_keeper
 from agents.clock_keeper import JUMP_S, moment
 from agents.infra import clock
 from agents.infra.refusals import Refused, Unavailable
+from agents.infra.texts import said
 from agents.models import ClockJump, Dispatcher, Host, MachineClock
 from jobs.models import Job, Notification, NotificationTarget, Run, Tick
 from jobs.projects import audit
@@ -50,7 +51,7 @@ class Clocks:
 def read() -> Clocks:
     shown = clock_keeper.read_clocks()
     if shown is None:
-        raise Unavailable("The database took too long to tell its time. Try again.")
+        raise Unavailable(said("The database took too long to tell its time. Try again."))
     now = clock.now() - timedelta(seconds=clock.elapsed() - shown.elapsed)
     own = connection.vendor == "postgresql"
     return Clocks(now, moment(shown.database), moment(shown.machine), own)
@@ -70,7 +71,10 @@ def set_right(actor: str) -> float:
     clocks = read()
     step_s = -clocks.ahead_s
     if abs(step_s) < JUMP_S:
-        raise Refused("clock", f"Trainyard's time differs by {abs(step_s):.1f} s only: nothing to set.")
+        why = said(
+            "Trainyard's time differs by {seconds} s only: nothing to set.", seconds=f"{abs(step_s):.1f}"
+        )
+        raise Refused("clock", why)
     with transaction.atomic():
         rows = list(MachineClock.objects.select_for_update())
         if step_s > 0:
@@ -110,10 +114,14 @@ def _refuse_while_running(clocks: Clocks) -> None:
     if seen:
         raise Refused(
             "clock",
-            f"Trainyard's time is ahead by {timedelta(seconds=round(clocks.ahead_s))}. It can be set back only while "
-            "nothing runs: leases and due times would lie in the future, and jobs would wait for them. Seen in the "
-            f"last half minute: {', '.join(seen)}. Stop Trainyard on all machines, wait half a minute, and repeat it. "
-            "Jobs on hosts run on meanwhile. Without that it comes back by itself, 18 s an hour.",
+            said(
+                "Trainyard's time is ahead by {length}. It can be set back only while nothing runs: leases and due "
+                "times would lie in the future, and jobs would wait for them. Seen in the last half minute: "
+                "{processes}. Stop Trainyard on all machines, wait half a minute, and repeat it. Jobs on hosts run on "
+                "meanwhile. Without that it comes back by itself, 18 s an hour.",
+                length=timedelta(seconds=round(clocks.ahead_s)),
+                processes=", ".join(seen),
+            ),
         )
 
 

@@ -83,7 +83,7 @@ class ShellSession(models.Model):
         null=True, blank=True, help_text="when the web process that holds it last renewed this"
     )
     closed_at = models.DateTimeField(null=True, blank=True)
-    close_reason = models.CharField(max_length=200, blank=True)
+    close_reason = SentenceField(blank=True)
     key = models.CharField(
         max_length=32,
         null=True,

@@ -9,14 +9,16 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
+from agents.infra.sentences import SentenceField, SentenceRowsField
+from agents.infra.texts import said
 from jobs.models.jobs import Job
 from jobs.models.projects import Project
 
 
 class Way(models.TextChoices):
-    MAIL = "mail", "E-mail"
-    SLACK = "slack", "Slack or compatible"
-    HOOK = "hook", "Webhook"
+    MAIL = "mail", said("E-mail")
+    SLACK = "slack", said("Slack or compatible")
+    HOOK = "hook", said("Webhook")
 
 
 class NotificationTarget(models.Model):
@@ -37,6 +39,9 @@ class NotificationTarget(models.Model):
     shown = models.CharField(max_length=120, help_text="the part of the address that pages show")
     events = models.JSONField(default=list, help_text="jobs.rules.notifications.EVENTS")
     wait_hours = models.FloatField(default=4.0)
+    language = models.CharField(
+        max_length=16, blank=True, default="", db_default="", help_text="of its reader; empty: English"
+    )
     created_at = models.DateTimeField()
     created_by = models.CharField(max_length=150)
     # An e-mail address gets nothing until its owner has followed a link or an admin has vouched for it
@@ -71,13 +76,13 @@ class Notification(models.Model):
         Job, null=True, blank=True, on_delete=models.CASCADE, related_name="notifications"
     )
     attempt = models.PositiveIntegerField(default=1)
-    text = models.JSONField(help_text="{title, text, data}")
+    text = SentenceRowsField(help_text="{title, text, data}")
     made_at = models.DateTimeField()
     tries = models.PositiveIntegerField(default=0)
     due_at = models.DateTimeField(null=True, blank=True)
     sent_at = models.DateTimeField(null=True, blank=True)
     given_up_at = models.DateTimeField(null=True, blank=True)
-    answer = models.TextField(blank=True, help_text="the last answer of the receiver, word for word")
+    answer = SentenceField(blank=True, help_text="the last answer of the receiver, word for word")
 
     class Meta:
         ordering = ["-pk"]

@@ -18,7 +18,7 @@ from django.db.models import Max, Q, QuerySet
 
 from agents.infra.refusals import Refused
 from agents.infra.sql import Parameter, SelectStatement
-from agents.infra.texts import said
+from agents.infra.texts import join, said
 from jobs.models import (
     Job,
     Membership,
@@ -149,7 +149,9 @@ def _waits(target: NotificationTarget, members: Members, now: datetime) -> Itera
     for job in waiting.order_by("queued_at")[:MAX_WAITING]:
         key = f"waiting:{job.pk}:{job.attempt}:{target.wait_hours:g}"
         if key not in known and _about(target, job, members):
-            cause = f"It has waited for {target.wait_hours:g} hours. {job.reason}"
+            cause = said(
+                "It has waited for {hours} hours. {reason}", hours=f"{target.wait_hours:g}", reason=job.reason
+            )
             yield _notification(target, key, "waiting", job, job.attempt, cause, now, now)
 
 
@@ -181,14 +183,19 @@ def _notification(
         "error": {"code": job.error_code, "message": error} if error else None,
         "time": at.isoformat(),
     }
-    text = "\n".join(dict.fromkeys(part for part in (cause, error) if part))
+    text = join("\n", dict.fromkeys(part for part in (cause, error) if part))
     return Notification(
         target=target,
         key=key[:120],
         event=event,
         job=job,
         attempt=attempt,
-        text={"title": f"Job “{name}”: {EVENTS[event]}", "text": text, "url": url, "data": data},
+        text={
+            "title": said("Job “{name}”: {what}", name=name, what=EVENTS[event]),
+            "text": text,
+            "url": url,
+            "data": data,
+        },
         made_at=now,
         due_at=now,
     )
@@ -220,7 +227,11 @@ def create_for_log_storage(project: Project, level: int, text: str, now: datetim
     url = f"{settings.TRAINYARD.url}/projects/{project.name}/" if settings.TRAINYARD.url else ""
     at = now.isoformat()
     data = {"event": LOG_STORAGE, "project": project.name, "percent": level, "cause": text, "time": at}
-    title = f"Project {project.name}: its logs have reached {level} % of their limit"
+    title = said(
+        "Project {project}: its logs have reached {percent} % of their limit",
+        project=project.name,
+        percent=level,
+    )
     content = {"title": title, "text": text, "url": url, "data": data}
     key = f"{LOG_STORAGE}:{project.pk}:{level}:{at}"
     targets = NotificationTarget.objects.filter(Q(project=project) | Q(user__in=admins, user__is_active=True))
@@ -242,8 +253,8 @@ def create_test(target: NotificationTarget, actor: str, now: datetime) -> None:
     if Notification.objects.filter(target=target, event=TEST, due_at__isnull=False).exists():
         return
     text = {
-        "title": "Trainyard: a test",
-        "text": f"{actor} asked for it. Notifications of jobs will come here.",
+        "title": said("Trainyard: a test"),
+        "text": said("{person} asked for it. Notifications of jobs will come here.", person=actor),
         "url": settings.TRAINYARD.url,
         "data": {"event": TEST, "actor": actor, "time": now.isoformat()},
     }

@@ -11,7 +11,9 @@ from django.db.models.functions import RowNumber
 
 from agents.infra import untrusted
 from agents.infra.sql import Parameter, SelectStatement
+from agents.infra.texts import said
 from jobs.models import Notification, NotificationTarget, Transition
+from jobs.models.notifications import Way
 from jobs.rules.lifecycle import history_kinds
 from jobs.rules.notifications import CONFIRMATION, EVENTS, TEST, delay_s
 from jobs.wake import hints
@@ -21,6 +23,7 @@ CLAIMED_FOR = timedelta(minutes=2)
 KEPT_FOR = timedelta(days=30)
 MAX_AT_ONCE = 500
 MAX_OF_TARGET = 10
+BY = {Way.MAIL: said("e-mail"), Way.SLACK: said("slack or compatible"), Way.HOOK: said("webhook")}
 
 
 def _due_rows() -> QuerySet[Notification, tuple[int]]:
@@ -93,9 +96,13 @@ def record_result(notification: Notification, taken: bool, answer: str, final: b
 def _history(notification: Notification, taken: bool, now: datetime) -> dict[str, object]:
     target = notification.target
     job = notification.job
-    who = job and (job.owner_name if target.user_id else f"project {job.project.name}")
-    way = target.get_way_display().lower()
-    result = f"{who} was notified by {way}" if taken else f"{who} could not be notified by {way}"
+    who = job and (job.owner_name if target.user_id else said("project {name}", name=job.project.name))
+    by, event = BY[Way(target.way)], EVENTS.get(notification.event, notification.event)
+    cause = (
+        said("{who} was notified by {way}: {event}.", who=who, way=by, event=event)
+        if taken
+        else said("{who} could not be notified by {way}: {event}.", who=who, way=by, event=event)
+    )
     return {
         "job": job,
         "at": now,
@@ -103,7 +110,7 @@ def _history(notification: Notification, taken: bool, now: datetime) -> dict[str
         "subject": history_kinds.NOTIFIED,
         "to_state": "told" if taken else "not told",
         "attempt": notification.attempt,
-        "cause": f"{result}: {EVENTS.get(notification.event, notification.event)}.",
+        "cause": cause,
         "actor": "trainyard",
     }
 

@@ -15,6 +15,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.db.models import QuerySet
 
+from agents.infra.texts import join, said
 from agents.models import Host, HostStatus
 from jobs.models import Job, Membership
 from jobs.models.notifications import Way
@@ -54,15 +55,20 @@ def send(user: User, period: Period, due: datetime, now: datetime) -> None:
     parts = [part for part in (_about_jobs(user, since), _about_hosts() if user.is_superuser else "") if part]
     if not parts:
         return
-    where = (
-        f"{settings.TRAINYARD.url}/account/preferences" if settings.TRAINYARD.url else "Account → Preferences"
+    base = settings.TRAINYARD.url
+    where = f"{base}/account/preferences" if base else said("Account → Preferences")
+    parts.append(
+        said("You get this daily. To change or stop it: {where}", where=where)
+        if period is Period.DAILY
+        else said("You get this weekly. To change or stop it: {where}", where=where)
     )
-    parts.append(f"You get this {period}. To change or stop it: {where}")
     create.create_for_person(
         user,
         key=f"digest:{due.isoformat()}",
-        title=f"Trainyard: your {period} digest of {now:%Y-%m-%d}",
-        text="\n\n".join(parts),
+        title=said("Trainyard: your daily digest of {date}", date=f"{now:%Y-%m-%d}")
+        if period is Period.DAILY
+        else said("Trainyard: your weekly digest of {date}", date=f"{now:%Y-%m-%d}"),
+        text=join("\n\n", parts),
         url=f"{settings.TRAINYARD.url}/jobs/" if settings.TRAINYARD.url else "",
         now=now,
         only=Way.MAIL,
@@ -74,39 +80,54 @@ def _about_jobs(user: User, since: datetime) -> str:
     if not user.is_superuser:
         jobs = jobs.filter(project__in=Membership.objects.filter(user=user).values("project"))
     ended = jobs.filter(ended_at__gt=since)
+    active = jobs.filter(state__in=(JobState.PENDING, JobState.RUNNING))
     counts = [
-        (ended.filter(state=JobState.SUCCEEDED).count(), "succeeded"),
-        (ended.filter(state=JobState.FAILED).count(), "failed"),
-        (ended.filter(state=JobState.CANCELLED).count(), "cancelled"),
-        (jobs.filter(state__in=(JobState.PENDING, JobState.RUNNING)).count(), "running now"),
-        (jobs.filter(state=JobState.QUEUED).count(), "waiting now"),
+        (number := ended.filter(state=JobState.SUCCEEDED).count())
+        and said("{number} succeeded", number=number),
+        (number := ended.filter(state=JobState.FAILED).count()) and said("{number} failed", number=number),
+        (number := ended.filter(state=JobState.CANCELLED).count())
+        and said("{number} cancelled", number=number),
+        (number := active.count()) and said("{number} running now", number=number),
+        (number := jobs.filter(state=JobState.QUEUED).count())
+        and said("{number} waiting now", number=number),
     ]
-    said = [f"{number} {word}" for number, word in counts if number]
-    if not said:
+    told = [each for each in counts if each]
+    if not told:
         return ""
-    head = f"Your jobs since {since:%Y-%m-%d %H:%M} UTC: {', '.join(said)}."
+    time = f"{since:%Y-%m-%d %H:%M}"
+    head = said("Your jobs since {time} UTC: {counts}.", time=time, counts=join(", ", told))
     failed = _named(ended.filter(state=JobState.FAILED).order_by("-ended_at"), "error_message")
     waiting = _named(jobs.filter(state=JobState.QUEUED).order_by("created_at"), "reason")
-    return "\n\n".join([head, *_listed("Failed:", failed), *_listed("Waiting:", waiting)])
+    return join("\n\n", [head, *_listed(said("Failed:"), failed), *_listed(said("Waiting:"), waiting)])
 
 
 def _about_hosts() -> str:
     ill = Host.machines.exclude(status__in=WELL).order_by("status_since")
     lines = [
-        f"{host.name}: {HostStatus(host.status).label}, since {host.status_since:%Y-%m-%d %H:%M} UTC"
+        said(
+            "{host}: {status}, since {time} UTC",
+            host=host.name,
+            status=HostStatus(host.status).label,
+            time=f"{host.status_since:%Y-%m-%d %H:%M}",
+        )
         for host in ill[: NAMED + 1]
     ]
-    return "\n\n".join(_listed("Hosts with trouble:", lines))
+    return join("\n\n", _listed(said("Hosts with trouble:"), lines))
 
 
 def _named(jobs: QuerySet[Job], why: str) -> list[str]:
     rows = jobs.values_list("pk", "display_name", why)[: NAMED + 1]
-    return [f"{' '.join(name.split())} ({pk}): {str(cause)[:MAX_CAUSE]}" for pk, name, cause in rows]
+    return [join(" ", [f"{' '.join(name.split())} ({pk}):", _short(cause)]) for pk, name, cause in rows]
+
+
+def _short(cause: str) -> str:
+    """A long sentence loses its end, and with it its other languages."""
+    return cause if len(cause) <= MAX_CAUSE else cause[:MAX_CAUSE]
 
 
 def _listed(head: str, lines: Iterable[str]) -> list[str]:
     found = list(lines)
     if not found:
         return []
-    shown = [f"- {line}" for line in found[:NAMED]]
-    return ["\n".join([head, *shown, *(["- and more"] if len(found) > NAMED else [])])]
+    shown = [join("", ["- ", line]) for line in found[:NAMED]]
+    return [join("\n", [head, *shown, *([said("- and more")] if len(found) > NAMED else [])])]

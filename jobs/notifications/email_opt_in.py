@@ -109,14 +109,19 @@ def _count_letter(target: NotificationTarget, now: datetime) -> None:
 
 def _letter(target: NotificationTarget, actor: str) -> dict[str, object]:
     about = (
-        f"every job of the project {target.project.name}" if target.project else f"the jobs of {target.user}"
+        said("every job of the project {project}", project=target.project.name)
+        if target.project
+        else said("the jobs of {person}", person=target.user)
     )
-    text = (
-        f"{actor} wants Trainyard to notify this address of {about}. If you want that, follow this link and confirm; "
-        f"it works once, for {LINK_LASTS.days} days. If not, do nothing: nothing else is sent to you."
+    text = said(
+        "{person} wants Trainyard to notify this address of {what}. If you want that, follow this link and confirm; it "
+        "works once, for {days} days. If not, do nothing: nothing else is sent to you.",
+        person=actor,
+        what=about,
+        days=LINK_LASTS.days,
     )
     return {
-        "title": "Trainyard: do you want notifications at this address?",
+        "title": said("Trainyard: do you want notifications at this address?"),
         "text": text,
         "url": "",
         "data": {},

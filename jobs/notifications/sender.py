@@ -18,10 +18,12 @@ from typing import Any
 from django.conf import settings
 from django.core.mail import EmailMessage
 from django.db import close_old_connections
-from django.utils import timezone
+from django.utils import timezone, translation
 
 from agents.infra import clock
 from agents.infra.secrets import SecretUnreadable, decrypt_fields
+from agents.infra.sentences import shown
+from agents.infra.texts import said
 from jobs.models import Notification
 from jobs.models.notifications import Way
 from jobs.notifications import delivery, webhook
@@ -31,8 +33,10 @@ from jobs.rules.notifications import ACCOUNT, CONFIRMATION
 log = logging.getLogger(__name__)
 
 THREADS = 8
-NO_MAIL = "This deployment sends no e-mail: its operator has not set TRAINYARD_SMTP_URL."
-BROKEN = "Trainyard could not send it. Its operator finds the reason in the worker's log."
+# Programs read what webhooks get: it is English.
+FOR_PEOPLE = (Way.MAIL, Way.SLACK)
+NO_MAIL = said("This deployment sends no e-mail: its operator has not set TRAINYARD_SMTP_URL.")
+BROKEN = said("Trainyard could not send it. Its operator finds the reason in the worker's log.")
 
 
 class NotificationSender:
@@ -105,7 +109,7 @@ def deliver(notification_id: int, now: datetime) -> None:
     try:
         answer = send(notification, decrypt_fields(notification.target.sealed))
     except SecretUnreadable as problem:
-        answer = Answer(False, str(problem), final=True)
+        answer = Answer(False, problem.args[0], final=True)
     except Exception:
         # This counts as a try, so that a notification that can never be sent is given up, and its history says so.
         log.exception("notification %s could not be sent", notification_id)
@@ -117,6 +121,9 @@ def send(notification: Notification, secret: Mapping[str, Any]) -> Answer:
     message: Mapping[str, Any] = notification.text
     if notification.event == CONFIRMATION:
         message = {**message, "url": secret.get("link", "")}
+    if notification.target.way in FOR_PEOPLE:
+        with translation.override(notification.target.language or settings.LANGUAGE_CODE):
+            message = {**message, "title": shown(message["title"]), "text": shown(message["text"])}
     if notification.target.way == Way.MAIL:
         return _mail(secret["address"], message)
     if notification.target.way == Way.SLACK:
@@ -158,15 +165,16 @@ def _mail(address: str, message: Mapping[str, Any]) -> Answer:
     try:
         EmailMessage(subject, text, settings.DEFAULT_FROM_EMAIL, [address]).send()
     except smtplib.SMTPRecipientsRefused as refused:
-        code, said = next(iter(refused.recipients.values()), (0, b""))
-        return Answer(False, f"{code} {said.decode('utf-8', 'replace')}", final=500 <= code < 600)
+        code, words = next(iter(refused.recipients.values()), (0, b""))
+        return Answer(False, f"{code} {words.decode('utf-8', 'replace')}", final=500 <= code < 600)
     except smtplib.SMTPResponseException as problem:
         error: bytes | str = problem.smtp_error
-        shown = error.decode("utf-8", "replace") if isinstance(error, bytes) else error
-        return Answer(False, f"{problem.smtp_code} {shown}")
+        answer = error.decode("utf-8", "replace") if isinstance(error, bytes) else error
+        return Answer(False, f"{problem.smtp_code} {answer}")
     except (OSError, smtplib.SMTPException) as problem:
-        return Answer(False, f"No answer from the mail server: {problem or type(problem).__name__}"[:500])
-    return Answer(True, "The mail server took it.")
+        why = str(problem)[:400] or type(problem).__name__
+        return Answer(False, said("No answer from the mail server: {why}", why=why))
+    return Answer(True, said("The mail server took it."))
 
 
 notification_sender = NotificationSender()

@@ -30,6 +30,7 @@ def add(
     wait_hours: float,
     actor: str,
     now: datetime,
+    language: str = "",
 ) -> tuple[NotificationTarget, str]:
     """Add a target. Returns its row and the secret that signs the messages of a webhook, which is never shown again."""
     of: dict[str, object] = {"project": owner} if isinstance(owner, Project) else {"user": owner}
@@ -46,6 +47,8 @@ def add(
             shown=masked(way, address),
             events=[event for event in EVENTS if event in events],
             wait_hours=wait_hours,
+            # A project has many readers.
+            language=language if isinstance(owner, User) else "",
             created_at=now,
             created_by=actor[:150],
             # The address of a webhook is a secret: who knows it may write there, so it needs no confirmation.

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from agents.infra import name_lookup
+from agents.infra.texts import said
 from jobs.rules.notifications import FINAL_ANSWERS, Network, address_refusal
 
 # The system asks the next name server after 5 s.
@@ -31,8 +32,8 @@ CONNECT_S = 10.0
 TOTAL_S = 20.0
 MAX_ANSWER = 2_000
 TOO_SLOW = "it took too long"
-NO_NAME = "This is not the name of a host."
-NEEDS_TLS = "Give an address that begins with https://: anybody on the way could read the other kind."
+NO_NAME = said("This is not the name of a host.")
+NEEDS_TLS = said("Give an address that begins with https://: anybody on the way could read the other kind.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,10 @@ class Answer:
 
 class WebhookRefused(Exception):
     """Nothing may be sent to this address, now or later, unless the address or the settings change."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +70,16 @@ def parse_address(url: str) -> WebhookAddress:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        raise WebhookRefused("This is not an address.") from None
+        raise WebhookRefused(said("This is not an address.")) from None
     if (
         parts.scheme not in ("http", "https")
         or not parts.hostname
         or not url.isascii()
         or not url.isprintable()
     ):
-        raise WebhookRefused("Give an address that begins with https:// and names a host.")
+        raise WebhookRefused(said("Give an address that begins with https:// and names a host."))
     if parts.username is not None or parts.password is not None or " " in url:
-        raise WebhookRefused("An address must not hold a user, a password or spaces.")
+        raise WebhookRefused(said("An address must not hold a user, a password or spaces."))
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     tls = parts.scheme == "https"
     return WebhookAddress(tls, parts.hostname, port or (443 if tls else 80), path)
@@ -111,8 +116,11 @@ def _check_addresses(parsed: WebhookAddress, addresses: Sequence[str], allowed: 
         if address_refusal(address, allowed):
             # The message does not say which IP address: it must not reveal how names of our own network resolve.
             raise WebhookRefused(
-                f"{parsed.host} leads to a private, loopback or otherwise local address. "
-                "An admin can allow it (TRAINYARD_NOTIFY_PRIVATE)."
+                said(
+                    "{host} leads to a private, loopback or otherwise local address. "
+                    "An admin can allow it (TRAINYARD_NOTIFY_PRIVATE).",
+                    host=parsed.host,
+                )
             )
         if not parsed.tls and address_refusal(address, ()) == "":
             raise WebhookRefused(NEEDS_TLS)
@@ -165,7 +173,7 @@ def post(url: str, body: bytes, headers: Mapping[str, str], allowed: Sequence[Ne
     try:
         connection = _PinnedConnection(resolve(parse_address(url), allowed))
     except WebhookRefused as refused:
-        return Answer(False, str(refused), final=True)
+        return Answer(False, refused.message, final=True)
     except OSError as problem:
         return Answer(False, f"The name cannot be resolved: {problem.strerror or problem}")
     timer = threading.Timer(TOTAL_S, connection.abort)
@@ -176,7 +184,9 @@ def post(url: str, body: bytes, headers: Mapping[str, str], allowed: Sequence[Ne
         response = connection.getresponse()
         return _read(response.status, response.reason, response.read(MAX_ANSWER))
     except (OSError, ValueError, http.client.HTTPException) as problem:
-        return Answer(False, f"No answer: {_printable(str(problem)) or type(problem).__name__}"[:500])
+        return Answer(
+            False, said("No answer: {why}", why=_printable(str(problem))[:480] or type(problem).__name__)
+        )
     finally:
         timer.cancel()
         connection.close()

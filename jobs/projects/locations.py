@@ -74,8 +74,14 @@ def check_serves(project: Project, named: str) -> None:
     if bindings.serves(location, project.pk):
         return
     others = [name for name in existing if bindings.serves(name, project.pk)]
-    choose = f"Choose {list_text(others, MAX_NAMED)}; or an" if others else "An"
-    raise Refused("location", f"{_closed(location, project.name)} {choose} admin can bind it to the project.")
+    if others:
+        cure = said(
+            "Choose {locations}; or an admin can bind it to the project.",
+            locations=list_text(others, MAX_NAMED),
+        )
+    else:
+        cure = said("An admin can bind it to the project.")
+    raise Refused("location", join(" ", [_closed(location, project.name), cure]))
 
 
 def waits_text(location: str, project: str) -> str:

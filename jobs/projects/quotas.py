@@ -38,11 +38,11 @@ from jobs.wake import hints
 PLACED = (JobState.PENDING, JobState.RUNNING, JobState.CANCELLING)
 MAX_LIMIT = 1_000_000_000
 METRIC_LABELS = {
-    Metric.GPUS: "GPUs at once",
-    Metric.RUNNING: "running jobs",
-    Metric.QUEUED: "waiting jobs",
-    Metric.GPU_HOURS: "GPU-hours a month",
-    Metric.LOG_GB: "GB of stored logs",
+    Metric.GPUS: said("GPUs at once"),
+    Metric.RUNNING: said("running jobs"),
+    Metric.QUEUED: said("waiting jobs"),
+    Metric.GPU_HOURS: said("GPU-hours a month"),
+    Metric.LOG_GB: said("GB of stored logs"),
 }
 
 Key = tuple[int, int | None]
@@ -86,10 +86,12 @@ class QuotaTarget:
 
     @property
     def label(self) -> str:
-        where = f"project {self.project.name}" if self.project else "new projects"
+        if self.project is None:
+            return said("each member of new projects") if self.each else said("new projects")
         if self.user:
-            return f"{self.user.username} in {where}"
-        return f"each member of {where}" if self.each else where
+            return _member(self.user.username, self.project.name)
+        where = _project(self.project.name)
+        return said("each member of {project}", project=where) if self.each else where
 
 
 def read_ledger(now: datetime) -> QuotaLedger:

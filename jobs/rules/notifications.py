@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from types import MappingProxyType
 
+from agents.infra.texts import said
 from jobs.rules.lifecycle.history_kinds import JOB, HistoryKind
 from jobs.rules.lifecycle.states import TERMINAL, FlagName, JobState
 
@@ -13,18 +14,18 @@ from jobs.rules.lifecycle.states import TERMINAL, FlagName, JobState
 LOG_STORAGE = "log_storage"
 EVENTS: Mapping[str, str] = MappingProxyType(
     {
-        "succeeded": "it succeeded",
-        "failed": "it failed",
-        "cancelled": "it was cancelled",
-        "restarted": "a replica was restarted",
-        "retried": "the whole job is run again",
-        "preempted": "it made room for another job",
-        "moved": "it was moved away from a host",
-        "stalled": "it has stalled: no output, nothing in use",
-        "idle": "all its GPUs are idle",
-        "unreachable": "a host of it does not answer",
-        "waiting": "it has waited for long",
-        LOG_STORAGE: "the logs of its project reach their limit",
+        "succeeded": said("it succeeded"),
+        "failed": said("it failed"),
+        "cancelled": said("it was cancelled"),
+        "restarted": said("a replica was restarted"),
+        "retried": said("the whole job is run again"),
+        "preempted": said("it made room for another job"),
+        "moved": said("it was moved away from a host"),
+        "stalled": said("it has stalled: no output, nothing in use"),
+        "idle": said("all its GPUs are idle"),
+        "unreachable": said("a host of it does not answer"),
+        "waiting": said("it has waited for long"),
+        LOG_STORAGE: said("the logs of its project reach their limit"),
     }
 )
 USUAL = ("succeeded", "failed", "cancelled", "preempted", "stalled", "idle", LOG_STORAGE)

@@ -32,7 +32,7 @@ from jobs.scheduling import host_shapes
 
 MAX_CLOSED = 3
 MAX_KINDS = 6
-NO_HOST = "No host is in service. Add one under Hosts."
+NO_HOST = said("No host is in service. Add one under Hosts.")
 
 _HOST = PartialModel(
     Host,

@@ -15,6 +15,7 @@ from typing import Any
 from django.contrib.auth.models import User
 
 from agents.infra.secrets import SecretUnreadable
+from agents.infra.texts import join, said
 from jobs.models import Job, JobSecret, Project, Secret
 from jobs.rules.list_text import list_text
 from jobs.rules.spec.custom_job import MAX_STRING_BYTES, MAX_STRINGS_BYTES, CustomJob
@@ -133,8 +134,12 @@ class _Finder:
                 self._complain(
                     asked,
                     "value",
-                    f"is required: the value of {name} is secret, so it is not kept in documents. Give it again, or "
-                    f'store it and refer to it: "valueFrom": {{"secret": "{name[:100]}"}}.',
+                    said(
+                        "is required: the value of {name} is secret, so it is not kept in documents. Give it again, or "
+                        "store it and refer to it: {reference}.",
+                        name=name,
+                        reference=f'"valueFrom": {{"secret": "{name[:100]}"}}',
+                    ),
                 )
             return asked.value
         row = self._stored(asked)
@@ -145,7 +150,8 @@ class _Finder:
         try:
             return store.value_of(row)
         except SecretUnreadable:
-            self._complain(asked, "value_from.secret", f"{row.name} cannot be read any more. Set it again.")
+            unreadable = said("{name} cannot be read any more. Set it again.", name=row.name)
+            self._complain(asked, "value_from.secret", unreadable)
             return ""
 
     def _stored(self, asked: AskedSecret) -> Secret | None:
@@ -154,12 +160,23 @@ class _Finder:
 
     def _unknown(self, asked: AskedSecret) -> str:
         name, of = asked.variable.secret, asked.variable.of
-        project = f"project {self._project.name}"
-        whose = {PERSON: "of yours", PROJECT: f"of {project}"}.get(of, f"of yours or of {project}")
+        project = self._project.name
+        if of == PERSON:
+            missing = said("There is no secret {name} of yours.", name=name)
+        elif of == PROJECT:
+            missing = said("There is no secret {name} of project {project}.", name=name, project=project)
+        else:
+            missing = said(
+                "There is no secret {name} of yours or of project {project}.", name=name, project=project
+            )
         known = sorted({known for owner, known in self._rows if of in ("", owner)})
-        there = f"There are {list_text(known, MAX_NAMED)}." if known else "There is none yet."
-        paths = {PERSON: "/api/v1/secrets", PROJECT: f"/api/v1/projects/{self._project.name}/secrets"}
-        return f"There is no secret {name} {whose}. {there} Set it with PUT {paths[of or PROJECT]}/{name}."
+        there = (
+            said("There are {names}.", names=list_text(known, MAX_NAMED))
+            if known
+            else said("There is none yet.")
+        )
+        path = "/api/v1/secrets" if of == PERSON else f"/api/v1/projects/{project}/secrets"
+        return join(" ", [missing, there, said("Set it with PUT {address}.", address=f"{path}/{name}")])
 
     def _complain(self, asked: AskedSecret, field: str, description: str) -> None:
         self.violations.append(Violation(f"{asked.path}.{field}", description))
@@ -173,13 +190,18 @@ def _too_large(asked: CustomJob, values: Values) -> list[Violation]:
         size = len(f"{each.variable.name}={values[each.pool, each.variable.name]}".encode())
         sizes[each.pool] += size
         if size > MAX_STRING_BYTES:
-            wrong.append(Violation(each.path, f"has {size} bytes; Linux takes at most {MAX_STRING_BYTES}."))
+            much = said("has {number} bytes; Linux takes at most {most}.", number=size, most=MAX_STRING_BYTES)
+            wrong.append(Violation(each.path, much))
     for number, size in sizes.items():
         pool = asked.job_spec.pools[number]
         total = size + (pool.container.strings_bytes if pool is not None else 0)
         if total > MAX_STRINGS_BYTES:
             where = f"job_spec.worker_pool_specs[{number}].container_spec.command"
-            text = f"command, args, env and secrets have {total} bytes together; at most {MAX_STRINGS_BYTES}."
+            text = said(
+                "command, args, env and secrets have {number} bytes together; at most {most} are possible.",
+                number=total,
+                most=MAX_STRINGS_BYTES,
+            )
             wrong.append(Violation(where, text))
     return wrong
 

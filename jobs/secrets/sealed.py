@@ -6,6 +6,7 @@ So a row that somebody copies over another one in the database cannot be opened 
 from __future__ import annotations
 
 from agents.infra.secrets import SecretUnreadable, decrypt_fields, encrypt_fields
+from agents.infra.texts import said
 
 
 def seal(owner: str, name: str, value: str) -> bytes:
@@ -16,5 +17,5 @@ def unseal(owner: str, name: str, sealed: bytes | memoryview) -> str:
     """Raises SecretUnreadable."""
     fields = decrypt_fields(sealed)
     if (fields.get("of"), fields.get("name")) != (owner, name):
-        raise SecretUnreadable("It belongs to something else. Enter it again.")
+        raise SecretUnreadable(said("It belongs to something else. Enter it again."))
     return str(fields["value"])

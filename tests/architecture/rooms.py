@@ -65,8 +65,8 @@ console/urls: console/{runtime}
 console/views: console/{auth forms models presenters saved_views} jobs/rules/{lifecycle list_text scheduling
     spec} jobs/{bulk files host_sync idle_rule lifecycle maintenance models notifications projects recordings
     scheduling secrets services shells wake} agents/{hosts infra models ssh}
-jobs/bulk: jobs/rules/{lifecycle spec} jobs/{labels models services}
-jobs/files: jobs/{models} agents/{ssh}
+jobs/bulk: jobs/rules/{lifecycle spec} jobs/{labels models services} agents/{infra}
+jobs/files: jobs/{models} agents/{infra ssh}
 jobs/host_sync: jobs/rules/{lifecycle} jobs/{lifecycle logs models projects recordings scheduling secrets wake}
     agents/{hosts infra links models}
 jobs/idle_rule: jobs/rules/{lifecycle} jobs/{lifecycle models projects services} agents/{infra}
@@ -83,7 +83,7 @@ jobs/projects: jobs/rules/{lifecycle list_text scheduling spec} jobs/{models wak
 jobs/recordings: jobs/{logs models projects wake} agents/{links}
 jobs/rules/lifecycle: jobs/rules/{list_text spec} agents/{infra}
 jobs/rules/list_text: agents/{infra}
-jobs/rules/notifications: jobs/rules/{lifecycle}
+jobs/rules/notifications: jobs/rules/{lifecycle} agents/{infra}
 jobs/rules/scheduling: jobs/rules/{list_text spec} agents/{infra}
 jobs/rules/spec: jobs/rules/{list_text} agents/{infra}
 jobs/scheduling: jobs/rules/{lifecycle list_text scheduling spec} jobs/{lifecycle models projects wake}

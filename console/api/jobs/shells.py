@@ -16,6 +16,7 @@ from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from agents.infra.texts import said
 from console.api import resources
 from console.api.errors import BadRequest
 from console.api.query import page_size
@@ -85,7 +86,7 @@ class ShellView(TrainyardView):
         """Its host ends the shell within seconds. Done twice, it is the same."""
         job = _job(request, job_id, "shell")
         name = person(request).get_username()
-        shells.want_close(_session(job, key), f"Closed by {name}.", timezone.now())
+        shells.want_close(_session(job, key), said("Closed by {name}.", name=name), timezone.now())
         return Response(_shown(request, job, _session(job, key)))
 
 

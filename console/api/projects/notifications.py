@@ -16,7 +16,7 @@ from console.api.errors import BadRequest
 from console.api.request_body import RequestBody
 from console.api.times import format_time
 from console.api.views import TrainyardView, account, person
-from console.auth import access
+from console.auth import access, preferences
 from console.forms.notifications import Events, NewTarget
 from jobs import idle_rule
 from jobs.models import NotificationTarget, Project
@@ -56,9 +56,17 @@ class TargetsView(TrainyardView):
             )
         )
         actor, now = person(request).username, timezone.now()
+        language = preferences.of(person(request)).language
         with transaction.atomic():
             row, secret = targets.add(
-                owner, typed["way"], typed["address"], typed["events"], typed["wait_hours"], actor, now
+                owner,
+                typed["way"],
+                typed["address"],
+                typed["events"],
+                typed["wait_hours"],
+                actor,
+                now,
+                language,
             )
             if row.confirmed_at is None:
                 email_opt_in.send_letter(row, request.build_absolute_uri("/"), actor, now)

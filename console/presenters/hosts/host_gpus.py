@@ -10,6 +10,7 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.db.models import Q, QuerySet
 from django.urls import reverse
+from django.utils.translation import gettext as _
 
 from agents.infra.sentences import shown
 from agents.models import GpuState, Host
@@ -103,5 +104,6 @@ def on_machine(host: Host) -> Q:
 
 def _gpu_holder(row: Mapping[str, Any]) -> GpuHolder:
     since = datetime.fromisoformat(row["since"]) if row["since"] else None
-    how = {"open": "has its device open", "lock": "holds its lock", "compute": "computes"}.get(row["how"], "")
+    ways = {"open": _("has its device open"), "lock": _("holds its lock"), "compute": _("computes")}
+    how = ways.get(row["how"], "")
     return GpuHolder(row["pid"], row["user"], row["name"], since, how)

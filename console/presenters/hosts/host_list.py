@@ -10,6 +10,7 @@ from datetime import datetime
 from django.contrib.auth.models import User
 from django.db.models import Count, Max, Q, QuerySet
 from django.urls import reverse
+from django.utils.translation import gettext as _
 
 from agents.infra.sentences import shown
 from agents.models import Gpu, GpuState, Host, HostStatus, Location
@@ -176,8 +177,8 @@ def stamp(user: User, query: Mapping[str, str]) -> list[object]:
 def closed_text(host: Host, runs: int) -> str:
     """Say why this host takes no new jobs: it is cordoned, being drained, or drained."""
     if maintenance_of(host).drain_at is None:
-        return "takes no new jobs"
-    return "being drained" if runs else "drained: nothing runs here"
+        return _("takes no new jobs")
+    return _("being drained") if runs else _("drained: nothing runs here")
 
 
 def _sums(hosts: QuerySet[Host]) -> dict[str, int]:

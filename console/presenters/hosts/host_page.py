@@ -26,6 +26,7 @@ from console.presenters.hosts.host_list import closed_text
 from console.presenters.hosts.host_logins import LoginLine
 from console.presenters.hosts.job_ids import JobIdFilter
 from console.presenters.notes import replaced_key
+from console.presenters.words import word
 from jobs.host_sync import strays
 from jobs.lifecycle.host_maintenance import maintenance_of
 from jobs.maintenance.logins import template_of
@@ -186,9 +187,7 @@ def live(host: Host, user: User) -> HostLive:
         gpus=tuple(host_gpus.gpus(host, user)),
         runs=runs,
         doubted=tuple(_doubted(host)) if "manage" in allowed else (),
-        events=tuple(
-            EventLine(e.at, e.kind.replace("_", " "), ids.clean(shown(e.text)), e.actor) for e in events
-        ),
+        events=tuple(EventLine(e.at, word(e.kind), ids.clean(shown(e.text)), e.actor) for e in events),
         seen_at=host.seen_at,
         cpus=host.cpus,
         memory_mb=host.memory_mb,
@@ -290,11 +289,11 @@ def _runs(host: Host, user: User) -> Iterable[RunLine]:
     held = host_gpus.held_runs(host, user).select_related("job", "replica")
     for run in held.only("id", "phase", "started_at", "replica__name", "job__display_name"):
         url = reverse("job", args=[run.job_id])
-        yield RunLine(run.pk, run.replica.name, run.job.display_name, url, run.phase, run.started_at)
+        yield RunLine(run.pk, run.replica.name, run.job.display_name, url, word(run.phase), run.started_at)
 
 
 def _doubted(host: Host) -> Iterable[DoubtedLine]:
     for row in strays.shown(host):
         why, closed = shown(strays.WHY[Proof(row.proof)]), row.phase == RunPhase.CLOSED
         ours = row.proof == Proof.SEALED
-        yield DoubtedLine(row.pk, row.run, ours, why, row.phase, not closed, row.stop_by, row.found_at)
+        yield DoubtedLine(row.pk, row.run, ours, why, word(row.phase), not closed, row.stop_by, row.found_at)

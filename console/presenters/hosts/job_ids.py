@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 
 from django.contrib.auth.models import User
+from django.utils.translation import gettext, gettext_noop
 
 from agents.models import Host
 from console.auth import access
@@ -15,7 +16,7 @@ from jobs.models import Job
 MAYBE_JOB = "[0-9]{18}"
 # The id of a job (services.new_id), alone or as the beginning of the name of one of its runs.
 _JOB = re.compile(r"(?<![0-9])([0-9]{18,19})(?:-workerpool[0-9]+-[0-9]+(?:-a[0-9]+)?(?:-r[0-9]+)?)?(?![0-9])")
-HIDDEN = "a job of another project"
+HIDDEN = gettext_noop("a job of another project")
 
 
 class JobIdFilter:
@@ -34,7 +35,7 @@ class JobIdFilter:
         return (
             text
             if self._all
-            else _JOB.sub(lambda found: found[0] if found[1] in self._seen else HIDDEN, text)
+            else _JOB.sub(lambda found: found[0] if found[1] in self._seen else gettext(HIDDEN), text)
         )
 
 

@@ -90,7 +90,7 @@ def head(job: Job, user: User, lines: bool) -> JobHead:
         error=shown(error_text(job)),
         last_lines=last_lines(job) if lines and "see_log" in allowed else None,
         flags=tuple(_flag(flag) for flag in job.flags),
-        log_warning="" if terminal else log_storage.warning(job.project_id),
+        log_warning="" if terminal else shown(log_storage.warning(job.project_id)),
         cancelled=job.state == JobState.CANCELLED and job.cancel_requested_at is not None,
         cancel_by=job.cancel_requested_by,
         cancel_at=job.cancel_requested_at,

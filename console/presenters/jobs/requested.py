@@ -12,6 +12,7 @@ from django.utils.translation import gettext as _
 
 from agents.infra.text import visible
 from console.forms.fields import duration_text
+from console.presenters import words
 from jobs.lifecycle import snapshot
 from jobs.models import Job
 from jobs.rules.lifecycle.retry import MAX_RETRIES
@@ -78,7 +79,7 @@ def facts(job: Job) -> Iterable[tuple[str, str]]:
     all_restart = scheduling.get("restartJobOnWorkerRestart") and not scheduling.get("disableRetries")
     yield _("Location"), job.location_name
     yield _("Time limit"), _span(scheduling.get("timeout")) or _("none")
-    yield _("Priority"), word
+    yield _("Priority"), words.word(word)
     special = STRATEGIES.get(scheduling.get("strategy", ""))
     yield _("Strategy"), gettext(special) if special else _("standard: no other job can stop it")
     yield _("Longest wait for capacity"), _longest_wait(scheduling)

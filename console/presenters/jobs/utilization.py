@@ -9,6 +9,7 @@ from typing import Any
 
 from django.db.models import Case, F, JSONField, When
 from django.utils import timezone
+from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from console.presenters.badges import Badge
@@ -147,7 +148,7 @@ def _sample_fields(run: _Run | None, now: _Sample | None) -> dict[str, Any]:
         return {"unknown": _unknown(run)}
     gpus = ngettext("{number} GPU", "{number} GPUs", now.gpu_count).format(number=now.gpu_count)
     return {
-        "cpu": f"{now.cpu:.1f} of {run.cpus:g} CPUs" if run.cpus else f"{now.cpu:.1f} CPUs",
+        "cpu": _cpu(now.cpu, run.cpus),
         "cpu_share": round(100 * now.cpu / run.cpus) if run.cpus else None,
         "memory": gib(now.memory_mb),
         "gpu": gpus if now.gpu_count else "",
@@ -156,7 +157,13 @@ def _sample_fields(run: _Run | None, now: _Sample | None) -> dict[str, Any]:
     }
 
 
+def _cpu(used: float, limit: float) -> str:
+    if limit:
+        return _("{used} of {limit} CPUs").format(used=f"{used:.1f}", limit=f"{limit:g}")
+    return _("{number} CPUs").format(number=f"{used:.1f}")
+
+
 def _unknown(run: _Run | None) -> str:
     if run is None or run.started_at is None and not RunPhase(run.phase).over:
-        return "not started yet"
-    return "not running any more" if RunPhase(run.phase).over else "nothing is known at the moment"
+        return _("not started yet")
+    return _("not running any more") if RunPhase(run.phase).over else _("nothing is known at the moment")

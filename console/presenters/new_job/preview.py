@@ -93,15 +93,17 @@ def _refused(
         locations.check_serves(project, location)
         quotas.check_log_storage(project)
     except Exhausted as full:
-        return Preview("bad", "cross", _("It would be refused."), full.message)
+        return Preview("bad", "cross", _("It would be refused."), shown(full.message))
     except Refused as refused:
-        return Preview("bad", "cross", _("It can never start in this location."), refused.message)
+        return Preview("bad", "cross", _("It can never start in this location."), shown(refused.message))
     never = capacity.refusal(spec, location, types)
     if never is not None:
-        return Preview("bad", "cross", _("It can never start in this location."), never.text)
+        return Preview("bad", "cross", _("It can never start in this location."), shown(never.text))
     over = quotas.never_allowed(project, user, gpus)
     if over is not None:
-        return Preview("bad", "cross", _("It would be refused: no quota allows it, now or later."), over.text)
+        return Preview(
+            "bad", "cross", _("It would be refused: no quota allows it, now or later."), shown(over.text)
+        )
     return None
 
 
@@ -120,14 +122,14 @@ def _start(spec: CustomJobSpec, location: str, types: Types, project: Project) -
     seen = start_forecast.forecast(spec, location, types, project.pk, now)
     if not seen.hosts:
         return Preview(
-            "wait", "hourglass", _("It would wait."), seen.waits, at=seen.at, unknown=seen.at is None
+            "wait", "hourglass", _("It would wait."), shown(seen.waits), at=seen.at, unknown=seen.at is None
         )
     count = spec.replica_count
     where = ngettext(
         "{number} replica on {hosts}. Jobs that already wait are placed first.",
         "{number} replicas on {hosts}. Jobs that already wait are placed first.",
         count,
-    ).format(number=count, hosts=list_text(seen.hosts, SHOWN_HOSTS))
+    ).format(number=count, hosts=shown(list_text(seen.hosts, SHOWN_HOSTS)))
     return Preview("good", "tick", _("It could start now."), where)
 
 
@@ -161,5 +163,5 @@ def _machine_offer(type_: machine_types.OfferedType, empty: Shapes, free: Shapes
     ever = host_shapes.hosts_that_hold(empty, wanted)
     now = host_shapes.hosts_that_hold(free, wanted) if ever else 0
     fits = _("{needs}; fits on {now} of {ever} hosts now") if ever else _("{needs}; no host can hold it")
-    text = fits.format(needs=needs_text(wanted), now=now, ever=ever)
+    text = fits.format(needs=shown(needs_text(wanted)), now=now, ever=ever)
     return MachineOffer(type_.name, text, type_.memory_mb, wanted.memory_mb, wanted, type_.own, ever, now)

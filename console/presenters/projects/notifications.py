@@ -12,6 +12,7 @@ from django.urls import reverse
 from django.utils.translation import gettext, gettext_noop
 from django.utils.translation import gettext as _
 
+from agents.infra.sentences import shown
 from console.forms.notifications import Events
 from jobs.models import Notification, NotificationTarget, Project
 from jobs.rules.notifications import ACCOUNT, CONFIRMATION, EVENTS, TEST
@@ -113,5 +114,5 @@ def _line(row: Notification) -> NotificationLine:
         icon=icon,
         tries=row.tries,
         due_at=row.due_at,
-        answer=row.answer,
+        answer=shown(row.answer),
     )

@@ -13,6 +13,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
+from agents.infra.sentences import shown
 from agents.infra.shared_answers import SharedAnswers
 from agents.models import Gpu
 from console.auth import access
@@ -142,7 +143,7 @@ def page(project: Project, user: User) -> ProjectPage:
         verbs=verbs,
         people=people() if "manage_members" in verbs else (),
         gpu_types=gpu_types(),
-        log_warning=log_storage.warning(project),
+        log_warning=shown(log_storage.warning(project)),
     )
 
 

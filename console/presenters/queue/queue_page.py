@@ -22,6 +22,7 @@ from jobs.rules.lifecycle.states import JobState
 from jobs.rules.list_text import list_text
 from jobs.rules.scheduling.order import PRIORITIES
 from jobs.rules.scheduling.resource_requests import decode_request
+from jobs.rules.scheduling.views import cpu_text
 from jobs.scheduling import queue_order, queue_snapshot
 
 SIZE = 50
@@ -206,7 +207,9 @@ def _wants(request: str) -> str:
         return ""
     sizes = decode_request(request).sizes
     parts = (
-        f"{count} × {each.gpus} {each.accelerator_type}" if each.gpus else f"{count} × {each.cpus:g} CPUs"
+        f"{count} × {each.gpus} {each.accelerator_type}"
+        if each.gpus
+        else f"{count} × {shown(cpu_text(each.cpus))}"
         for each, count in sizes
     )
-    return list_text(list(parts), 4)
+    return shown(list_text(list(parts), 4))

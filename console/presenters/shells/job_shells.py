@@ -12,6 +12,7 @@ from django.db.models import Count, Max, Min, Sum
 from django.urls import reverse
 from django.utils import timezone
 
+from agents.infra.sentences import shown
 from console.auth import access
 from console.presenters.shells import recordings
 from jobs import shells as shell_records
@@ -122,7 +123,7 @@ def row_of(session: ShellSession, allowed: Iterable[str], now: datetime) -> Shel
         owner=session.user_name,
         opened_at=session.opened_at,
         closed_at=session.closed_at,
-        reason=session.close_reason,
+        reason=shown(session.close_reason),
         attended=not over and now - seen_at < 2 * shell_records.HEARTBEAT,
         shared=session.shared,
         url=address if types else "",

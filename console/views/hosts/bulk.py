@@ -20,6 +20,7 @@ from django.utils.translation import ngettext
 from django.views.decorators.http import require_POST
 
 from agents.infra.refusals import Refused
+from agents.infra.sentences import shown
 from agents.models import Host
 from console.auth import access
 from console.auth.person import person
@@ -98,12 +99,12 @@ def _do(request: HttpRequest, act: str, found: Sequence[SelectedHost], form: Cor
             _one(act, host.row, form, person(request).username)
             done += 1
         except Refused as why:
-            refused.append(f"{host.name}: {why.message}")
+            refused.append(f"{host.name}: {shown(why.message)}")
     if done:
         messages.success(request, _done(act, done))
     if refused:
-        said = list_text(refused, SHOWN_REFUSALS)
-        messages.error(request, _("Not done for {number}: {hosts}").format(number=len(refused), hosts=said))
+        named = shown(list_text(refused, SHOWN_REFUSALS))
+        messages.error(request, _("Not done for {number}: {hosts}").format(number=len(refused), hosts=named))
 
 
 def _one(act: str, row: Host, form: Cordon | None, actor: str) -> None:

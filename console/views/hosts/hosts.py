@@ -73,7 +73,7 @@ def paste(request: HttpRequest) -> HttpResponse:
                 rows = adding.parse_pasted(typed["hosts"], typed["user"])
                 _add_all(request, rows, typed["location"])
         except adding.InvalidLines as refused:
-            form.add_error("hosts", refused.messages)
+            form.add_error("hosts", [shown(each) for each in refused.messages])
         except Refused as refused:
             form.add_error("location" if refused.field == "location" else "hosts", shown(refused.message))
         else:

@@ -70,7 +70,9 @@ def accept(request: HttpRequest) -> HttpResponse:
         messages.success(request, done.format(number=len(accepted)))
     if refused:
         named = list_text([f"{host.name}: {shown(why)}" for host, why in refused], SHOWN_REFUSALS)
-        messages.error(request, _("Not done for {number}: {hosts}").format(number=len(refused), hosts=named))
+        messages.error(
+            request, _("Not done for {number}: {hosts}").format(number=len(refused), hosts=shown(named))
+        )
     return redirect("hosts")
 
 

@@ -16,6 +16,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 from django.views.decorators.http import require_POST
 
+from agents.infra.sentences import shown
 from console.auth import access
 from console.auth.person import person
 from console.presenters.jobs import selection
@@ -115,8 +116,10 @@ def _tell(request: HttpRequest, act: str, outcome: Outcome) -> None:
     if outcome.done:
         messages.success(request, _done(act, len(outcome.done)))
     if outcome.refused:
-        said = list_text([f"{job.display_name}: {why}" for job, why in outcome.refused], SHOWN_REFUSALS)
-        words = _("Not done for {number}: {jobs}").format(number=len(outcome.refused), jobs=said)
+        named = list_text(
+            [f"{job.display_name}: {shown(why)}" for job, why in outcome.refused], SHOWN_REFUSALS
+        )
+        words = _("Not done for {number}: {jobs}").format(number=len(outcome.refused), jobs=shown(named))
         messages.error(request, words)
 
 

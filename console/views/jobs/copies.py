@@ -11,6 +11,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST, require_safe
 
+from agents.infra.sentences import shown
 from console.auth import access
 from console.auth.person import person
 from console.presenters.new_job import spec_diff
@@ -30,9 +31,9 @@ def rerun(request: HttpRequest, job_id: int) -> HttpResponse:
         with transaction.atomic():
             again = services.rerun(job, person(request), None, timezone.now(), may_prioritize)
     except InvalidDocument as invalid:
-        return _ask(request, job, " ".join(each.description for each in invalid.violations))
+        return _ask(request, job, " ".join(shown(each.description) for each in invalid.violations))
     except (services.Refused, services.Unavailable) as refused:
-        return _ask(request, job, refused.message)
+        return _ask(request, job, shown(refused.message))
     return redirect("job", job_id=again.pk)
 
 

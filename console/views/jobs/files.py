@@ -11,6 +11,7 @@ from django.shortcuts import get_object_or_404, render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
+from agents.infra import sentences
 from console.auth import access
 from console.presenters.shells import file_list
 from console.presenters.shells.file_list import download
@@ -29,7 +30,7 @@ def job_files(request: HttpRequest, job_id: int, replica: str) -> HttpResponse:
     except files.Busy:
         status, problem = 503, _("Several files are being fetched at the moment. Try again in a moment.")
     except files.PROBLEMS as refused:
-        problem = str(refused)
+        problem = sentences.shown(refused.args[0])
     up = file_list.parent(job.pk, replica, path)
     context = {"job": job, "replica": replica, "path": path, "files": shown, "problem": problem, "up": up}
     return render(request, "shells/files.html", context, status=status)
@@ -45,7 +46,7 @@ def job_file(request: HttpRequest, job_id: int, replica: str) -> HttpResponseBas
     except files.Busy:
         status, problem = 503, _("Several files are being fetched at the moment. Try again in a moment.")
     except files.PROBLEMS as refused:
-        status, problem = 409, str(refused)
+        status, problem = 409, sentences.shown(refused.args[0])
     else:
         return download(files.parts(found), path, found.size)
     up = file_list.parent(job.pk, replica, path)

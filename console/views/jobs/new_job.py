@@ -197,7 +197,7 @@ def _submit_document(
     except services.Refused as refused:
         return _show(request, draft, violations=[parse.Violation(refused.field, shown(refused.message))])
     except services.Unavailable as unavailable:
-        return _show(request, draft, unavailable=str(unavailable), status=503)
+        return _show(request, draft, unavailable=shown(unavailable.message), status=503)
     return redirect("job", job_id=job.pk)
 
 
@@ -236,7 +236,7 @@ def _save_template(request: HttpRequest, draft: AnyDraft) -> HttpResponse:
     except parse.InvalidDocument as refused:
         return _show(request, draft, violations=refused.violations)
     except services.Refused as refused:
-        return _show(request, draft, template_problem=refused.message)
+        return _show(request, draft, template_problem=shown(refused.message))
     return _show(request, draft)
 
 

@@ -13,6 +13,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST
 
 from agents.infra.refusals import Refused
+from agents.infra.sentences import shown
 from console import saved_views
 from console.auth import access
 from console.auth.person import person
@@ -32,7 +33,7 @@ def views(request: HttpRequest) -> HttpResponse:
         with transaction.atomic():
             view = saved_views.save(user, project, request.POST.get("name", ""), query, timezone.now())
     except Refused as refused:
-        typed = {"name": request.POST.get("name", ""), "project": named, "refused": refused.message}
+        typed = {"name": request.POST.get("name", ""), "project": named, "refused": shown(refused.message)}
         return render(request, "jobs/views.html", {"views": view_links(user, query), **typed})
     messages.success(request, _("The view “{name}” is kept.").format(name=view.name))
     return HttpResponseRedirect(f"{reverse('jobs')}?{view.query}")

@@ -13,6 +13,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST, require_safe
 
+from agents.infra.texts import said
 from console.auth import access
 from console.auth.person import person
 from console.presenters.shells import job_shells
@@ -41,7 +42,7 @@ def new_shell(request: HttpRequest, job_id: int) -> HttpResponse:
 def close_shell(request: HttpRequest, job_id: int, key: str) -> HttpResponse:
     """Have its host end a shell, as the page of the shell can."""
     session = _session(request, job_id, key)
-    shells.want_close(session, f"Closed by {person(request).get_username()}.", timezone.now())
+    shells.want_close(session, said("Closed by {name}.", name=person(request).get_username()), timezone.now())
     return redirect("job-shells", job_id=job_id)
 
 

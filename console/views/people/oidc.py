@@ -96,7 +96,7 @@ def callback(request: HttpRequest) -> HttpResponse:
         return _came_back(request, question, claims)
     except OidcFailed as problem:
         log.warning("A login by %s failed: %s", settings.TRAINYARD.oidc_url, problem)
-        return _failed(request, str(problem), 502)
+        return _failed(request, shown(problem.message), 502)
     except Refused as refused:
         return _failed(request, shown(refused.message), 403)
 
@@ -111,7 +111,7 @@ def _go(request: HttpRequest, purpose: str, onward: str = "") -> HttpResponse:
         address = oidc_server.address_for(question)
     except OidcFailed as problem:
         log.warning("The login server %s cannot be used: %s", settings.TRAINYARD.oidc_url, problem)
-        return _failed(request, str(problem), 502)
+        return _failed(request, shown(problem.message), 502)
     request.session[ASKED] = question.kept()
     server = settings.TRAINYARD.oidc_name
     response = render(request, "people/oidc_onward.html", {"address": address, "server": server})

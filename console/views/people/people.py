@@ -68,7 +68,11 @@ def add(request: HttpRequest) -> HttpResponse:
     except ValidationError as refused:
         add_validation_error(form, refused)
         return _page(request, form=form)
-    return _invited(request, user, token) if token else _done(request, f"{user.username} is added.")
+    return (
+        _invited(request, user, token)
+        if token
+        else _done(request, _("{user} is added.").format(user=user.username))
+    )
 
 
 @never_cache
@@ -98,7 +102,8 @@ def disable(request: HttpRequest, user_id: int) -> HttpResponse:
     except Refused as refused:
         messages.error(request, shown(refused.message))
         return redirect("people")
-    return _done(request, f"{user.username} is disabled. Their jobs go on. Cancel those that should not.")
+    text = _("{user} is disabled. Their jobs go on. Cancel those that should not.")
+    return _done(request, text.format(user=user.username))
 
 
 @require_POST
@@ -107,7 +112,8 @@ def enable(request: HttpRequest, user_id: int) -> HttpResponse:
     user = _one(request, user_id)
     with transaction.atomic():
         accounts.enable(user, person(request).username, timezone.now())
-    return _done(request, f"{user.username} may log in again. Earlier logins and revoked tokens stay ended.")
+    text = _("{user} may log in again. Earlier logins and revoked tokens stay ended.")
+    return _done(request, text.format(user=user.username))
 
 
 @require_POST
@@ -120,7 +126,9 @@ def delete(request: HttpRequest, user_id: int) -> HttpResponse:
     except Refused as refused:
         messages.error(request, shown(refused.message))
         return redirect("people")
-    return _done(request, f"{user.username} is deleted. Jobs and histories keep the name.")
+    return _done(
+        request, _("{user} is deleted. Jobs and histories keep the name.").format(user=user.username)
+    )
 
 
 @require_POST
@@ -135,7 +143,8 @@ def set_admin(request: HttpRequest, user_id: int) -> HttpResponse:
     except Refused as refused:
         messages.error(request, shown(refused.message))
         return redirect("people")
-    return _done(request, f"{user.username} {'is an admin now' if admin else 'is no admin any more'}.")
+    text = _("{user} is an admin now.") if admin else _("{user} is no admin any more.")
+    return _done(request, text.format(user=user.username))
 
 
 @require_POST

@@ -13,7 +13,7 @@ from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
-from django.utils import timezone
+from django.utils import timezone, translation
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
@@ -99,6 +99,7 @@ def add(request: HttpRequest, project: str | None = None) -> HttpResponse:
                 typed["wait_hours"],
                 person(request).username,
                 timezone.now(),
+                translation.get_language() or "",
             )
             if row.confirmed_at is None:
                 email_opt_in.send_letter(

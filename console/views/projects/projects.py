@@ -8,11 +8,11 @@ from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
-from django.utils.translation import gettext
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from agents.infra.refusals import Refused
+from agents.infra.sentences import shown
 from console.auth import access
 from console.auth.person import person
 from console.forms.projects import (
@@ -94,8 +94,12 @@ def archive(request: HttpRequest, project: str) -> HttpResponse:
     restore = request.POST.get("undo") == "1"
     with transaction.atomic():
         (service.restore if restore else service.archive)(row, person(request).username, timezone.now())
-    word = "takes jobs again" if restore else "is archived. It takes no new jobs, and its running jobs go on"
-    messages.success(request, _("{name} {word}.").format(name=row.name, word=word))
+    text = (
+        _("{name} takes jobs again.")
+        if restore
+        else _("{name} is archived. It takes no new jobs, and its running jobs go on.")
+    )
+    messages.success(request, text.format(name=row.name))
     return redirect("project", project=row.name)
 
 
@@ -185,8 +189,10 @@ def _set(request: HttpRequest, form: LimitForm, target: QuotaTarget) -> bool:
         if typed["limit"] is None
         else _("{whose}, {what}: at most {limit}.")
     )
-    what = kind or gettext(quotas.METRIC_LABELS[metric])
-    messages.success(request, text.format(whose=target.label, what=what, limit=f"{typed['limit'] or 0:g}"))
+    what = kind or shown(quotas.METRIC_LABELS[metric])
+    messages.success(
+        request, text.format(whose=shown(target.label), what=what, limit=f"{typed['limit'] or 0:g}")
+    )
     return True
 
 

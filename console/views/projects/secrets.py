@@ -39,9 +39,12 @@ def secrets(request: HttpRequest, project: str = "") -> HttpResponse:
         except Refused as refused:
             form.add_error(refused.field, shown(refused.message))
         else:
-            messages.success(
-                request, f"{name} is {'set' if new else 'changed'}. Its value is not shown again."
+            text = (
+                _("{name} is set. Its value is not shown again.")
+                if new
+                else _("{name} is changed. Its value is not shown again.")
             )
+            messages.success(request, text.format(name=name))
             return _back(owner)
     context = {
         "form": form,

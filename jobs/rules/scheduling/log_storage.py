@@ -6,6 +6,7 @@ From 125 % on nothing more of its logs is stored: the hosts keep the rest, which
 
 from __future__ import annotations
 
+from agents.infra.texts import join, said
 from jobs.rules.scheduling.quota import GB
 
 FULL, STOPPED = 100, 125
@@ -29,23 +30,38 @@ def text(project: str, level: int, stored: int, limit_gb: float) -> str:
     """What people read at this level; empty below all of them."""
     if level < LEVELS[0]:
         return ""
-    used = f"The logs of project {project} take {stored / GB:.2f} GB of {limit_gb:g} GB. "
-    cure = "Delete jobs that are over, with their logs; or an admin of the deployment may allow more."
+    used = said(
+        "The logs of project {project} take {stored} GB of {limit} GB.",
+        project=project,
+        stored=f"{stored / GB:.2f}",
+        limit=f"{limit_gb:g}",
+    )
+    cure = said("Delete jobs that are over, with their logs; or an admin of the deployment may allow more.")
+    return join(" ", [used, _effect(level, limit_gb), cure])
+
+
+def _effect(level: int, limit_gb: float) -> str:
     if level >= STOPPED:
-        return (
-            f"{used}Nothing more of them is stored. The hosts keep the rest of the logs of running jobs, and it is "
-            f"fetched when there is room again. {cure}"
+        return said(
+            "Nothing more of them is stored. The hosts keep the rest of the logs of running jobs, and it is fetched "
+            "when there is room again."
         )
     if level >= FULL:
-        most = limit_gb * STOPPED / 100
-        return f"{used}It takes no new jobs. Running jobs go on, and their logs are stored up to {most:g} GB. {cure}"
-    return f"{used}At the limit it takes no new jobs. {cure}"
+        return said(
+            "It takes no new jobs. Running jobs go on, and their logs are stored up to {most} GB.",
+            most=f"{limit_gb * STOPPED / 100:g}",
+        )
+    return said("At the limit it takes no new jobs.")
 
 
 def held_text(project: str, stored: int, limit_gb: float, byte: int) -> str:
     """Where the stored part of one log ends, and why."""
-    return (
-        f"Storing stopped at byte {byte}: the logs of project {project} take {stored / GB:.2f} GB, and it may store "
-        f"{limit_gb:g} GB. The host keeps the rest, which is fetched when jobs that are over were deleted, or when an "
-        "admin has allowed more."
+    return said(
+        "Storing stopped at byte {byte}: the logs of project {project} take {stored} GB, and it may store {limit} GB. "
+        "The host keeps the rest, which is fetched when jobs that are over were deleted, or when an admin has allowed "
+        "more.",
+        byte=byte,
+        project=project,
+        stored=f"{stored / GB:.2f}",
+        limit=f"{limit_gb:g}",
     )

@@ -24,6 +24,7 @@ from math import inf
 from operator import attrgetter
 from typing import NamedTuple
 
+from agents.infra.texts import said
 from jobs.rules.scheduling import resource_requests
 from jobs.rules.scheduling.fairness import EQUAL, Share
 from jobs.rules.spec.json_fields import InvalidDocument, Violation
@@ -67,8 +68,8 @@ def priority_of(labels: Mapping[str, str], highest: str = "high") -> int:
     if word is None:
         return min(NORMAL, PRIORITIES[highest])
     if word not in PRIORITIES:
-        known = "high, normal or low"
-        raise InvalidDocument((Violation(f"labels.{LABEL}", f"must be {known}, not {word!r}."),))
+        wrong = said("must be high, normal or low, not {word}.", word=repr(word))
+        raise InvalidDocument((Violation(f"labels.{LABEL}", wrong),))
     return PRIORITIES[word]
 
 

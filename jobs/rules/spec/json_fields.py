@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
-from agents.infra.texts import HIDDEN_LETTER, said
+from agents.infra.texts import HIDDEN_LETTER, join, said
 from jobs.rules.list_text import list_text
 
 # A hostile document must not make the answer huge: nobody reads more violations than this.
@@ -270,11 +271,11 @@ def camel(name: str) -> str:
 def shown(value: object) -> str:
     """A value for a message, short and in ASCII. Containers and huge numbers are only described."""
     if isinstance(value, Mapping):
-        return "an object"
+        return said("an object")
     if isinstance(value, list | tuple):
-        return "a list"
+        return said("a list")
     if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 80:
-        return "a huge number"
+        return said("a huge number")
     if isinstance(value, str):
         return f'"{_safe(value)}"'
     if value is None:
@@ -327,15 +328,20 @@ def _integer(value: object) -> int | None:
     return None
 
 
+def _any_of(names: Sequence[str]) -> str:
+    return reduce(lambda one, other: said("{one} or {other}", one=one, other=other), names)
+
+
 def _known(value: object, names: Mapping[int, str], here: Collection[str]) -> str:
     """Which value was probably meant, and which values exist. A list of dozens helps nobody."""
-    there = f" Hosts here have {', '.join(sorted(here)[:FEW])}." if here else ""
+    there = said("Hosts here have {types}.", types=", ".join(sorted(here)[:FEW])) if here else ""
     known = list(dict.fromkeys([*sorted(here), *list(names.values())[1:]]))
     typed = value[:64].upper() if isinstance(value, str) else ""
     near = [name for name in known if len(typed) > 1 and typed in name][:3]
     near = near or difflib.get_close_matches(typed, known, n=3, cutoff=0.5)
     if near and len(known) > FEW:
-        return f"Did you mean {' or '.join(near)}?{there}"
+        meant = said("Did you mean {names}?", names=_any_of(near))
+        return join(" ", [meant, there]) if there else meant
     if there:
-        return there.strip()
+        return there
     return said("Known are {names}.", names=list_text(known, FEW))

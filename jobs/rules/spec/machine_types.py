@@ -18,9 +18,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from agents.infra.texts import said
 from jobs.rules.spec.custom_job import Machine
 
-FORMS = (
+FORMS = said(
     'leave it out or say "host" for a share of a host, "custom-CPUS-MEMORY_MB" (custom-8-32768), '
     "or one of Google's n1, n2, n2d, e2, c2, g2, a2 and a3 types (n1-standard-8)"
 )
@@ -115,14 +116,29 @@ def needs(machine: Machine, types: Types = NO_TYPES) -> Needs:
         given = (machine.accelerator_type, machine.accelerator_count)
         if given not in (("", 0), (own.accelerator_type, own.gpus)):
             raise UnknownMachine(
-                f"{name} comes with {own.gpus} x {own.accelerator_type}; ask for these or for none."
+                said(
+                    "{name} comes with {number} x {type}; ask for these or for none.",
+                    name=name,
+                    number=own.gpus,
+                    type=own.accelerator_type,
+                )
             )
         return own
     plain = own or _plain(name)
     if plain is None:
-        also = f"; this location also has {', '.join(sorted(types)[:20])}" if types else ""
-        raise UnknownMachine(f'"{name}" is not a machine type known here: {FORMS}{also}.')
+        raise UnknownMachine(_unknown(name, types))
     return Needs(plain.cpus, plain.memory_mb, machine.accelerator_type, machine.accelerator_count)
+
+
+def _unknown(name: str, types: Types) -> str:
+    if not types:
+        return said('"{name}" is not a machine type known here: {forms}.', name=name, forms=FORMS)
+    return said(
+        '"{name}" is not a machine type known here: {forms}; this location also has {types}.',
+        name=name,
+        forms=FORMS,
+        types=", ".join(sorted(types)[:20]),
+    )
 
 
 def nominal(name: str) -> Needs | None:

@@ -295,7 +295,7 @@ def _machine(fields: MessageReader, types: Types, gpus_here: Collection[str]) ->
     try:
         needs(machine, types)
     except UnknownMachine as problem:
-        fields.complain("machine_type", str(problem))
+        fields.complain("machine_type", problem.args[0])
     fields.close()
     return machine
 

@@ -68,7 +68,9 @@ def value_problem(value: object) -> str | None:
     if not value:
         return said("must not be empty.")
     size = len(value.encode())
-    return f"has {size} bytes; at most {MAX_VALUE_BYTES} are possible." if size > MAX_VALUE_BYTES else None
+    if size <= MAX_VALUE_BYTES:
+        return None
+    return said("has {number} bytes; at most {most} are possible.", number=size, most=MAX_VALUE_BYTES)
 
 
 def read_secret(message: MessageReader, name: str, pool: int) -> AskedSecret | None:

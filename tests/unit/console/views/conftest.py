@@ -56,7 +56,7 @@ def browser(cast):
 @pytest.fixture
 def no_host_answers(monkeypatch):
     def fail(*given):
-        raise DialError("the host does not answer")
+        raise DialError(files.NO_ANSWER)
 
     monkeypatch.setattr(files, "list_files", fail)
     monkeypatch.setattr(files, "open_file", fail)

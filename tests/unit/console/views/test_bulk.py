@@ -150,7 +150,7 @@ def test_the_page_of_the_queue(browser, project, cast, submit):
         "3 in the whole queue",
         "Needs 8 GPUs; 3 are free.",
         "high priority",
-        "1 × 1 CPUs",
+        "1 × 1 CPU",
     ):
         assert words in text, words
     assert "foreign" not in text

@@ -269,4 +269,4 @@ def test_the_page_of_a_host_shows_what_admins_did_however_much_the_host_says(bro
     for number in range(100):
         host_history.record(host.pk, "gpu_back", str(number), "trainyard", now, limited=False)
     page = browser("root").get(f"/hosts/{host.pk}/").content.decode()
-    assert "by a person" in page and page.count("gpu back") == 30
+    assert "by a person" in page and page.count("GPU back") == 30
