@@ -6,7 +6,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("jobs", "0025_sentences_of_shells")]
+    dependencies = [("jobs", "0026_sentences_of_shells")]
 
     operations = [
         migrations.AddField(

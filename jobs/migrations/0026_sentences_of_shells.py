@@ -6,7 +6,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("jobs", "0024_recordings_of_shells")]
+    dependencies = [("jobs", "0025_occupancy")]
 
     operations = [
         migrations.AlterField(
