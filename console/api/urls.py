@@ -46,6 +46,7 @@ urlpatterns = [
     re_path(r"^/*api/v1/queue:reorder$", queue.ReorderView.as_view()),
     re_path(rf"^/*api/v1/jobs:(?P<act>{'|'.join(batches.ACTS)})$", batches.BatchView.as_view()),
     re_path(rf"^/*api/v1/jobs/{JOB}/?$", jobs.JobView.as_view(), name="api-job"),
+    re_path(rf"^/*api/v1/jobs/{JOB}:rerun$", jobs.RerunView.as_view()),
     re_path(rf"^/*api/v1/jobs/{JOB}/events$", events.EventsView.as_view(), name="api-events"),
     re_path(rf"^/*api/v1/jobs/{JOB}/shells$", shells.ShellsView.as_view(), name="api-shells"),
     re_path(rf"^/*api/v1/jobs/{JOB}/shells/(?P<key>[0-9a-f]{{32}})$", shells.ShellView.as_view()),

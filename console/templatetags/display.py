@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from uuid import uuid4
 
 from django import template
 from django.conf import settings
@@ -50,6 +51,12 @@ def icon(name: str) -> SafeString:
         static("icons.svg"),
         name,
     )
+
+
+@register.simple_tag
+def request_id() -> str:
+    """A new id for what a form of this page submits: sent twice, it is done once."""
+    return f"form-{uuid4()}"
 
 
 @register.simple_tag

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
+from uuid import uuid4
 
+from django.db import transaction
 from django.db.models import Prefetch
 from django.utils import timezone
 from django.utils.http import urlencode
@@ -14,16 +16,19 @@ from rest_framework.response import Response
 
 from console.api import resources
 from console.api.jobs.expected_start import expected_document
+from console.api.request_body import RequestBody
 from console.api.times import format_time
-from console.api.views import TrainyardView, absolute_url
+from console.api.views import TrainyardView, absolute_url, person
 from console.auth import access
 from console.presenters.queue.expected_start import expected_start
+from jobs import services
 from jobs.logs import last_printed
 from jobs.models import ExpectedStart, Job, Run
 from jobs.projects import log_storage
 from jobs.rules.lifecycle.states import JobState
 from jobs.scheduling import output_directories
 
+MAX_REQUEST = 100
 Document = dict[str, Any]
 
 
@@ -40,6 +45,22 @@ class JobView(TrainyardView):
         job = access.get_or_404(request.user, "see", rows, pk=int(job_id))
         uris = resources.web_access_uris([job], lambda path: absolute_url(request, path))
         return Response(document(job, uris.get(job.pk, {})))
+
+
+class RerunView(TrainyardView):
+    """`POST /api/v1/jobs/<id>:rerun`: submit the same job once more. `requestId`: sent twice, the same copy is
+    answered."""
+
+    def post(self, request: Request, job_id: str) -> Response:
+        user = person(request)
+        body = RequestBody(request, "requestId")
+        wanted = body.text("requestId", "", MAX_REQUEST) or f"rerun-{uuid4()}"
+        job = access.get_or_404(user, "see", Job.objects.select_related("project"), pk=int(job_id))
+        access.project_or_404(user, "submit", job.project.name)
+        may_prioritize = access.can(user, "prioritize", job.project)
+        with transaction.atomic():
+            again = services.rerun(job, user, wanted, timezone.now(), may_prioritize)
+        return Response(document(again, {}))
 
 
 def document(job: Job, web_access: dict[str, str]) -> Document:

@@ -19,21 +19,31 @@ from jobs import services
 from jobs.models import Job
 from jobs.rules.spec.parse import InvalidDocument
 
+MAX_REQUEST_ID = 60
+
 
 @require_POST
 @login_required
 def rerun(request: HttpRequest, job_id: int) -> HttpResponse:
-    """Submit the same job once more. If that is refused, the form with the copy opens and says what is missing."""
+    """Submit the same job once more; for two clicks on one page, once.
+
+    If that is refused, the form with the copy opens and says what is missing.
+    """
     job = access.get_or_404(request.user, "see", Job.objects.select_related("project"), pk=job_id)
     access.project_or_404(request.user, "submit", job.project.name)
+    request_id, now = request.POST.get("request_id", "")[:MAX_REQUEST_ID] or None, timezone.now()
     may_prioritize = access.can(request.user, "prioritize", job.project)
     try:
         with transaction.atomic():
-            again = services.rerun(job, person(request), None, timezone.now(), may_prioritize)
+            again = services.rerun(job, person(request), request_id, now, may_prioritize)
     except InvalidDocument as invalid:
         return _ask(request, job, " ".join(shown(each.description) for each in invalid.violations))
     except (services.Refused, services.Unavailable) as refused:
         return _ask(request, job, shown(refused.message))
+    if again.created_at < now:
+        messages.info(
+            request, _("This was submitted already. To run the job once more, load its page again.")
+        )
     return redirect("job", job_id=again.pk)
 
 

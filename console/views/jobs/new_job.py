@@ -33,6 +33,7 @@ from console.presenters.new_job import summary as summaries
 from console.views.fragments import page_or_fragment
 from console.views.jobs import job_templates
 from console.views.jobs.form_choices import FormChoices
+from console.views.projects.switch import COOKIE
 from jobs import services
 from jobs.models import Job
 from jobs.projects import locations
@@ -69,7 +70,7 @@ def new(request: HttpRequest) -> HttpResponse:
             return _from_template(request)
         document = SAMPLE if "sample" in request.GET else EMPTY
         kind = JsonDraft if request.GET.get("as") == "json" else Draft
-        return _show(request, kind.from_document(document, _new_destination(request.GET.get("project", ""))))
+        return _show(request, kind.from_document(document, _new_destination(_project(request))))
     draft = (JsonDraft if request.POST.get("mode") == "json" else Draft).from_post(request.POST)
     FormChoices.of(request).set_in(draft)
     if not draft.is_valid():
@@ -339,6 +340,11 @@ def _source(request: HttpRequest, destination: JobDestination) -> int | None:
 def _action(request: HttpRequest) -> str:
     """What the person pressed, or had pressed before the page asked something."""
     return request.POST.get("action") or request.POST.get("then", "")
+
+
+def _project(request: HttpRequest) -> str:
+    """The project that the address names, or the one that the person works in."""
+    return request.GET.get("project", "") or request.COOKIES.get(COOKIE, "")
 
 
 def _new_destination(project: str = "") -> JobDestination:

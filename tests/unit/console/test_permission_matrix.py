@@ -226,6 +226,7 @@ REST = [
     # Each job of the list is judged by itself (api/test_batches.py).
     ("POST", "/api/v1/jobs:batchCancel", ANYBODY, {"jobs": ["1"]}),
     ("GET", "/api/v1/jobs/{job}", ("job", "see"), None),
+    ("POST", "/api/v1/jobs/{job}:rerun", ("project", "submit"), {}),
     ("GET", "/api/v1/jobs/{job}/events", ("job", "see"), None),
     ("GET", "/api/v1/jobs/{job}/shells", ("job", "see"), None),
     ("POST", "/api/v1/jobs/{job}/shells", ("job", "shell"), {}),

@@ -88,6 +88,7 @@ ELSEWHERE = {
     ),
     "close-shell": "views/test_shells.py",  # it is written when the shell has ended
     "vouch-notification": "views/test_notifications.py",
+    "move-in-queue": "views/test_queue_moves.py",
     "enable-person": "views/test_people_pages.py",
     "machines": "views/test_machine_types.py",
     "confirm-recovery": "host_sync/test_recovery_mode.py",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from django.utils import timezone
 
 from jobs import services
-from jobs.models import Job
+from jobs.models import Job, Membership, Project, Role
 from tests.unit.console.views.example_rows import document
 from tests.unit.console.views.test_new_job import FORM, SECRET_ROWS, posted
 
@@ -26,6 +28,33 @@ def test_a_job_is_run_again_with_one_click(browser, cast, project):
     page = browser("bella").get(f"/jobs/{job.pk}/").content.decode()
     assert f"/jobs/{job.pk}/rerun" in page
     assert f"/jobs/{job.pk}/rerun" not in browser("vera").get(f"/jobs/{job.pk}/").content.decode()
+
+
+def test_two_clicks_on_one_page_submit_one_copy(browser, cast, project):
+    job = submitted(project, cast.bob)
+    bob = browser("bob")
+    page = bob.get(f"/jobs/{job.pk}/").content.decode()
+    request = re.search(r'name="request_id" value="(form-[^"]+)"', page)[1]
+    first = bob.post(f"/jobs/{job.pk}/rerun", {"request_id": request})
+    second = bob.post(f"/jobs/{job.pk}/rerun", {"request_id": request})
+    assert first["Location"] == second["Location"] and Job.objects.count() == 2
+    assert "This was submitted already" in bob.get(second["Location"]).content.decode()
+    assert request not in bob.get(f"/jobs/{job.pk}/").content.decode(), (
+        "a page that is loaded again submits again"
+    )
+
+
+def test_the_form_begins_with_the_project_that_the_person_works_in(browser, cast, project):
+    other = Project.objects.create(name="another", created_at=timezone.now())
+    Membership.objects.create(project=other, user=cast.bob, role=Role.SUBMITTER)
+    bob = browser("bob")
+    for name in ("another", "default"):
+        bob.cookies["project"] = name
+        assert bob.get("/jobs/new").context["draft"].job["project"].value() == name
+    assert bob.get("/jobs/new?project=another").context["draft"].job["project"].value() == "another"
+    bob.cookies["project"] = "elsewhere"
+    page = bob.get("/jobs/new").content.decode()
+    assert '<option value="elsewhere"' not in page and '<option value="default"' in page
 
 
 def test_run_again_asks_for_secret_values_in_the_form(browser, cast, project):

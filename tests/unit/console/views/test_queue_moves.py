@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from agents.infra import shared_answers
 from jobs import services
-from jobs.models import Job, QueuePin
+from jobs.models import AuditEntry, Job, QueuePin
 from tests.unit.console.views.example_rows import a_host, a_job, document
 
 MOVE = "/jobs/queue/move"
@@ -54,7 +54,7 @@ def test_a_move_is_shown_confirmed_done_and_undone(browser, queue):
     assert "Nothing is moved yet" in text(asked) and not QueuePin.objects.exists()
     done = confirm(root, asked)
     assert "1 job is moved." in text(done) and "moved here by root" in text(done)
-    assert order(root)[0] == str(queue[2])
+    assert order(root)[0] == str(queue[2]) and AuditEntry.objects.get(what="queue.reorder").actor == "root"
     assert "root placed" not in Job.objects.get(pk=queue[0]).reason, "the next pass writes it"
     back = confirm(root, root.post(MOVE, {"one": f"automatic-{queue[2]}"}))
     assert "back in the automatic order" in text(back) and not QueuePin.objects.exists()
