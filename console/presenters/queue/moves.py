@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.contrib.auth.models import User
-from django.core.exceptions import PermissionDenied
 from django.http import Http404
 
 from agents.infra.refusals import Refused
@@ -64,8 +63,10 @@ def wanted(user: User, ids: Sequence[int], to: To, before: int | None, within: b
     if not seen.keys() >= set(asked):
         raise Http404
     jobs = [seen[pk] for pk in ids]
-    if len(access.jobs_allowing(user, "reorder", jobs)) < len(jobs):
-        raise PermissionDenied
+    allowed = access.jobs_allowing(user, "reorder", jobs)
+    for job in jobs:
+        if job not in allowed:
+            access.require(user, "reorder", job)
     if not within and may_move_all(user):
         return Move(tuple(ids), to, before)
     projects = {job.project_id for job in jobs}
