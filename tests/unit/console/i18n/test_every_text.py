@@ -86,7 +86,7 @@ NAMES = (
         "Lines",
         "CANCELED",
         # Kinds of objects, as the audit names them.
-        r"^(?:host|job|project|user|template|quota|shell)(?: \d*)?$",
+        r"^(?:host|job|project|user|template|quota|shell)(?= |$)",
         r"custom-\S+",
         r"train-\{\w+\}",
         r"\{(?:project|id)\}",
