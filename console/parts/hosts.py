@@ -53,6 +53,14 @@ def _gpus(user: User, place: Place, rights: Hashable) -> str:
     return presenters.gpus_live(user, dict(place.query))
 
 
+def _stamp_of_load(user: User, place: Place) -> str:
+    return presenters.host_load_stamp(place.number("host_id"))
+
+
+def _load(user: User, place: Place, rights: Hashable) -> str:
+    return presenters.host_load_live(user, place.number("host_id"))
+
+
 def _see_keys(user: User, place: Place) -> Seen:
     access.require(user, "manage", Host)
     return Seen(user, access.rights_key(user), ("hosts",))
@@ -68,5 +76,6 @@ def _keys(user: User, place: Place, rights: Hashable) -> str:
 
 GPU_MAP = Part("gpus", _see_gpus, _stamp_of_gpus, _gpus)
 HOST = Part("host", _see_host, _stamp_of_host, _host)
+HOST_LOAD = Part("host-load", _see_host, _stamp_of_load, _load)
 HOST_KEYS = Part("host-keys", _see_keys, _stamp_of_keys, _keys)
 HOST_LIST = Part("hosts", _see_list, _stamp_of_list, _list)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from console.parts.hosts import GPU_MAP, HOST, HOST_KEYS, HOST_LIST
+from console.parts.hosts import GPU_MAP, HOST, HOST_KEYS, HOST_LIST, HOST_LOAD
 from console.parts.jobs import (
     JOB_EVENTS,
     JOB_LIST,
@@ -31,7 +31,7 @@ PAGES: dict[str, tuple[Part, ...]] = {
     "job-spec": JOB_SPEC,
     "job-events": JOB_EVENTS,
     "hosts": (HOST_LIST,),
-    "host": (HOST,),
+    "host": (HOST, HOST_LOAD),
     "host-keys": (HOST_KEYS,),
     "gpus": (GPU_MAP,),
     "projects": (PROJECT_LIST,),

@@ -13,7 +13,7 @@ from django.utils import timezone
 from agents.models import Gpu, GpuState, Host, HostEvent
 from console.auth import access
 from console.presenters import notes
-from console.presenters.hosts import gpu_map, host_list, host_page, offered_keys
+from console.presenters.hosts import gpu_map, host_list, host_load, host_page, offered_keys
 from console.presenters.jobs import job_list
 from console.presenters.people import sessions, tokens
 from console.presenters.projects import audit, notifications, people, projects, usage
@@ -115,6 +115,17 @@ def host_live(user: User, host_id: int) -> str:
         user, Host.every.select_related("location", "maintenance").filter(pk=host_id)
     ).first()
     return render_to_string("hosts/_live.html", {"host": host_page.live(host, user)}) if host else ""
+
+
+def host_load_stamp(host_id: int) -> str:
+    return digest(host_load.stamp(host_id, timezone.now()))
+
+
+def host_load_live(user: User, host_id: int) -> str:
+    host = access.visible(user, Host.every.filter(pk=host_id)).first()
+    if host is None:
+        return ""
+    return render_to_string("hosts/_load.html", {"load": host_load.load_now(host, timezone.now())})
 
 
 def host_keys_stamp(user: User) -> str:

@@ -21,7 +21,7 @@ from agents.ssh import keys
 from console.auth import access
 from console.auth.person import person
 from console.forms.hosts import AcceptKey, AddHost, PasteHosts
-from console.presenters.hosts import host_filters, host_list
+from console.presenters.hosts import host_filters, host_list, host_load
 from console.presenters.hosts import host_page as presenter
 from console.views.confirmation import asked_again
 from console.views.fragments import page_or_fragment
@@ -90,7 +90,8 @@ def host(request: HttpRequest, host_id: int) -> HttpResponse:
     row = access.get_or_404(
         request.user, "see", Host.every.select_related("location", "maintenance"), pk=host_id
     )
-    return render(request, "hosts/host.html", {"host": presenter.live(row, person(request))})
+    load = host_load.load_now(row, timezone.now())
+    return render(request, "hosts/host.html", {"host": presenter.live(row, person(request)), "load": load})
 
 
 @require_POST
