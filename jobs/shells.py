@@ -37,7 +37,7 @@ _session = SelectStatement(
         .order_by()
         .values_list(
             *("closed_at", "close_wanted_at", "close_reason", "seen_at"),
-            *("run__phase", "run__stop_wanted_at", "run__job__state"),
+            *("run__phase", "run__stop_wanted_at", "run__job__state", "run__why"),
         )
     )
 )
@@ -50,7 +50,16 @@ def why_not(run: Run) -> str | None:
         return said("There is no such run.")
     if not spec_of(row.job).enable_web_access:
         return said("The job was submitted without enableWebAccess.")
-    return _over(row.phase, row.stop_wanted_at, row.job.state)
+    return _over(row.phase, row.stop_wanted_at, row.job.state, row.why)
+
+
+def newest(run: Run) -> Run:
+    """The run on which a new shell opens: this one, or the one that runs in its place if this one is over."""
+    if run.phase != RunPhase.CLOSED:
+        return run
+    rows = Run.objects.filter(replica=run.replica_id, held=False, phase=RunPhase.RUNNING)
+    later = rows.select_related("job__project", "host", "replica").order_by("-attempt", "-number").first()
+    return later or run
 
 
 def too_many(user: User) -> str | None:
@@ -212,7 +221,8 @@ def close_unattended(now: datetime) -> None:
     """Close the records of kept shells that are over although nobody was there to see it."""
     for session in kept_open():
         if session.run.phase == RunPhase.CLOSED:
-            record_closed(session, said("The replica is not running."), now)
+            reason = _over(RunPhase.CLOSED, None, session.run.job.state, session.run.why)
+            record_closed(session, reason or "", now)
         elif (session.seen_at or session.opened_at) < now - timedelta(seconds=session.keep_s) - KEEP_MARGIN:
             record_closed(
                 session, said("Nobody was there for {minutes} minutes.", minutes=session.keep_s // 60), now
@@ -233,7 +243,10 @@ def why_close(session: ShellSession, now: datetime, renew: bool = True) -> str |
     return _over(*run)
 
 
-def _over(phase: str, stop_wanted_at: datetime | None, job_state: str) -> str | None:
+def _over(phase: str, stop_wanted_at: datetime | None, job_state: str, why: str) -> str | None:
+    if phase == RunPhase.CLOSED and why == "reboot":
+        # As the host says it too (agents/runner/shell.py), whoever of the two comes first.
+        return said("The host was rebooted, and the shell ended with it.")
     if phase != RunPhase.RUNNING or job_state in TERMINAL:
         return said("The replica is not running.")
     return said("The replica is being stopped.") if stop_wanted_at is not None else None

@@ -46,13 +46,16 @@ class HeldShellSocket(ShellSocket):
         self._client = ""
         self._from: int | None = None
         self._over = ""
-        self._may_type = self._types = False
+        self._may_type = self._types = self._shared = False
 
     def authorize(self, user: User) -> None:
         self._session = ShellSession.objects.filter(key=self.arguments["key"]).first()
         run = self._session.run_id if self._session else self._query.get("run", [""])[0][:80]
         rows = Run.objects.select_related("job__project", "host", "replica")
         self.run_row = access.get_or_404(user, self._verb(run), rows, pk=run)
+        if self._session is None:
+            # A page that stayed open while its replica was started again, on this host or another one.
+            self.run_row = shells.newest(self.run_row)
         self._may_type = access.can(user, "shell", self.run_row)
         self._types = self._may_type and "watch" not in self._query
         self.user = user
@@ -80,6 +83,10 @@ class HeldShellSocket(ShellSocket):
             self._from = message["from"]
         if message.get("end") is True and self._terminal is not None and self._types:
             self._terminal.end(said("Closed by {name}.", name=self.user.get_username()))
+        if "share" in message:
+            if not isinstance(message["share"], bool) or self._session is None or not self._may_type:
+                raise BadMessage("share must be true or false, of who may type.")
+            await in_database_thread(self._share, self._session, message["share"])
         await super().on_message(message)
 
     async def on_bytes(self, data: bytes) -> None:
@@ -123,11 +130,25 @@ class HeldShellSocket(ShellSocket):
         assert self._session is not None
         await in_database_thread(self._record_attached, self._session)
         answer = {name: terminal.answer.get(name) for name in _ANSWER}
-        await self.send_json({"ready": {**answer, "types": self._types}})
+        self._shared = self._session.shared
+        told = {"types": self._types, "shared": self._shared, "mayShare": self._may_type}
+        await self.send_json({"ready": {**answer, **told}})
 
     def _record_attached(self, session: ShellSession) -> None:
         is_owner = session.user_id == self.user.pk
         shells.record_attached(session, self._login() if is_owner else "", timezone.now())
+
+    def _share(self, session: ShellSession, shared: bool) -> None:
+        # Asked again: the right may have gone since the socket opened.
+        if access.can(self.user, "shell", self.run_row):
+            shells.share(session, shared, self.user.get_username(), timezone.now())
+
+    async def on_change(self) -> None:
+        """Colleagues may watch now, or may not any more: everybody who is there is told."""
+        shared = await in_database_thread(shells.is_shared, self.run_row.pk, self.arguments["key"])
+        if shared != self._shared and self._ready_sent:
+            self._shared = shared
+            await self.send_json({"shared": shared})
 
     async def on_event(self, event: Event) -> None:
         event = event.get("note", event)

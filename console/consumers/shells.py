@@ -132,6 +132,7 @@ class ShellSocket(Socket):
                         # The job has changed. If this ends the shell, end it now and not at the next timer check.
                         await self._check(self.recheck)
                         await self._ask(self._look_at_record)
+                        await self.on_change()
                     hint.cancel()
                 forwarding.result()
             finally:
@@ -151,6 +152,9 @@ class ShellSocket(Socket):
     async def on_ready(self, terminal: Terminal) -> None:
         """The shell is open."""
         await self.send_json({"ready": True})
+
+    async def on_change(self) -> None:
+        """The record of the shell may have changed."""
 
     async def on_event(self, event: dict[str, Any]) -> None:
         """The host has told something about the shell."""

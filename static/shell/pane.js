@@ -49,6 +49,7 @@ export class Pane {
     this.observer.observe(this.mount);
     this.again.addEventListener("click", () => this.page.renew(this));
     this.end.addEventListener("click", () => this.wire.send({ end: true }));
+    this.share.addEventListener("click", () => this.wire.send({ share: !this.shared }));
     this.look.addEventListener("click", () => this.found.show());
     this.take.addEventListener("click", () => this.#takeUp());
     this.sendwaiting.addEventListener("click", () => this.#decide(true));
@@ -62,6 +63,8 @@ export class Pane {
     this.received = null; // the offset up to which the terminal has got the output
     this.over = this.wasReady = this.foreign = false;
     this.types = !this.watch;
+    this.mayShare = false;
+    this.#showShared(false);
     this.again.hidden = true;
     this.terminal.reset();
     this.#disconnected();
@@ -149,15 +152,18 @@ export class Pane {
     if (Array.isArray(message.viewers)) this.#showPeople(message.viewers);
     if (Array.isArray(message.size)) this.#sized(message.size);
     if (message.recording !== undefined) this.#showRecording(message.recording);
+    if (message.shared !== undefined) this.#showShared(message.shared);
     if (message.end !== undefined) this.ended = message.end;
     if (message.closed) this.reason = message.closed;
     this.#showWaiting();
   }
 
-  #isReady({ at, end, lost, modes, taken, types, size, recording }) {
+  #isReady({ at, end, lost, modes, taken, types, size, recording, shared, mayShare }) {
     this.ready = true;
     this.types = types ?? this.types;
     this.#showRecording(recording);
+    this.mayShare = mayShare === true;
+    this.#showShared(shared === true);
     this.#showRight();
     if (Array.isArray(size)) this.#sized(size);
     this.socket = this.wire.socket;
@@ -271,6 +277,14 @@ export class Pane {
       : say("You only watch this shell. Keys do nothing here: whoever submitted the job, and admins of the project, type.");
   }
 
+  #showShared(shared) {
+    this.shared = shared;
+    this.isshared.hidden = !shared || this.over;
+    this.share.hidden = !this.mayShare || this.over;
+    this.share.textContent = shared ? say("Stop sharing") : say("Share");
+    this.share.setAttribute("aria-pressed", String(shared));
+  }
+
   // `recording`: true, false, or why output cannot be recorded at the moment.
   #showRecording(recording) {
     const why = typeof recording === "string" ? recording : "";
@@ -301,7 +315,7 @@ export class Pane {
     this.#say(why, "warn");
     this.terminal.write(`\r\n\x1b[2m[${say("closed")}]\x1b[0m\r\n`);
     this.again.hidden = !this.page.mayType;
-    this.end.hidden = true;
+    this.end.hidden = this.share.hidden = this.isshared.hidden = true;
   }
 
   #showWaiting() {

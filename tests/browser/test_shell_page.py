@@ -323,3 +323,47 @@ def test_a_path_that_is_frozen_is_shown_and_given_up(page, host, site):
     page.keyboard.type("c")
     host.until(lambda: host.typed == b"abc")
     assert screen(page).count("before") == 1
+
+
+def test_a_shell_is_shared_from_its_page_and_everybody_sees_that(page, site):
+    host = Host(page)
+    host.answer = {"shared": False, "mayShare": True}
+    page.goto(site)
+    page.get_by_text("Connected").wait_for()
+    page.get_by_role("button", name="Share", exact=True).click()
+    host.until(lambda: {"share": True} in host.told)
+    assert page.get_by_text("shared: colleagues may watch").is_hidden(), "the server says so, not the click"
+    host.tell(shared=True)
+    page.get_by_text("shared: colleagues may watch").wait_for()
+    page.get_by_role("button", name="Stop sharing").click()
+    host.until(lambda: {"share": False} in host.told)
+    host.tell(shared=False)
+    page.get_by_role("button", name="Share", exact=True).wait_for()
+    assert page.get_by_text("shared: colleagues may watch").is_hidden()
+
+
+def test_who_only_watches_cannot_share(page, site):
+    host = Host(page)
+    host.answer = {"shared": True, "mayShare": False, "types": False}
+    page.goto(site)
+    page.get_by_text("shared: colleagues may watch").wait_for()
+    assert page.get_by_role("button", name="Stop sharing").count() == 0
+
+
+def test_the_page_tells_of_recording_and_when_it_fails(page, site):
+    host = Host(page)
+    host.answer = {"recording": True}
+    page.goto(site)
+    page.get_by_text("Connected").wait_for()
+    said = page.get_by_text("What this shell shows is recorded and kept for 30 days")
+    assert said.is_visible()
+    host.tell(recording="No space left on device")
+    page.get_by_text("Output is not recorded at the moment: No space left on device").wait_for()
+    assert said.is_hidden()
+    host.tell(recording=True)
+    said.wait_for()
+    assert page.get_by_text("not recorded at the moment").is_hidden()
+    host.answer = {"recording": False}
+    page.reload()
+    page.get_by_text("Connected").wait_for()
+    assert said.is_hidden()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 
 import pytest
+from websockets.exceptions import WebSocketException
 
 from tests.flows.test_held_shells import cut
 from tests.harness.product import job_spec
@@ -93,3 +95,40 @@ def test_a_recording_outlives_its_job_and_the_run_on_the_host(yard, client):
     wait_for(lambda: yard.runs(job)[0]["forgotten_at"], "the host to forget the run", 60)
     told = yard.query(f"SELECT what FROM jobs_auditentry WHERE subject LIKE '{job}/%%' ORDER BY id")
     assert [each["what"] for each in told] == ["shell.open", "shell.close", "shell.recording", "shell.replay"]
+
+
+def reason(client, shell):
+    """Why the shell opens no more; empty while the host cannot be asked, and while it is open."""
+    with suppress(OSError, TimeoutError, WebSocketException):
+        socket = client.socket(shell.path, open_timeout=5)
+        socket.send(json.dumps({"resize": [80, 24], "client": shell.name, "from": None}))
+        while True:
+            message = json.loads(socket.recv(timeout=10))
+            if "closed" in message or "ready" in message:
+                socket.close()
+                return message.get("closed", "")
+    return ""
+
+
+@pytest.mark.needs_namespaces
+def test_a_host_that_reboots_ends_the_shell_with_that_reason(yard, client):
+    """What came before the reboot has come once; the page is told why there is no more, and offers another shell."""
+    job = yard.submit(job_spec(["replica", "--until", "~/never"], name="rebooted", web_access=True))
+    yard.client.wait(job, "RUNNING")
+    [run] = yard.runs(job)
+    [row] = yard.query(f"SELECT name FROM agents_host WHERE id = {run['host_id']}")
+    host = next(host for host in yard.fleet if host.name == row["name"])
+    shell = HeldShell(client, run["id"]).connect()
+    shell.type(QUIET).seen(b"ready\r\n")
+    shell.type(b"for i in $(seq 0 1999); do echo n-$i; done; echo en''d\n").seen(b"end\r\n")
+    host.reboot()
+    shell.drop()
+    wait_for(lambda: "rebooted" in reason(client, shell), "the reason", 60)
+    assert reason(client, shell) == "The host was rebooted, and the shell ended with it."
+    numbers = [line.split(b"-")[1] for line in shell.output.splitlines() if line.startswith(b"n-")]
+    assert numbers == [b"%d" % number for number in range(2000)]
+    state, (_, *events) = recording_of(client, job, shell.key)
+    shown = "".join(text for _, kind, text in events if kind == "o")
+    assert state in ("CUT", "WHOLE") and "n-1999" in shown
+    yard.client.cancel(job, patience=60)
+    yard.client.wait(job, "CANCELLED", "FAILED")

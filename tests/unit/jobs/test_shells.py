@@ -59,6 +59,26 @@ def test_no_shell_without_web_access_or_before_the_run_runs(add_host, submit, co
     assert shells.why_not(later) is None
 
 
+def test_a_reboot_is_named(running, alice):
+    _, run = running
+    session = shells.record_opened(run, alice, "127.0.0.1", timezone.now())
+    Run.objects.filter(pk=run.pk).update(phase="closed", why="reboot")
+    assert shells.why_close(session, timezone.now()) == shells.why_not(run)
+    assert "The host was rebooted" in shells.why_not(run)
+
+
+def test_a_new_shell_opens_where_the_replica_runs_now(running):
+    _, run = running
+    assert shells.newest(run) == run
+    Run.objects.filter(pk=run.pk).update(phase="closed")
+    run.refresh_from_db()
+    assert shells.newest(run) == run, "nothing runs in its place"
+    later = Run.objects.get(pk=run.pk)
+    later.pk, later.number, later.phase, later.port = f"{run.pk}x", 1, "running", 23999
+    later.save(force_insert=True)
+    assert shells.newest(run) == later
+
+
 def test_a_session_whose_web_process_died_ends_at_its_last_sign_of_life(running, alice):
     _, run = running
     begin = timezone.now()

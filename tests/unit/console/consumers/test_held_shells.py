@@ -16,7 +16,7 @@ from console.consumers import shells as consumer
 from console.models import ApiToken
 from console.runtime.database_threads import in_database_thread
 from jobs import shells
-from jobs.models import Run, ShellSession
+from jobs.models import AuditEntry, Run, ShellSession
 from tests.unit.console.consumers.fake_shell import FakeShell
 
 KEY = "0123456789abcdef" * 2
@@ -321,6 +321,29 @@ async def test_who_watches_leaves_when_the_shell_is_shared_no_more(join, run, sh
     assert (await watcher.until_closed())[0] == 4403
     await owner.type(b"ls")
     await owner.until(lambda v: shell.typed == b"ls")
+    await owner.leave()
+
+
+def told_shared(visitor):
+    return [told["shared"] for told in visitor.told if "shared" in told]
+
+
+async def test_a_shell_is_shared_from_its_own_page_and_all_who_are_there_are_told(join, run, shell):
+    owner = await join()
+    assert next(told["ready"] for told in owner.told if "ready" in told)["mayShare"]
+    await owner.tell(share=True)
+    await owner.until(lambda v: told_shared(v) == [True])
+    watcher = await join("bella", client="client-2")
+    ready = next(told["ready"] for told in watcher.told if "ready" in told)
+    assert (ready["shared"], ready["mayShare"], ready["types"]) == (True, False, False)
+    await watcher.tell(share=True)
+    assert (await watcher.until_closed())[0] == 4400
+    other = await join("bella", client="client-3")
+    await owner.tell(share=False)
+    await owner.until(lambda v: told_shared(v) == [True, False])
+    assert (await other.until_closed())[0] == 4403
+    audited = AuditEntry.objects.filter(what="shell.share").order_by("pk").values_list("actor", "after")
+    assert await in_database_thread(list, audited) == [("bob", {"shared": True}), ("bob", {"shared": False})]
     await owner.leave()
 
 
