@@ -51,6 +51,9 @@ def test_a_job_is_moved_by_keys_and_by_dragging(seen):
     assert axe(seen) == []
     confirm(seen)
     assert names(seen) == ["first", "third", "second"]
+    place = seen.locator("input[name=place]").bounding_box()
+    behind = seen.get_by_role("button", name="Automatic order").bounding_box()
+    assert place["x"] + place["width"] <= behind["x"], "nothing lies over the field"
     assert seen.get_by_text("moved here by root").count() == 1 and axe(seen) == []
     rows = seen.locator("tr[data-movable]")
     rows.nth(2).locator(".drag-handle").drag_to(rows.nth(0))
