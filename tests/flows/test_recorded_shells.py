@@ -121,6 +121,9 @@ def test_a_host_that_reboots_ends_the_shell_with_that_reason(yard, client):
     shell = HeldShell(client, run["id"]).connect()
     shell.type(QUIET).seen(b"ready\r\n")
     shell.type(b"for i in $(seq 0 1999); do echo n-$i; done; echo en''d\n").seen(b"end\r\n")
+    # What was shown in the last tenth of a second is not written yet, and would go with the host.
+    written = f"grep -l n-1999 {host.home}/.trainyard/*/runs/*/shells/{shell.key}.cast"
+    wait_for(lambda: host.run_inside("sh", "-c", written, check=False).returncode == 0, "it to be written")
     host.reboot()
     shell.drop()
     wait_for(lambda: "rebooted" in reason(client, shell), "the reason", 60)
