@@ -1,42 +1,53 @@
 // The log viewer: a window of rows over a log of any size. At the live end it follows a socket. Elsewhere it stands
-// still, and fetches rows above and below when the person scrolls there. It never holds more than MAX_ROWS rows.
+// still, and fetches rows above and below when the person scrolls there.
 
-import { PLAIN } from "./log/ansi.js";
+import { Controls } from "./log/controls.js";
+import { Footer } from "./log/footer.js";
 import { Found } from "./log/found.js";
 import { Gutter } from "./log/gutter.js";
-import { Lines, Row } from "./log/lines.js";
+import { Lines } from "./log/lines.js";
 import { Link } from "./log/link.js";
 import { Marks } from "./log/marks.js";
-import { paintRow } from "./log/paint.js";
+import { gap, note } from "./log/notes.js";
 import { Runs } from "./log/runs.js";
+import { Stored } from "./log/stored.js";
+import { Window } from "./log/window.js";
 import { Wire, dot } from "./wire.js";
 
-const MAX_ROWS = 4000;
 const TAIL = 128 * 1024; // bytes that are shown at first
 const STEP = 128 * 1024; // bytes of one fetch
 const NEAR = 256 * 1024; // closer to the end than this, the socket continues instead of jumping
 const ACK_STEP = 32 * 1024; // far below what the server sends ahead, so a quiet log needs no message back
-const HIDDEN_MS = 5000;
-const COUNTING_MS = 300;
-const EDGE = 400; // pixels from the edge at which more is fetched
-
-const number = new Intl.NumberFormat("en");
-const bytes = (n) => `${number.format(n)} byte${n === 1 ? "" : "s"}`;
 
 export class LogView {
   constructor(root) {
     this.root = root;
     this.api = `/api/v1/jobs/${root.dataset.job}`;
     for (const part of root.querySelectorAll("[data-part]")) this[part.dataset.part] = part;
-    this.rows = [];
+    this.loaded = new Window(this);
+    this.stored = new Stored(this);
+    this.footer = new Footer(this, this.state);
     this.marks = new Marks(this);
     this.choice = new Runs(this);
     this.finder = new Found(this);
     this.gutter = new Gutter(this);
     this.link = new Link(this);
-    this.#listen();
+    this.rested = 0; // before this time nothing is painted
+    this.controls = new Controls(this);
     this.show(root.dataset.replica, root.dataset.run || new URLSearchParams(location.search).get("run") || "", true);
     this.link.open();
+  }
+
+  get rows() {
+    return this.loaded.rows;
+  }
+
+  get bottom() {
+    return this.loaded.bottom;
+  }
+
+  paint(row, hits) {
+    this.loaded.paint(row, hits);
   }
 
   // ---- which log
@@ -51,9 +62,9 @@ export class LogView {
     this.status = null;
     this.queue = [];
     this.asked = 0;
-    this.#clear({ run, offset: 0 });
+    this.loaded.clear({ run, offset: 0 });
     this.#follow(true);
-    this.#say("Opening…");
+    this.footer.say("Opening…");
     const query = run ? `?run=${encodeURIComponent(run)}` : "";
     this.wire = new Wire(`/ws/jobs/${this.root.dataset.job}/log/${replica}${query}`, {
       opened: () => this.#opened(),
@@ -61,19 +72,15 @@ export class LogView {
       bytes: (data) => this.#queue(data),
       closed: ({ final, reason }) => {
         dot(final ? "off" : "lost");
-        this.#say(final ? reason : "Reconnecting…", final ? "bad" : "warn");
+        this.footer.say(final ? reason : "Reconnecting…", final ? "bad" : "warn");
       },
     });
     this.choice.look();
     if (!first) this.link.moved();
   }
 
-  // Show the name of the replica: in its tab, the title and the labels for screen readers.
+  // Show the name of the replica: in the title and the labels for screen readers.
   #name() {
-    for (const tab of document.querySelectorAll("[data-log-tab]")) {
-      if (tab.dataset.logTab === this.replica) tab.setAttribute("aria-current", "true");
-      else tab.removeAttribute("aria-current");
-    }
     for (const name of document.querySelectorAll("[data-log-name]")) name.textContent = this.replica;
     this.bar.setAttribute("aria-label", `Log of ${this.replica}`);
     this.body.setAttribute("aria-label", `Output of ${this.replica}`);
@@ -99,41 +106,37 @@ export class LogView {
 
   // ---- incoming bytes and headers
 
+  // Paint in the next frame, but rest for as long as the last one took: the person can scroll and type meanwhile.
   #queue(item) {
     this.queue.push(item);
     if (this.painting) return;
     this.painting = true;
-    requestAnimationFrame(() => this.#drain());
+    const inFrame = () => requestAnimationFrame(() => this.#drain());
+    const rest = this.rested - performance.now();
+    if (rest > 0) setTimeout(inFrame, rest);
+    else inFrame();
   }
 
   #drain() {
     this.painting = false;
+    const began = performance.now();
     for (const item of this.queue.splice(0)) {
-      if (!(item instanceof Uint8Array)) this.#header(item);
-      else {
-        this.received += item.length;
-        if (!this.live || this.awaiting) continue;
-        // This may begin other `lines`, so it comes first.
-        const data = this.#wholeLines(item);
-        this.#below(this.lines.push(data));
-      }
+      if (item instanceof Uint8Array) this.#bytes(item);
+      else this.#header(item);
     }
-    if (this.live && !this.awaiting) this.#moveBottom();
-    this.#trim("top");
-    if (this.following) this.#toEnd();
+    this.loaded.showPushed();
+    if (this.live && !this.awaiting) this.loaded.moveBottom();
+    this.loaded.trimTop();
+    if (this.following) this.toEnd();
     if (this.received - this.acked >= ACK_STEP) this.#ack();
-    this.#showStatus();
+    this.footer.show();
+    // After the browser has laid out and painted what is new.
+    setTimeout(() => { this.rested = 2 * performance.now() - began; });
   }
 
-  // Begin the window with a whole line if there is one. The part before it is fetched when the person scrolls up.
-  #wholeLines(data) {
-    if (this.rows.length || !this.lines.continued) return data;
-    const newline = data.indexOf(10);
-    if (newline < 0 || newline + 1 === data.length) return data;
-    const { run, offset, feeds } = this.lines;
-    this.lines = new Lines(run, offset + newline + 1, false, feeds + 1);
-    this.top = { run, offset: offset + newline + 1, feeds: feeds + 1 };
-    return data.subarray(newline + 1);
+  #bytes(data) {
+    this.received += data.length;
+    if (this.live && !this.awaiting) this.loaded.push(data);
   }
 
   #ack() {
@@ -142,106 +145,37 @@ export class LogView {
   }
 
   #header(header) {
-    if (header.waiting) return this.#say(header.waiting);
+    if (header.waiting) return this.footer.say(header.waiting);
     if (header.closed) return undefined;
     if (header.times) return this.gutter.add(header.run, header.times);
+    const here = this.live && !this.awaiting;
     if (header.gap) {
-      if (this.live && !this.awaiting) this.#gapBelow(header);
+      if (here) this.#gapBegins(header);
       return undefined;
     }
     const before = this.status;
     this.status = { ...(before?.run === header.run ? before : {}), ...header };
-    if (header.jump && header.id === this.asked) {
-      this.awaiting = false;
-      const goesOn = header.run === this.bottom.run && header.at === this.bottom.offset && this.rows.length;
-      if (this.live && !goesOn) this.#clear({ run: header.run, offset: header.at });
-    }
+    if (header.jump && header.id === this.asked) this.#jumped(header);
     if (header.restart && this.live && !this.awaiting) this.#runBegins(header);
     if (before?.newest_run !== header.newest_run) this.choice.look();
     return undefined;
   }
 
+  #jumped(header) {
+    this.awaiting = false;
+    const goesOn = header.run === this.bottom.run && header.at === this.bottom.offset && this.rows.length;
+    if (this.live && !goesOn) this.loaded.clear({ run: header.run, offset: header.at });
+  }
+
   #runBegins(header) {
-    this.#below(this.lines.finish());
     const text = `Started again: attempt ${header.attempt}, start ${header.number + 1}, on ${header.host}`;
-    this.#below([note(header.run, 0, text, "restart")]);
-    this.lines = new Lines(header.run, header.at);
+    this.loaded.add(note(header.run, 0, text, "restart"), new Lines(header.run, header.at));
     this.gutter.place(header.run, header.at, 0, this.raw);
   }
 
-  #gapBelow({ run, gap, at, to }) {
-    this.#below(this.lines.finish());
-    this.#below([note(run, at, gapText(at, to, gap), "gap")]);
-    this.lines.skipTo(to);
-  }
-
-  // ---- the rows
-
-  #clear({ run, offset }) {
-    this.rows = [];
-    this.body.replaceChildren();
-    this.top = { run, offset, feeds: 0 };
-    this.bottom = { run, offset };
-    this.lines = new Lines(run, offset, offset > 0);
-    this.marks.forget();
-    this.gutter.forget();
-    if (run) this.gutter.place(run, offset, 0, this.raw);
-  }
-
-  #below(rows) {
-    const fresh = document.createDocumentFragment();
-    for (const row of rows) {
-      if (row.node) this.paint(row);
-      else {
-        row.node = document.createElement("div");
-        this.paint(row);
-        fresh.append(row.node);
-        this.rows.push(row);
-      }
-    }
-    this.body.append(fresh);
-    if (rows.length) this.marks.changed(rows);
-  }
-
-  #above(rows) {
-    const fresh = document.createDocumentFragment();
-    for (const row of rows) {
-      row.node = document.createElement("div");
-      this.paint(row);
-      fresh.append(row.node);
-    }
-    const before = this.body.scrollHeight;
-    this.body.prepend(fresh);
-    this.rows.unshift(...rows);
-    this.body.scrollTop += this.body.scrollHeight - before;
-    if (rows.length) this.marks.changed(rows);
-  }
-
-  paint(row, hits = []) {
-    paintRow(row, hits);
-    this.gutter.show(row);
-    this.link.show(row);
-  }
-
-  #trim(side) {
-    let extra = this.rows.length - MAX_ROWS;
-    if (extra <= 0) return;
-    const gone = side === "top" ? this.rows.splice(0, extra) : this.rows.splice(-extra);
-    for (const row of gone) row.node.remove();
-    if (side === "top") {
-      const { run, offset, feed } = this.rows[0];
-      this.top = { run, offset, feeds: feed };
-    } else {
-      const [first] = gone;
-      this.bottom = { run: first.run, offset: first.offset };
-      this.lines = new Lines(first.run, first.offset, first.continued, first.feed);
-      this.#still();
-    }
-    this.marks.dropped(gone);
-  }
-
-  #moveBottom() {
-    this.bottom = { run: this.lines.run, offset: this.lines.offset };
+  #gapBegins({ run, gap: reason, at, to }) {
+    this.loaded.add(gap(run, at, to, reason));
+    this.loaded.lines.skipTo(to);
   }
 
   // ---- moving
@@ -249,21 +183,22 @@ export class LogView {
   #follow(on) {
     this.following = on;
     if (on) this.live = true;
+    this.root.classList.toggle("following", on);
     this.follow.setAttribute("aria-pressed", String(on));
     this.follow.textContent = on ? "Pause" : "Follow";
     this.more.hidden = on;
   }
 
   // Leave the live end: the socket sends only sizes from now on.
-  #still() {
+  still() {
     this.#follow(false);
     this.live = false;
     this.wire?.send({ pause: true });
   }
 
   pause() {
-    this.#still();
-    this.#showStatus();
+    this.still();
+    this.footer.show();
   }
 
   // Go to the newest line: continue where the window ends if that is near, else jump.
@@ -273,188 +208,11 @@ export class LogView {
     this.#follow(true);
     this.#ask(behind > NEAR ? { tail: TAIL } : { run: this.bottom.run, from: this.bottom.offset });
     this.wire.send({ pause: false });
-    this.#toEnd();
+    this.toEnd();
   }
 
-  #toEnd() {
+  toEnd() {
     this.body.scrollTop = this.body.scrollHeight;
-  }
-
-  async goto(where, run = this.top.run || this.status?.run) {
-    if (!run) return;
-    this.#still();
-    const piece = await this.#fetch(run, { ...where, limit: STEP });
-    if (!piece) return;
-    this.#clear({ run, offset: piece.from });
-    this.#below(this.#parsed(piece, this.lines));
-    this.#moveBottom();
-    this.gutter.fetchTimes(run, piece.from, piece.to, this.raw);
-    this.body.scrollTop = 0;
-    this.#showStatus();
-  }
-
-  async #earlier() {
-    if (this.fetching || !this.top.offset || !this.top.run) return;
-    const { run, offset, feeds } = this.top;
-    const piece = await this.#fetch(run, { from: Math.max(0, offset - STEP), to: offset });
-    if (!piece || this.top.offset !== offset || this.top.run !== run) return;
-    const newline = piece.from > 0 && piece.gaps.length === 0 ? piece.data.indexOf(10) : -1;
-    if (newline >= 0 && newline + 1 < piece.data.length) {
-      piece.data = piece.data.subarray(newline + 1);
-      piece.from += newline + 1;
-    }
-    const lines = new Lines(run, piece.from, piece.from > 0 && newline < 0, feeds - feedsIn(piece.data));
-    this.top = { run, offset: piece.from, feeds: lines.feeds };
-    const rows = this.#parsed(piece, lines);
-    rows.push(...lines.finish().filter((row) => !rows.includes(row)));
-    this.gutter.fetchTimes(run, piece.from, offset, this.raw);
-    this.#above(rows);
-    this.#trim("bottom");
-    this.#showStatus();
-  }
-
-  async #later() {
-    if (this.fetching || this.live || !this.status) return;
-    const { run, offset } = this.bottom;
-    if (run === this.status.run && offset >= this.status.stored - NEAR) return this.resume();
-    const piece = await this.#fetch(run, { from: offset, to: offset + STEP });
-    if (!piece || this.bottom.offset !== offset || this.live) return undefined;
-    if (piece.to === offset) return this.resume();
-    this.#below(this.#parsed(piece, this.lines));
-    this.#moveBottom();
-    this.gutter.fetchTimes(run, piece.from, piece.to, this.raw);
-    this.#trim("top");
-    return this.#showStatus();
-  }
-
-  // Put the bytes and gaps through `lines`, in their order. Returns the rows.
-  #parsed(piece, lines) {
-    const rows = new Set();
-    const add = (some) => some.forEach((row) => rows.add(row));
-    let at = piece.from;
-    let taken = 0;
-    for (const gap of [...piece.gaps, { from: piece.to, to: piece.to }]) {
-      const size = Math.max(0, Math.min(gap.from, piece.to) - at);
-      add(lines.push(piece.data.subarray(taken, taken + size)));
-      taken += size;
-      at = Math.max(at, gap.to);
-      if (!gap.reason) break;
-      add(lines.finish());
-      add([note(lines.run, gap.from, gapText(gap.from, gap.to, gap.reason), "gap")]);
-      lines.skipTo(gap.to);
-    }
-    return [...rows];
-  }
-
-  // Where this line of the run begins: {run, line, offset}.
-  placeOf(line, run = "") {
-    return this.#count({ line, ...(run ? { run } : {}) });
-  }
-
-  // The number of the line that holds this byte.
-  async lineAt(run, offset) {
-    return (await this.#count({ run, from: offset }))?.line;
-  }
-
-  // Ask about lines. Old logs are counted first, which may take a while.
-  async #count(what) {
-    for (;;) {
-      try {
-        const answer = await fetch(`${this.raw}/lines?${new URLSearchParams(what)}`);
-        if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
-        const found = await answer.json();
-        if (!found.counting) return found.run ? found : null;
-      } catch (problem) {
-        this.#say(`The line could not be found: ${problem.message}`, "bad");
-        return null;
-      }
-      this.#say("Counting lines…");
-      await new Promise((done) => setTimeout(done, COUNTING_MS));
-    }
-  }
-
-  // The format of times has changed: the socket sends times if they are shown.
-  timesWanted() {
-    if (!this.bottom) return;
-    this.wire.send({ times: Boolean(this.gutter.format) });
-    const { run, offset } = this.top;
-    if (run && run === this.bottom.run) this.gutter.fetchTimes(run, offset, this.bottom.offset, this.raw);
-  }
-
-  async #fetch(run, range) {
-    this.fetching = true;
-    try {
-      const answer = await fetch(`${this.raw}?${new URLSearchParams({ run, ...range })}`);
-      if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
-      const header = (name) => answer.headers.get(`Trainyard-Log-${name}`);
-      const data = new Uint8Array(await answer.arrayBuffer());
-      const gaps = JSON.parse(header("Gaps") ?? "[]");
-      return { from: Number(header("From")), to: Number(header("To")), gaps, data };
-    } catch (problem) {
-      this.#say(`More of the log could not be fetched: ${problem.message}`, "bad");
-      return null;
-    } finally {
-      this.fetching = false;
-    }
-  }
-
-  // ---- the status line
-
-  #say(text, tone = "") {
-    this.state.textContent = text;
-    this.state.dataset.tone = tone;
-  }
-
-  #showStatus() {
-    const status = this.status;
-    if (!status) return;
-    const unread = status.run === this.bottom.run ? status.size - this.bottom.offset : 0;
-    this.more.textContent = unread > 0 ? `↓ ${bytes(unread)} further down` : "↓ To the end";
-    this.download.href = `${this.raw}?run=${encodeURIComponent(this.bottom.run || status.run)}`;
-    if (!status.complete) {
-      const behind = status.size - status.stored;
-      if (status.held) this.#say(status.held, "warn");
-      else this.#say(bytes(status.size) + (behind > 0 ? `, ${bytes(behind)} of them still on the host` : ""));
-    } else if (status.matches) {
-      const digest = status.digest_here.replace(/^(sha256|blocks8m):/, "");
-      this.#say(`Complete: ${bytes(status.size)}, SHA-256 ${digest} equal to the host's`, "good");
-    } else if (status.matches === false) {
-      this.#say(`${bytes(status.size)}, but the SHA-256 is not the host's: the log differs`, "bad");
-    } else {
-      this.#say(`Ended: ${bytes(status.size)}`);
-    }
-    this.empty.hidden = this.rows.length > 0 || this.bottom.offset > 0;
-  }
-
-  // ---- what the person does
-
-  #listen() {
-    this.follow.addEventListener("click", () => (this.following ? this.pause() : this.resume()));
-    this.more.addEventListener("click", () => this.resume());
-    this.start.addEventListener("click", () => this.goto({ from: 0 }));
-    this.end.addEventListener("click", () => this.resume());
-    this.time.addEventListener("change", () => this.#toTime());
-    this.wrap.addEventListener("click", () => this.#wrapped(!this.root.classList.contains("wrapped")));
-    this.#wrapped(localStorage.getItem("log.wrap") === "on");
-    this.body.addEventListener("scroll", () => this.#scrolled(), { passive: true });
-    this.root.addEventListener("keydown", (event) => this.#escaped(event));
-    new ResizeObserver(() => this.following && this.#toEnd()).observe(this.body);
-    document.addEventListener("visibilitychange", () => this.#visible());
-  }
-
-  #toTime() {
-    // Times on our pages are in UTC, so this one is too.
-    const when = Date.parse(`${this.time.value}Z`) / 1000;
-    if (when > 0) this.goto({ at: when });
-  }
-
-  // Esc closes the list of lines found, then unpicks lines.
-  #escaped(event) {
-    if (event.key !== "Escape") return;
-    if (this.finder.open) this.finder.close();
-    else if (!this.link.unpick()) return;
-    event.preventDefault();
-    this.body.focus();
   }
 
   // Scroll the log, not the page around it, so that the row is in the middle.
@@ -463,41 +221,59 @@ export class LogView {
     this.body.scrollTop += top + height / 2 - this.body.getBoundingClientRect().top - this.body.clientHeight / 2;
   }
 
-  // The rows get other heights. What was seen stays: the end while following, else the first row.
-  #wrapped(on) {
-    const { top } = this.body.getBoundingClientRect();
-    const first = this.rows.find((row) => row.node.getBoundingClientRect().bottom > top);
-    const was = first?.node.getBoundingClientRect().top;
-    this.root.classList.toggle("wrapped", on);
-    if (this.following) this.#toEnd();
-    else if (first) this.body.scrollTop += first.node.getBoundingClientRect().top - was;
-    this.wrap.setAttribute("aria-pressed", String(on));
-    localStorage.setItem("log.wrap", on ? "on" : "off");
+  async goto(where, run = this.loaded.top.run || this.status?.run) {
+    if (!run) return;
+    this.still();
+    const piece = await this.stored.fetch(run, { ...where, limit: STEP });
+    if (!piece) return;
+    this.loaded.clear({ run, offset: piece.from });
+    this.loaded.addBelow(piece);
+    this.gutter.fetchTimes(run, piece.from, piece.to, this.raw);
+    this.body.scrollTop = 0;
+    this.footer.show();
   }
 
-  #scrolled() {
-    const { scrollTop, scrollHeight, clientHeight } = this.body;
-    const up = scrollTop < (this.scrolledTo ?? 0);
-    this.scrolledTo = scrollTop;
-    this.root.classList.toggle("sideways", this.body.scrollLeft > 0);
-    const below = scrollHeight - clientHeight - scrollTop;
-    if (this.following && up && below > 40) this.pause();
-    if (scrollTop < EDGE && up) this.#earlier();
-    if (below < EDGE && !up && !this.following) this.#later();
+  async earlierRows() {
+    const { run, offset } = this.loaded.top;
+    if (this.stored.fetching || !offset || !run) return;
+    const piece = await this.stored.fetch(run, { from: Math.max(0, offset - STEP), to: offset });
+    const { top } = this.loaded;
+    if (!piece || top.offset !== offset || top.run !== run) return;
+    this.loaded.addAbove(piece);
+    this.gutter.fetchTimes(run, piece.from, offset, this.raw);
+    if (this.loaded.trimBottom()) this.still();
+    this.footer.show();
   }
 
-  // A hidden tab receives no bytes. When it is shown again, it continues from where it was.
-  #visible() {
-    clearTimeout(this.hiding);
-    if (document.hidden) {
-      this.hiding = setTimeout(() => {
-        this.asleep = this.following;
-        if (this.asleep) this.#still();
-      }, HIDDEN_MS);
-    } else if (this.asleep) {
-      this.asleep = false;
-      this.resume();
-    }
+  async laterRows() {
+    if (this.stored.fetching || this.live || !this.status) return;
+    const { run, offset } = this.bottom;
+    if (run === this.status.run && offset >= this.status.stored - NEAR) return this.resume();
+    const piece = await this.stored.fetch(run, { from: offset, to: offset + STEP });
+    if (!piece || this.bottom.offset !== offset || this.live) return undefined;
+    if (piece.to === offset) return this.resume();
+    this.loaded.addBelow(piece);
+    this.gutter.fetchTimes(run, piece.from, piece.to, this.raw);
+    this.loaded.trimTop();
+    return this.footer.show();
+  }
+
+  // Where this line of the run begins: {run, line, offset}.
+  placeOf(line, run = "") {
+    return this.stored.lines({ line, ...(run ? { run } : {}) });
+  }
+
+  // The number of the line that holds this byte.
+  async lineAt(run, offset) {
+    return (await this.stored.lines({ run, from: offset }))?.line;
+  }
+
+  // The format of times has changed: the socket sends times if they are shown.
+  timesWanted() {
+    if (!this.bottom) return;
+    this.wire.send({ times: Boolean(this.gutter.format) });
+    const { run, offset } = this.loaded.top;
+    if (run && run === this.bottom.run) this.gutter.fetchTimes(run, offset, this.bottom.offset, this.raw);
   }
 }
 
@@ -510,21 +286,4 @@ for (const root of document.querySelectorAll("[data-log]")) {
     root.dataset.replica = chosen;
     view.show(chosen);
   });
-}
-
-function note(run, offset, text, kind) {
-  const row = new Row(run, offset, false);
-  row.kind = kind;
-  row.pieces = [{ text, style: PLAIN }];
-  return row;
-}
-
-function feedsIn(data) {
-  let feeds = 0;
-  for (let at = data.indexOf(10); at >= 0; at = data.indexOf(10, at + 1)) feeds += 1;
-  return feeds;
-}
-
-function gapText(from, to, reason) {
-  return `${bytes(to - from)} missing here (${number.format(from)} to ${number.format(to)}): ${reason}`;
 }

@@ -3,9 +3,14 @@
 // A regular expression is never run here: the address of a page may have one, and it could stop the browser. The server
 // runs it, and says what it found; that text is marked in the rows that it was found in.
 
+// So long is painted at once. The person can type and scroll between two turns.
+const TURN_MS = 8;
+const SEEN = 100; // rows that a screen has at most
+
 export class Marks {
   constructor(view) {
     this.view = view;
+    this.waiting = []; // rows that still show the hits of before; the last one is painted first
     this.text = "";
     this.found = new Map(); // of each "run offset" of a line: the texts that the server found in it
     this.hits = []; // rows with hits, in order
@@ -51,29 +56,65 @@ export class Marks {
     this.#again();
   }
 
+  // Another text is searched for. Thousands of rows may have hits of both: those that are seen are painted first.
   #again() {
-    const before = this.hits;
+    const { rows } = this.view;
+    const before = new Set(this.hits);
     this.hits = [];
     this.now = null;
-    for (const row of before) this.view.paint(row, []);
-    this.changed(this.view.rows);
+    this.#find(rows);
+    const waiting = rows.filter((row) => row.hits.length || before.has(row));
+    const seen = this.view.following ? -1 : waiting.indexOf(this.#firstSeen(waiting));
+    const first = seen < 0 ? [] : waiting.splice(seen, SEEN);
+    this.waiting = [...waiting, ...first.reverse()];
+    this.#paintSome();
+    this.#showCount();
+  }
+
+  #firstSeen(rows) {
+    const { top } = this.view.body.getBoundingClientRect();
+    return rows.find((row) => row.node.getBoundingClientRect().bottom > top);
+  }
+
+  #paintSome() {
+    clearTimeout(this.turn);
+    const until = performance.now() + TURN_MS;
+    while (this.waiting.length && performance.now() < until) {
+      const row = this.waiting.pop();
+      this.view.paint(row, row.hits);
+      if (this.now?.[0] === row) this.#mark();
+    }
+    if (this.waiting.length) this.turn = setTimeout(() => this.#paintSome());
   }
 
   // Called with rows that are new or whose text changed.
   changed(rows) {
     if (!this.text && !this.found.size) return this.#showCount();
-    const known = new Set(this.hits);
-    let fresh = false;
+    const [last] = this.hits.slice(-1);
+    const fresh = this.#find(rows);
     for (const row of rows) {
-      const hits = row.kind ? [] : this.#hitsIn(row);
-      row.hits = hits;
-      if (hits.length) this.view.paint(row, hits);
+      if (row.hits.length) this.view.paint(row, row.hits);
       if (this.now?.[0] === row) this.#show(this.now, false);
-      if (hits.length && !known.has(row)) fresh = this.hits.push(row) > 0;
-      else if (!hits.length && known.has(row)) this.dropped([row]);
     }
-    if (fresh) this.hits.sort((a, b) => this.#order(a, b));
+    // Nearly always they are new at the end, and in order.
+    const ordered = fresh.every((row, at) => !(at || last) || this.#order(at ? fresh[at - 1] : last, row) < 0);
+    if (!ordered) this.hits.sort((a, b) => this.#order(a, b));
     return this.#showCount();
+  }
+
+  // Look for hits in these rows. Returns the rows that had none before.
+  #find(rows) {
+    const known = new Set(this.hits);
+    const fresh = [];
+    const lost = [];
+    for (const row of rows) {
+      row.hits = row.kind ? [] : this.#hitsIn(row);
+      if (row.hits.length && !known.has(row)) fresh.push(row);
+      else if (!row.hits.length && known.has(row)) lost.push(row);
+    }
+    this.hits.push(...fresh);
+    this.dropped(lost);
+    return fresh;
   }
 
   #hitsIn(row) {
@@ -92,6 +133,7 @@ export class Marks {
 
   forget() {
     this.hits = [];
+    this.waiting = [];
     this.now = null;
     this.#showCount();
   }
@@ -115,10 +157,16 @@ export class Marks {
   #show([row, number], move = true) {
     this.#unmark();
     this.now = [row, number];
-    row.node.classList.add("now");
-    row.node.querySelectorAll("mark")[number]?.classList.add("this");
+    if (this.waiting.includes(row)) this.view.paint(row, row.hits);
+    this.#mark();
     if (move) this.view.center(row);
     this.#showCount();
+  }
+
+  #mark() {
+    const [row, number] = this.now;
+    row.node.classList.add("now");
+    row.node.querySelectorAll("mark")[number]?.classList.add("this");
   }
 
   #unmark() {
@@ -129,7 +177,7 @@ export class Marks {
 
   // Go to the line that holds the byte at `offset`.
   at(offset) {
-    const found = this.view.rows.filter((row) => row.offset <= offset).at(-1);
+    const found = this.view.rows.findLast((row) => row.offset <= offset);
     if (found) this.#show([found, 0]);
   }
 

@@ -7,7 +7,7 @@ import json
 import sys
 import time
 
-from tests.bench import crowd, decide, first_start, giant, idle, jobs, lifecycle, logs, shell, viewers
+from tests.bench import crowd, decide, first_start, giant, idle, jobs, lifecycle, logs, shell, tab, viewers
 from tests.bench.figures import Figure, table
 
 PARTS = {
@@ -19,6 +19,7 @@ PARTS = {
     "lines": logs.line_latency,
     "bulk": logs.bulk,
     "giant": giant.giant,
+    "tab": tab.tab,
     "viewers": viewers.viewers,
     "crowd": crowd.crowd,
     "shell": shell.shell,
@@ -36,6 +37,7 @@ def main():
         "--quick", action="store_true", help="fewer repetitions: shows that it runs, not how fast"
     )
     parser.add_argument("--log-mb", type=int, default=0, help="size of the bulk log (500)")
+    parser.add_argument("--tab-s", type=int, default=300, help="how long the tab follows 5,000 lines/s (300)")
     parser.add_argument("--json", default="", help="write the figures to this file too")
     options = parser.parse_args()
     unknown = set(options.parts) - set(PARTS)

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from tests.bench.figures import Figure
 from tests.harness.hosts import Fleet
-from tests.harness.leftovers import owned_environment
+from tests.harness.leftovers import product_environment
 from tests.harness.product import Client, job_spec
-from tests.harness.product.product import PASSWORD, ROOT, foreign
+from tests.harness.product.product import PASSWORD, ROOT
 
 
 def first_start(options):
@@ -27,8 +27,7 @@ def first_start(options):
 
 def in_clone(place):
     clone, output = place / "clone", place / "output"
-    environment = {name: value for name, value in owned_environment().items() if not foreign(name)}
-    environment |= {"TRAINYARD_PORT": "0", "TRAINYARD_DATA": str(place / "data")}
+    environment = product_environment() | {"TRAINYARD_PORT": "0", "TRAINYARD_DATA": str(place / "data")}
     begin = time.perf_counter()
     subprocess.run(["git", "clone", "-q", str(ROOT), str(clone)], check=True)
     # Packages are fetched over the machine's own network, so the private one is entered only for the hosts.

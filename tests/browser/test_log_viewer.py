@@ -41,7 +41,7 @@ def test_the_viewer_follows_the_log_pauses_and_continues(page, viewer):
     assert page.locator(ROWS).count() == 2
     page.get_by_role("button", name="Follow").click()
     wait_for_text(page, "third")
-    assert page.locator(ROWS).all_inner_texts() == ["first", "second", "third"]
+    assert page.locator(ROWS).all_text_contents() == ["first", "second", "third"]
 
 
 def test_the_viewer_keeps_only_a_window_of_a_long_log(page, viewer):
@@ -52,26 +52,26 @@ def test_the_viewer_keeps_only_a_window_of_a_long_log(page, viewer):
     assert page.locator(ROWS).count() < 4500
     # Upwards, further than what came first.
     for _ in range(4):
-        first = page.locator(ROWS).first.inner_text()
+        first = page.locator(ROWS).first.text_content()
         body.evaluate("(node) => { node.scrollTop = 300; node.scrollTop = 0; }")
         page.wait_for_function(
             "(was) => document.querySelector('.log-body .row').textContent !== was", arg=first
         )
-    shown = page.locator(ROWS).all_inner_texts()
+    shown = page.locator(ROWS).all_text_contents()
     steps = [int(row.split()[1]) for row in shown]
     assert steps == list(range(steps[0], steps[0] + len(steps))) and steps[-1] < 59_999 and len(steps) <= 4000
     page.get_by_role("button", name="Start").click()
     wait_for_text(page, "0000000")
     product.print(b"the newest line\n")
     # Downwards by scrolling, then to the end at once.
-    last = page.locator(ROWS).last.inner_text()
+    last = page.locator(ROWS).last.text_content()
     body.evaluate("(node) => { node.scrollTop = node.scrollHeight; }")
     page.wait_for_function(
         "(was) => [...document.querySelectorAll('.log-body .row')].at(-1).textContent !== was", arg=last
     )
     page.get_by_role("button", name="End").click()
     wait_for_text(page, "the newest line")
-    steps = [int(row.split()[1]) for row in page.locator(ROWS).all_inner_texts()[:-1]]
+    steps = [int(row.split()[1]) for row in page.locator(ROWS).all_text_contents()[:-1]]
     assert steps == list(range(steps[0], 60_000))
 
 
@@ -86,7 +86,7 @@ def test_gaps_restarts_and_the_end_are_shown(page, viewer):
     product.head(at=0, restart=True, attempt=1, number=1, host="gpu-b")
     product.pour()
     wait_for_text(page, "again")
-    assert page.locator(ROWS).all_inner_texts() == [
+    assert page.locator(ROWS).all_text_contents() == [
         "before",
         "100 bytes missing here (7 to 107): the disk was full",
         "after the gap",
@@ -104,7 +104,7 @@ def test_the_viewer_reconnects_at_the_same_offset(page, viewer):
     product.socket.close(code=1012)
     product.runs["r0"] += b"o\nthree\n"
     wait_for_text(page, "three")
-    assert page.locator(ROWS).all_inner_texts() == ["one", "two", "three"]
+    assert page.locator(ROWS).all_text_contents() == ["one", "two", "three"]
     assert {"run": "r0", "from": 6, "id": 2} in product.messages
 
 
@@ -117,7 +117,7 @@ def test_the_viewer_of_a_long_log_reconnects_behind_its_last_byte(page, viewer):
     product.runs["r0"] += numbered(60_000, 60_001)
     wait_for_text(page, "0060000")
     assert {"run": "r0", "from": len(data), "id": 2} in product.messages
-    steps = [int(row.split()[1]) for row in page.locator(ROWS).all_inner_texts()]
+    steps = [int(row.split()[1]) for row in page.locator(ROWS).all_text_contents()]
     assert steps == list(range(steps[0], 60_001))
 
 
@@ -165,7 +165,7 @@ def test_a_hidden_tab_receives_nothing_and_catches_up_when_shown(page, viewer):
     product.print(b"while nobody looked\n")
     product.print(numbered(0, 20_000))
     page.wait_for_timeout(200)
-    assert page.locator(ROWS).all_inner_texts() == ["seen"]
+    assert page.locator(ROWS).all_text_contents() == ["seen"]
     page.evaluate(hide, False)
     wait_for_text(page, "0019999")
     # Far behind, it shows the end at once, and what lies between when one scrolls there.
@@ -247,3 +247,25 @@ def test_a_hit_in_another_replica_opens_its_log(page, viewer):
     page.get_by_label("earlier runs too").check()
     page.get_by_text("301 lines in 5 MB of 9 MB", exact=True).wait_for()
     assert asked[-1]["runs"] == "all"
+
+
+def test_of_a_flood_only_the_newest_lines_are_painted_and_the_others_are_fetched(page, viewer):
+    product = viewer(b"begin\n")
+    wait_for_text(page, "begin")
+    product.print(numbered(0, 2500))
+    wait_for_text(page, "0002499")
+    steps = shown_steps(page)
+    assert len(steps) <= 500 and steps == list(range(2500 - len(steps), 2500))
+    last = page.locator(f"{ROWS} .gutter").last
+    expect(last).to_have_attribute("data-line", "2501")
+    page.locator(".log-body").evaluate("body => { body.scrollTop = 100 }")
+    page.get_by_role("button", name="Follow").wait_for()
+    page.locator(".log-body").evaluate("body => { body.scrollTop = 0 }")
+    page.wait_for_function(f"document.querySelectorAll('{ROWS}').length > {len(steps) + 1000}")
+    steps = shown_steps(page)
+    assert steps == list(range(2500 - len(steps), 2500)) and len(steps) > 1500
+
+
+def shown_steps(page):
+    texts = page.locator(ROWS).all_text_contents()
+    return [int(text.split()[1]) for text in texts if text.startswith("step")]

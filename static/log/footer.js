@@ -1,0 +1,42 @@
+// The line below the log: its size, whether all of it is stored, and what goes wrong.
+
+import { bytes } from "./notes.js";
+
+export class Footer {
+  constructor(view, line) {
+    this.view = view;
+    this.line = line;
+  }
+
+  say(text, tone = "") {
+    if (this.line.textContent !== text) this.line.textContent = text;
+    this.line.dataset.tone = tone;
+  }
+
+  show() {
+    const { view } = this;
+    const { status, bottom } = view;
+    if (!status) return;
+    const unread = status.run === bottom.run ? status.size - bottom.offset : 0;
+    view.more.textContent = unread > 0 ? `↓ ${bytes(unread)} further down` : "↓ To the end";
+    view.download.href = `${view.raw}?run=${encodeURIComponent(bottom.run || status.run)}`;
+    view.empty.hidden = view.rows.length > 0 || bottom.offset > 0;
+    this.#size(status);
+  }
+
+  #size(status) {
+    const size = bytes(status.size);
+    if (!status.complete) {
+      const behind = status.size - status.stored;
+      if (status.held) this.say(status.held, "warn");
+      else this.say(size + (behind > 0 ? `, ${bytes(behind)} of them still on the host` : ""));
+    } else if (status.matches) {
+      const digest = status.digest_here.replace(/^(sha256|blocks8m):/, "");
+      this.say(`Complete: ${size}, SHA-256 ${digest} equal to the host's`, "good");
+    } else if (status.matches === false) {
+      this.say(`${size}, but the SHA-256 is not the host's: the log differs`, "bad");
+    } else {
+      this.say(`Ended: ${size}`);
+    }
+  }
+}
