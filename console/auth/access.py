@@ -256,8 +256,8 @@ def _allowed(user: AnyUser, verb: Verb, row: Row) -> Row:
 
 
 def require(user: AnyUser, verb: Verb, subject: Model | type[Model]) -> None:
-    """The same for an object that was read already, or for a whole kind of object (its list, its form): Http404 when the
-    person may see none of the kind."""
+    """The same for an object that was read already, or for a whole kind of object (its list, its form): Http404 when
+    the person may see none of the kind."""
     _require(user, verb, subject)  # type: ignore[arg-type]
 
 
