@@ -43,7 +43,7 @@ class ApiToken(models.Model):
     )
     elevated = models.BooleanField(
         default=False,
-        help_text="it may do what asks a person for the password (console/auth/confirmation.py)",
+        help_text="it may do what asks a person for the password (console/auth/login/confirmation.py)",
     )
     scope = models.CharField(
         max_length=16, default="admin", db_default="admin", help_text="console.auth.scopes.Scope"
@@ -77,7 +77,7 @@ class Invitation(models.Model):
 
 
 class LoginTally(models.Model):
-    """How often one thing was tried within an hour, after the first time (console/auth/login_audit.py)."""
+    """How often one thing was tried within an hour, after the first time (console/auth/login/login_audit.py)."""
 
     what = models.CharField(max_length=40)
     name = models.CharField(max_length=150)
@@ -91,7 +91,7 @@ class LoginTally(models.Model):
 
 
 class LoginFailure(models.Model):
-    """A failed login. console/auth/throttle.py counts these rows and deletes those that are older than its window."""
+    """A failed login. auth/login/throttle.py counts these rows and deletes those that are older than its window."""
 
     name = models.CharField(max_length=150)
     address = models.CharField(max_length=64)

@@ -19,7 +19,8 @@ from rest_framework.views import APIView
 
 from console.api import errors
 from console.api.times import format_time
-from console.auth import access, confirmation, tokens
+from console.auth import access, tokens
+from console.auth.login import confirmation
 from console.models import ApiToken
 
 TOKEN_ENDS = "Trainyard-Token-Expires"
@@ -56,7 +57,7 @@ def account(request: Request) -> User:
 
 
 def require_confirmed(request: Request, act: str) -> None:
-    """Refuse an act that asks a person for the password (console/auth/confirmation.py). `act` completes "may not ...".
+    """Refuse an act that asks a person for the password (auth/login/confirmation.py). `act` completes "may not ...".
 
     A script has no password to give, so its token must have been made for such acts. A page of ours is asked like any
     page: its session must have had the password within the hour.

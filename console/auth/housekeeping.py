@@ -10,7 +10,8 @@ from django.contrib.auth.models import User
 from django.db import transaction
 
 from agents.infra.texts import said
-from console.auth import login_audit, throttle, tokens
+from console.auth import tokens
+from console.auth.login import login_audit, throttle
 from console.models import ApiToken, LoginFailure, Preferences, Session
 from jobs.notifications import create, digest
 

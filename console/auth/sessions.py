@@ -17,7 +17,7 @@ from django.db.models.functions import Left
 from django.http import HttpRequest
 
 from agents.infra.texts import said
-from console.auth import confirmation, login_audit, second_factor, throttle
+from console.auth.login import confirmation, login_audit, second_factor, throttle
 from console.auth.session_store import BEGUN, KEY_LETTERS, SessionStore, Way, stored_key
 from console.models import Session
 from jobs import shells

@@ -13,7 +13,8 @@ from django.db import transaction
 from django.utils import timezone
 
 from agents.infra import refusals
-from console.auth import accounts, login_steps, session_list
+from console.auth import accounts, session_list
+from console.auth.login import login_steps
 from console.commands import COMMAND_LINE, CommandRefused, project_named
 from console.runtime import database_setup
 from jobs.models import Membership

@@ -125,7 +125,7 @@ class ChangePassword(forms.Form):
 
 
 class Confirm(forms.Form):
-    """Asks for the password again (console/auth/confirmation.py)."""
+    """Asks for the password again (console/auth/login/confirmation.py)."""
 
     confirm_password = forms.CharField(
         strip=False,

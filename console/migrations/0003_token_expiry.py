@@ -31,7 +31,7 @@ class Migration(migrations.Migration):
             "elevated",
             models.BooleanField(
                 default=False,
-                help_text="it may do what asks a person for the password (console/auth/confirmation.py)",
+                help_text="it may do what asks a person for the password (console/auth/login/confirmation.py)",
             ),
         ),
     ]

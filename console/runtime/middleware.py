@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from agents.infra import clock
 from agents.infra.database_errors import DATABASE_UNAVAILABLE
-from console.auth import second_factor
+from console.auth.login import second_factor
 from console.auth.session_store import BEGUN, SessionStore
 from console.views import errors
 

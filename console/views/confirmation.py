@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 
 from agents.infra.refusals import Refused
 from agents.infra.sentences import shown
-from console.auth import confirmation, oidc_server, passwords, second_factor
+from console.auth.login import confirmation, oidc_server, passwords, second_factor
 from console.auth.person import person
 from console.forms.people import Confirm
 from console.models import OidcIdentity

@@ -259,7 +259,7 @@ RACES = (
     ),
     Safeguard(
         "lock-of-a-folded-hour",
-        "console/auth/login_audit.py",
+        "console/auth/login/login_audit.py",
         "LoginTally.objects.select_for_update().filter(pk=key)",
         "LoginTally.objects.filter(pk=key)",
         (f"{OF_PEOPLE}a_failure_that_comes_while_an_hour_is_folded_is_counted",),
@@ -267,7 +267,7 @@ RACES = (
     ),
     Safeguard(
         "lock-of-an-hour-that-is-over",
-        "console/auth/login_audit.py",
+        "console/auth/login/login_audit.py",
         "LoginTally.objects.select_for_update().filter(**key)",
         "LoginTally.objects.filter(**key)",
         (f"{OF_PEOPLE}two_first_failures_of_a_new_hour_are_counted_once_each",),

@@ -19,7 +19,8 @@ from console.api.errors import BadRequest
 from console.api.request_body import RequestBody
 from console.api.times import format_time
 from console.api.views import TrainyardView, absolute_url, person, require_confirmed
-from console.auth import access, accounts, login_steps, session_list
+from console.auth import access, accounts, session_list
+from console.auth.login import login_steps
 from console.presenters.projects import people as presenter
 
 Document = dict[str, Any]

@@ -13,7 +13,8 @@ from django.db.models import QuerySet
 from django.urls import reverse
 from django.utils.translation import gettext, gettext_noop
 
-from console.auth import access, login_audit
+from console.auth import access
+from console.auth.login import login_audit
 from console.presenters.jobs.job_filters import cursor_number
 from jobs.models import AuditEntry
 

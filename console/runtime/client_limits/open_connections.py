@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_address
 
-from console.auth.client_network import client_network
+from console.auth.login.client_network import client_network
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,8 @@ from django.views.decorators.http import require_POST, require_safe
 
 from agents.infra.refusals import Refused
 from agents.infra.sentences import shown
-from console.auth import accounts, passwords, tokens
+from console.auth import accounts, tokens
+from console.auth.login import passwords
 from console.auth.person import person
 from console.auth.scopes import Grant, Scope
 from console.forms.people import ChangePassword, NewToken

@@ -23,8 +23,8 @@ from django.views.decorators.http import require_POST, require_safe
 
 from agents.infra.refusals import Refused
 from agents.infra.sentences import shown
-from console.auth import confirmation, login_steps, oidc, oidc_server
-from console.auth.oidc_server import Claims, OidcFailed, Question
+from console.auth.login import confirmation, login_steps, oidc, oidc_server
+from console.auth.login.oidc_server import Claims, OidcFailed, Question
 from console.auth.person import person
 from console.auth.session_store import Way
 from console.models import OidcIdentity

@@ -17,7 +17,8 @@ from django.views.decorators.http import require_POST
 
 from agents.infra.refusals import Refused
 from agents.infra.sentences import shown
-from console.auth import confirmation, passkeys, sessions
+from console.auth import sessions
+from console.auth.login import confirmation, passkeys
 from console.auth.person import person
 from console.auth.session_store import Way
 from console.views.confirmation import asked_again

@@ -20,7 +20,8 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from agents.infra.refusals import Refused
 from agents.infra.sentences import shown
-from console.auth import access, accounts, confirmation, login_steps, session_list
+from console.auth import access, accounts, session_list
+from console.auth.login import confirmation, login_steps
 from console.auth.person import person
 from console.auth.session_store import Way
 from console.forms.people import NewPassword, NewPerson

@@ -17,7 +17,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from agents.infra import secrets as sealing
 from agents.infra.refusals import Refused
 from agents.infra.sentences import shown
-from console.auth import second_factor as factors
+from console.auth.login import second_factor as factors
 from console.auth.person import person
 from console.forms.people import Code
 from console.presenters.people import qr_code

@@ -14,7 +14,8 @@ from django.utils.translation import ngettext
 from django.views.decorators.http import require_POST, require_safe
 
 from agents.infra.sentences import shown
-from console.auth import oidc_server, passkeys, second_factor, session_list
+from console.auth import session_list
+from console.auth.login import oidc_server, passkeys, second_factor
 from console.auth.person import person
 from console.models import OidcIdentity, SecondFactor
 from console.presenters.people import sessions as presenter

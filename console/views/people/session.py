@@ -17,7 +17,8 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from agents.infra.refusals import Refused
 from agents.infra.sentences import shown
-from console.auth import login_steps, oidc_server, passkeys, passwords, preferences, setup, tokens
+from console.auth import preferences, setup, tokens
+from console.auth.login import login_steps, oidc_server, passkeys, passwords
 from console.auth.person import person
 from console.auth.session_store import Way
 from console.forms.people import Code, Login

@@ -10,7 +10,8 @@ from django.test import Client
 from django.utils import timezone
 
 from agents.models import Host
-from console.auth import confirmation, throttle, tokens
+from console.auth import tokens
+from console.auth.login import confirmation, throttle
 from console.models import ApiToken, Invitation
 from jobs.models import Membership, Role
 from tests.unit.console.api.conftest import script

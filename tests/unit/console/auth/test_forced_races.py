@@ -15,7 +15,8 @@ from django.test import Client
 from django.utils import timezone
 
 from agents.infra.refusals import Refused
-from console.auth import accounts, login_audit, tokens
+from console.auth import accounts, tokens
+from console.auth.login import login_audit
 from console.models import LoginTally, Session
 from jobs.models import AuditEntry
 from tests.harness.races import race

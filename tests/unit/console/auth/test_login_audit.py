@@ -10,7 +10,7 @@ from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
-from console.auth import login_audit, throttle
+from console.auth.login import login_audit, throttle
 from console.models import LoginTally
 from jobs.models import AuditEntry
 from tests.unit.console.views.conftest import PASSWORD, browser, cast, project

@@ -17,7 +17,8 @@ from django.utils import timezone
 
 from agents.infra.refusals import Refused
 from console import environment
-from console.auth import accounts, confirmation, oidc, oidc_server, second_factor
+from console.auth import accounts
+from console.auth.login import confirmation, oidc, oidc_server, second_factor
 from console.models import OidcIdentity, Session
 from console.runtime import checks
 from console.views.people import oidc as views

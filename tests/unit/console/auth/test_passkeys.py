@@ -20,7 +20,8 @@ from fido2.cose import ES256
 from fido2.utils import websafe_decode, websafe_encode
 from fido2.webauthn import AttestationObject, AttestedCredentialData, AuthenticatorData
 
-from console.auth import accounts, confirmation, passkeys, throttle
+from console.auth import accounts
+from console.auth.login import confirmation, passkeys, throttle
 from console.auth.session_store import stored_key
 from console.models import Passkey, Session
 from jobs.models import AuditEntry

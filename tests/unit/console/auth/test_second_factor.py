@@ -18,7 +18,8 @@ from django.test import Client, RequestFactory
 from django.utils import timezone
 
 from agents.infra.refusals import Refused
-from console.auth import accounts, confirmation, login_steps, second_factor, sessions, throttle
+from console.auth import accounts, sessions
+from console.auth.login import confirmation, login_steps, second_factor, throttle
 from console.consumers import credentials
 from console.models import RecoveryCode, SecondFactor, Session
 from jobs.models import AuditEntry

@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from console.auth import throttle
-from console.auth.client_network import client_network
+from console.auth.login import throttle
+from console.auth.login.client_network import client_network
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from agents.ssh import files
 from agents.ssh.dial import DialError
-from console.auth import confirmation
+from console.auth.login import confirmation
 from jobs.models import Membership, Project, Role
 
 PASSWORD = "correct horse battery"

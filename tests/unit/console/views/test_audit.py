@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from console.auth import login_audit
+from console.auth.login import login_audit
 from console.presenters.projects import audit as presenter
 from console.presenters.projects import audit_export
 from jobs.maintenance import gpus

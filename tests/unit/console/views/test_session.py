@@ -13,7 +13,8 @@ from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
-from console.auth import setup, throttle, tokens
+from console.auth import setup, tokens
+from console.auth.login import throttle
 from console.models import ApiToken
 from tests.unit.console.views.conftest import PASSWORD
 

@@ -24,7 +24,8 @@ from django.http import HttpRequest
 from agents.infra import secrets as sealing
 from agents.infra.refusals import Refused
 from agents.infra.texts import said
-from console.auth import login_audit, throttle, tokens
+from console.auth import tokens
+from console.auth.login import login_audit, throttle
 from console.auth.session_store import Way
 from console.models import RecoveryCode, SecondFactor
 from jobs.projects import audit

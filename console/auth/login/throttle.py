@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from django.db.models import Q
 from django.http import HttpRequest
 
-from console.auth.client_network import client_network
+from console.auth.login.client_network import client_network
 from console.models import LoginFailure
 
 WINDOW = timedelta(minutes=10)

@@ -32,7 +32,7 @@ from fido2.webauthn import (
 
 from agents.infra.refusals import Refused
 from agents.infra.texts import said
-from console.auth import login_audit, throttle
+from console.auth.login import login_audit, throttle
 from console.models import Passkey
 from jobs.projects import audit
 

@@ -14,7 +14,8 @@ from django.contrib.sessions.backends.base import SessionBase
 from django.http import HttpRequest
 from django.utils.crypto import constant_time_compare
 
-from console.auth import passkeys, second_factor, sessions
+from console.auth import sessions
+from console.auth.login import passkeys, second_factor
 from console.auth.session_store import Way
 
 WAITS = "second_step"

@@ -10,7 +10,7 @@ from django.http import HttpRequest
 
 from agents.infra.refusals import Refused
 from agents.infra.texts import said
-from console.auth import confirmation, login_audit, second_factor, throttle
+from console.auth.login import confirmation, login_audit, second_factor, throttle
 from console.auth.person import person
 
 

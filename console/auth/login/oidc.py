@@ -18,7 +18,7 @@ from django.db import transaction
 from agents.infra.refusals import Refused
 from agents.infra.texts import said
 from console.auth import accounts
-from console.auth.oidc_server import Claims
+from console.auth.login.oidc_server import Claims
 from console.models import OidcIdentity
 from jobs.models import Membership, Project
 from jobs.projects import audit, members
