@@ -250,7 +250,7 @@ def belongs(name, place):
 def holds(name, line):
     """Whether this process has the secret by right: a run or its shell, or a process of ours with its settings."""
     if name == "smtp":
-        return any(word in line for word in ("console", "celery", "fork_server"))
+        return any(word in line for word in ("trainyard: ", "console", "celery", "fork_server"))
     return name in OF_JOBS and line.split()[0].rpartition("/")[2] in ("python3", "bash")
 
 
