@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from itertools import groupby
 
 import pytest
 from django.conf import settings
@@ -89,7 +90,9 @@ def test_a_cell_chooses_its_replica_for_the_log_the_events_and_the_tabs(seen):
         expect(tabs.get_by_role("link", name="Logs")).to_have_attribute("href", re.compile(f"/log/{name}$"))
         at = seen.locator("#live").get_attribute("ws-connect")
         assert at.endswith(f"replica%3D{name}"), at
-    assert seen.evaluate("window.stays") and followed == ["workerpool0-0", "workerpool1-9", "workerpool1-30"]
+    # On a slow machine the page may dial a replica again: these sockets send no beats.
+    in_turn = [name for name, _ in groupby(followed)]
+    assert seen.evaluate("window.stays") and in_turn == ["workerpool0-0", "workerpool1-9", "workerpool1-30"]
     expect(seen.get_by_label("Name, rank or host")).to_have_value("typed and not sent")
     seen.go_back()
     expect(seen.get_by_role("heading", name="Log of workerpool1-9")).to_be_visible()
