@@ -25,7 +25,7 @@ from tests.browser.test_job_lists import database_beside_the_browser
 from tests.harness import attack_corpus as corpus
 from tests.harness.wait_and_processes import wait_for
 from tests.unit.console.views.conftest import browser, cast, no_host_answers, project
-from tests.unit.console.views.test_page_matrix import GET, addresses
+from tests.unit.console.views.test_page_matrix import DOWNLOADS, GET, LEADS_ON, addresses
 
 __all__ = ["addresses", "browser", "cast", "database_beside_the_browser", "no_host_answers", "project"]
 
@@ -37,8 +37,8 @@ WORDS = """
   Replica.name Stray.run Host.jump
 """
 FIXED = set(WORDS.split())
-# A file, and an address that only leads to another.
-NO_PAGE = {"usage-csv", "job-file", "new-shell", "job-history", "compare-jobs"}
+# Without jobs to compare, that address leads on too.
+NO_PAGE = DOWNLOADS | LEADS_ON | {"compare-jobs"}
 NEVER_CHANGE = (AuditEntry, Transition)
 
 

@@ -168,7 +168,7 @@ def test_the_events_of_a_job_are_filtered_in_place_and_live(page, yard, sockets)
 def test_the_audit_is_filtered_in_place(page, yard):
     page.goto(f"{yard.url}/audit/")
     mark(page)
-    page.get_by_label("Subject").fill("nothing like that")
+    page.get_by_label("Subject", exact=True).fill("nothing like that")
     page.get_by_role("button", name="Filter").click()
     expect(page.get_by_text("Nothing fits these filters.")).to_be_visible()
     page.get_by_role("link", name="Show all").click()

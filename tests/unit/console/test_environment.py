@@ -91,6 +91,8 @@ def test_every_setting_can_be_given_and_has_a_default():
         "TRAINYARD_LOG_BUDGET_MB": "100",
         "TRAINYARD_SEGMENT_MB": "4",
         "TRAINYARD_SHELL_KEEP_S": "600",
+        "TRAINYARD_RECORD_SHELLS": "no",
+        "TRAINYARD_SHELL_RECORDING_DAYS": "7",
         "TRAINYARD_REQUIRE_SECOND_FACTOR": "admins",
         "TRAINYARD_OIDC_URL": "https://login.example.org/realms/ml",
         "TRAINYARD_OIDC_CLIENT_ID": "trainyard",

@@ -8,21 +8,12 @@ from pathlib import Path
 import pytest
 
 from console.presenters import help_pages
-from tests.unit.console.views.test_page_matrix import GET
+from tests.unit.console.views.test_page_matrix import DOWNLOADS, GET, LEADS_ON
 
 ROOT = Path(__file__).resolve().parents[4]
 TEXTS = ROOT / "templates" / "help" / "pages"
-# Downloads, old addresses and those that lead on are no pages; the help needs no help.
-WITHOUT = {
-    "usage-csv",
-    "occupancy-csv",
-    "audit-export",
-    "job-file",
-    "new-shell",
-    "help",
-    "help-index",
-    "job-history",
-}
+# The help needs no help.
+WITHOUT = DOWNLOADS | LEADS_ON | {"help", "help-index"}
 
 
 @pytest.mark.parametrize("page", sorted(set(GET) - WITHOUT))

@@ -104,6 +104,9 @@ GET = {
     "machines": row(200, 200, 200, 200, 200, 200, 404),
     "recovery": ROOT_ONLY,
 }
+# What answers a file, and what only leads to another address.
+DOWNLOADS = {"usage-csv", "occupancy-csv", "audit-export", "job-file", "shell-recording"}
+LEADS_ON = {"new-shell", "job-history"}
 MANAGES_HOST = row(302, 403, 403, 403, 403, 403, 404)
 # What the deployment's admins may do to a project, and what its own admins may as well.
 CONFIGURES = row(302, 403, 403, 403, 403, 404, 404)
