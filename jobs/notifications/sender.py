@@ -26,7 +26,7 @@ from agents.infra.sentences import shown
 from agents.infra.texts import said
 from jobs.models import Notification
 from jobs.models.notifications import Way
-from jobs.notifications import delivery, webhook
+from jobs.notifications import delivery, unsubscribe, webhook
 from jobs.notifications.webhook import Answer
 from jobs.rules.notifications import ACCOUNT, CONFIRMATION
 
@@ -124,8 +124,11 @@ def send(notification: Notification, secret: Mapping[str, Any]) -> Answer:
     if notification.target.way in FOR_PEOPLE:
         with translation.override(notification.target.language or settings.LANGUAGE_CODE):
             message = {**message, "title": shown(message["title"]), "text": shown(message["text"])}
+            message["stop"] = shown(_how_to_stop(notification))
     if notification.target.way == Way.MAIL:
-        return _mail(secret["address"], message)
+        # The letter that asks whether letters are wanted says itself how they are not.
+        asks = notification.event == CONFIRMATION
+        return _mail(secret["address"], message, {} if asks else unsubscribe.headers(notification.target))
     if notification.target.way == Way.SLACK:
         body: dict[str, object] = {"text": slack_text(message)}
         return _post(secret["address"], body, {})
@@ -136,6 +139,11 @@ def send(notification: Notification, secret: Mapping[str, Any]) -> Answer:
         secret["secret"], f"notice-{settings.DEPLOYMENT}-{notification.pk}", int(clock.date_clock()), data
     )
     return _post_bytes(secret["address"], data, headers)
+
+
+def _how_to_stop(notification: Notification) -> str:
+    link = unsubscribe.link(notification.target)
+    return said("To get no more of these e-mails: {link}", link=link) if link else ""
 
 
 def _post(url: str, body: Mapping[str, object], headers: Mapping[str, str]) -> Answer:
@@ -157,13 +165,14 @@ def slack_text(message: Mapping[str, Any]) -> str:
     return f"*{plain(message['title'])}*\n{plain(message['text'])}{link}"
 
 
-def _mail(address: str, message: Mapping[str, Any]) -> Answer:
+def _mail(address: str, message: Mapping[str, Any], headers: Mapping[str, str]) -> Answer:
     if not settings.EMAIL_HOST:
         return Answer(False, NO_MAIL, final=True)
     subject = " ".join(message["title"].split())[:200]
-    text = "\n\n".join(part for part in (message["text"], message.get("url")) if part)
+    stop = message["stop"] if headers else ""
+    text = "\n\n".join(part for part in (message["text"], message.get("url"), stop) if part)
     try:
-        EmailMessage(subject, text, settings.DEFAULT_FROM_EMAIL, [address]).send()
+        EmailMessage(subject, text, settings.DEFAULT_FROM_EMAIL, [address], headers=dict(headers)).send()
     except smtplib.SMTPRecipientsRefused as refused:
         code, words = next(iter(refused.recipients.values()), (0, b""))
         return Answer(False, f"{code} {words.decode('utf-8', 'replace')}", final=500 <= code < 600)

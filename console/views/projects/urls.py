@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from console.views.projects import notifications, projects, secrets, switch, usage
+from console.views.projects import notifications, projects, secrets, switch, unsubscribe, usage
 
 urlpatterns = [
     path("account/notifications", notifications.page, name="notifications"),
@@ -20,6 +20,7 @@ urlpatterns = [
     path("notifications/<int:target_id>/ask", notifications.ask, name="ask-notification"),
     path("notifications/<int:target_id>/vouch", notifications.vouch, name="vouch-notification"),
     path("notified/<str:token>", notifications.confirm, name="confirm-notifications"),
+    path("unsubscribe/<str:token>", unsubscribe.unsubscribe, name="unsubscribe"),
     path("project", switch.switch, name="choose-project"),
     path("projects/", projects.projects, name="projects"),
     path("projects/new", projects.new, name="new-project"),

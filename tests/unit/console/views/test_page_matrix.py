@@ -202,7 +202,7 @@ POST = {
 }
 # Open to whoever comes; test_session.py looks at them.
 OPEN = {
-    *("setup", "invited", "confirm-notifications", "theme", "language"),
+    *("setup", "invited", "confirm-notifications", "unsubscribe", "theme", "language"),
     *("login", "login-code", "login-oidc", "oidc-callback", "logout", "begin-login-passkey", "login-passkey"),
 }
 REDIRECTS = {"home"}
