@@ -2,6 +2,7 @@
 // the templates: forms and links with `hx-boost` exchange a part of the page, and are plain forms and links without it.
 
 import { dot } from "./link.js";
+import { say } from "./texts.js";
 
 // A redirect leads somewhere else: most often to the login page, after a session ended.
 function redirected({ xhr, pathInfo }) {
@@ -18,9 +19,9 @@ function giveUp(detail, text) {
 document.addEventListener("htmx:beforeSwap", ({ detail }) => {
   if (!redirected(detail)) return;
   detail.shouldSwap = false;
-  giveUp(detail, "You are logged out.");
+  giveUp(detail, say("You are logged out."));
 });
 document.addEventListener("htmx:responseError", ({ detail }) => {
-  giveUp(detail, `The server answered ${detail.xhr.status}.`);
+  giveUp(detail, say("The server answered {status}.", { status: detail.xhr.status }));
 });
-document.addEventListener("htmx:sendError", () => dot("lost", "The server did not answer."));
+document.addEventListener("htmx:sendError", () => dot("lost", say("The server did not answer.")));

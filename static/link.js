@@ -2,8 +2,9 @@
 // is marked as stale: it is grey, says since when, and its clocks stand still.
 
 import { clockInZone } from "./frame/times.js";
+import { say } from "./texts.js";
 
-const WORDS = { live: "Live", lost: "Reconnecting…", off: "Not live" };
+const WORDS = { live: say("Live"), lost: say("Reconnecting…"), off: say("Not live") };
 const WORST_FIRST = ["stale", "off", "lost", "live"];
 
 const sockets = new Map(); // each socket → { state, reason, since }
@@ -38,7 +39,7 @@ function show() {
   const { state, reason } = worst;
   const stale = [...sockets.values()].filter((one) => one.state === "stale").map(({ since }) => since);
   const at = stale.length ? new Date(Math.min(...stale)) : null;
-  const text = at ? `No contact since ${clockInZone(at)}` : reason || WORDS[state];
+  const text = at ? say("No contact since {time}", { time: clockInZone(at) }) : reason || WORDS[state];
   write(state, text);
   mark(at);
 }

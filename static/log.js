@@ -12,6 +12,7 @@ import { gap, note } from "./log/notes.js";
 import { Runs } from "./log/runs.js";
 import { Stored } from "./log/stored.js";
 import { Window } from "./log/window.js";
+import { say } from "./texts.js";
 import { Wire, dot } from "./wire.js";
 
 const TAIL = 128 * 1024; // bytes that are shown at first
@@ -64,7 +65,7 @@ export class LogView {
     this.asked = 0;
     this.loaded.clear({ run, offset: 0 });
     this.#follow(true);
-    this.footer.say("Opening…");
+    this.footer.say(say("Opening…"));
     const query = run ? `?run=${encodeURIComponent(run)}` : "";
     this.wire = new Wire(`/ws/jobs/${this.root.dataset.job}/log/${replica}${query}`, {
       opened: () => this.#opened(),
@@ -72,7 +73,7 @@ export class LogView {
       bytes: (data) => this.#queue(data),
       closed: ({ final, reason }) => {
         dot(final ? "off" : "lost");
-        this.footer.say(final ? reason : "Reconnecting…", final ? "bad" : "warn");
+        this.footer.say(final ? reason : say("Reconnecting…"), final ? "bad" : "warn");
       },
     });
     this.choice.look();
@@ -82,8 +83,8 @@ export class LogView {
   // Show the name of the replica: in the title and the labels for screen readers.
   #name() {
     for (const name of document.querySelectorAll("[data-log-name]")) name.textContent = this.replica;
-    this.bar.setAttribute("aria-label", `Log of ${this.replica}`);
-    this.body.setAttribute("aria-label", `Output of ${this.replica}`);
+    this.bar.setAttribute("aria-label", say("Log of {replica}", { replica: this.replica }));
+    this.body.setAttribute("aria-label", say("Output of {replica}", { replica: this.replica }));
   }
 
   #opened() {
@@ -168,7 +169,9 @@ export class LogView {
   }
 
   #runBegins(header) {
-    const text = `Started again: attempt ${header.attempt}, start ${header.number + 1}, on ${header.host}`;
+    const { attempt, number, host } = header;
+    const start = number + 1;
+    const text = say("Started again: attempt {attempt}, start {start}, on {host}", { attempt, start, host });
     this.loaded.add(note(header.run, 0, text, "restart"), new Lines(header.run, header.at));
     this.gutter.place(header.run, header.at, 0, this.raw);
   }
@@ -185,7 +188,7 @@ export class LogView {
     if (on) this.live = true;
     this.root.classList.toggle("following", on);
     this.follow.setAttribute("aria-pressed", String(on));
-    this.follow.textContent = on ? "Pause" : "Follow";
+    this.follow.textContent = on ? say("Pause") : say("Follow");
     this.more.hidden = on;
   }
 

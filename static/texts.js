@@ -4,6 +4,9 @@
 const known = JSON.parse(document.getElementById("texts")?.textContent ?? "{}");
 const rules = new Intl.PluralRules(document.documentElement.lang || "en");
 
+// Numbers as the language of the page writes them.
+export const number = new Intl.NumberFormat(document.documentElement.lang || "en");
+
 // say("in {length}", { length: "5 min" })
 export function say(text, values = {}) {
   return fill(known[text] ?? text, values);

@@ -6,6 +6,7 @@
 
 import { dot, forget, report } from "./link.js";
 import { reachable } from "./reachable.js";
+import { say } from "./texts.js";
 
 const FIRST_MS = 300;
 const MAX_MS = 10_000;
@@ -187,10 +188,10 @@ async function refused() {
       redirect: "manual",
       signal: AbortSignal.timeout(MAX_MS),
     });
-    if (answer.type === "opaqueredirect" || answer.status === 401) return [true, "You are logged out."];
-    if (answer.status === 403) return [true, "You no longer have permission."];
-    if (answer.status === 404) return [true, "This page no longer exists."];
-    if (answer.status === 429) return [false, "Too many requests at once."];
+    if (answer.type === "opaqueredirect" || answer.status === 401) return [true, say("You are logged out.")];
+    if (answer.status === 403) return [true, say("You no longer have permission.")];
+    if (answer.status === 404) return [true, say("This page no longer exists.")];
+    if (answer.status === 429) return [false, say("Too many requests at once.")];
   } catch {
     // The server does not answer.
   }

@@ -1,5 +1,6 @@
 // The line below the log: its size, whether all of it is stored, and what goes wrong.
 
+import { say } from "../texts.js";
 import { bytes } from "./notes.js";
 
 export class Footer {
@@ -18,7 +19,8 @@ export class Footer {
     const { status, bottom } = view;
     if (!status) return;
     const unread = status.run === bottom.run ? status.size - bottom.offset : 0;
-    view.more.textContent = unread > 0 ? `↓ ${bytes(unread)} further down` : "↓ To the end";
+    const size = bytes(unread);
+    view.more.textContent = unread > 0 ? say("↓ {size} further down", { size }) : say("↓ To the end");
     view.download.href = `${view.raw}?run=${encodeURIComponent(bottom.run || status.run)}`;
     view.empty.hidden = view.rows.length > 0 || bottom.offset > 0;
     this.#size(status);
@@ -29,14 +31,15 @@ export class Footer {
     if (!status.complete) {
       const behind = status.size - status.stored;
       if (status.held) this.say(status.held, "warn");
-      else this.say(size + (behind > 0 ? `, ${bytes(behind)} of them still on the host` : ""));
+      else if (behind <= 0) this.say(size);
+      else this.say(say("{size}, {behind} of them still on the host", { size, behind: bytes(behind) }));
     } else if (status.matches) {
       const digest = status.digest_here.replace(/^(sha256|blocks8m):/, "");
-      this.say(`Complete: ${size}, SHA-256 ${digest} equal to the host's`, "good");
+      this.say(say("Complete: {size}, SHA-256 {digest} equal to the host's", { size, digest }), "good");
     } else if (status.matches === false) {
-      this.say(`${size}, but the SHA-256 is not the host's: the log differs`, "bad");
+      this.say(say("{size}, but the SHA-256 is not the host's: the log differs", { size }), "bad");
     } else {
-      this.say(`Ended: ${size}`);
+      this.say(say("Ended: {size}", { size }));
     }
   }
 }

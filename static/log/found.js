@@ -1,10 +1,11 @@
 // Search for the text of the search field in everything that is stored, piece by piece: in this log, or in the logs of
 // all replicas. A list shows the lines found. A click on a line goes to it, in whichever log it is.
 
+import { number, say, sayMany } from "../texts.js";
+
 const AT_ONCE = 200; // lines that are listed before the person scrolls on
 const EDGE = 60; // pixels from the end of the list at which the search goes on
 
-const number = new Intl.NumberFormat("en");
 const megabytes = (n) => `${number.format(Math.ceil(n / 1e6))} MB`;
 
 // How to go on after an answer, for a search in one log and for a search in all.
@@ -78,7 +79,7 @@ export class Found {
     const turn = this.turn;
     const enough = this.count + AT_ONCE;
     this.view.foundMore.hidden = true;
-    if (!this.count) this.#say("Searching…");
+    if (!this.count) this.#say(say("Searching…"));
     while (this.next && this.count < enough) {
       const answer = await this.#ask({ ...this.asked, ...this.next }, turn);
       if (turn !== this.turn || !answer) return;
@@ -89,8 +90,10 @@ export class Found {
       this.view.marks.know(hits);
       this.count += answer.hits.length;
       this.next = this.how.rest(answer);
-      const where = this.next ? ` in ${megabytes(this.how.done(answer))} of ${megabytes(answer.stored)}` : "";
-      this.#say(`${this.#lines(this.count)}${where}${this.next && this.count < enough ? "…" : ""}`);
+      const lines = this.#lines(this.count);
+      const part = { lines, done: megabytes(this.how.done(answer)), of: megabytes(answer.stored) };
+      const told = this.next ? say("{lines} in {done} of {of}", part) : lines;
+      this.#say(`${told}${this.next && this.count < enough ? "…" : ""}`);
     }
     this.view.foundMore.hidden = !this.next;
   }
@@ -101,7 +104,8 @@ export class Found {
   }
 
   #lines(count) {
-    return `${count ? number.format(count) : "No"} line${count === 1 ? "" : "s"}`;
+    if (!count) return say("No lines");
+    return sayMany(count, "{count} line", "{count} lines", { count: number.format(count) });
   }
 
   async #ask(what, turn) {
@@ -109,9 +113,9 @@ export class Found {
       const answer = await fetch(`${this.url}?${new URLSearchParams(what)}`);
       if (answer.ok) return await answer.json();
       const { error } = await answer.json();
-      throw new Error(error.message);
+      throw new Error(error.details?.find(({ locale }) => locale)?.message ?? error.message);
     } catch (problem) {
-      if (turn === this.turn) this.#say(`The log could not be searched: ${problem.message}`);
+      if (turn === this.turn) this.#say(say("The log could not be searched: {problem}", { problem: problem.message }));
       return null;
     }
   }
@@ -136,9 +140,11 @@ export class Found {
     if (hit.replica) {
       const where = document.createElement("span");
       where.className = "found-where";
-      const run = hit.attempt > 1 || hit.number ? ` attempt ${hit.attempt}, start ${hit.number + 1}` : "";
+      const of = { attempt: hit.attempt, start: hit.number + 1 };
+      const run = hit.attempt > 1 || hit.number ? ` ${say("attempt {attempt}, start {start}", of)}` : "";
       where.textContent = `${hit.replica}${run}${hit.time ? ` ${hit.time.slice(11, 19)}` : ""}`;
-      where.title = `on ${hit.host}, byte ${number.format(hit.offset)}${hit.time ? `, ${hit.time}` : ""}`;
+      const place = say("on {host}, byte {offset}", { host: hit.host, offset: number.format(hit.offset) });
+      where.title = `${place}${hit.time ? `, ${hit.time}` : ""}`;
       button.append(where, " ");
     }
     button.append(...marked(hit));

@@ -1,6 +1,8 @@
 // What the log shows stands in the address of the page: the replica, the run, the search, and the lines that are
 // picked. A click on a line number picks the line, with the Shift key down all lines up to it. Each such address leads back.
 
+import { say } from "../texts.js";
+
 const LINES = /^(\d{1,15})(?:-(\d{1,15}))?$/;
 const MAX_RANGE = 4000;
 
@@ -93,15 +95,15 @@ export class Link {
       const line = row && this.view.gutter.number(row);
       if (line) this.#pick(row.run, line, line);
     }
-    let said = "Copied";
+    let said = say("Copied");
     try {
       await navigator.clipboard.writeText(location.href);
     } catch {
       // Without HTTPS there is no clipboard.
-      said = "See the address";
+      said = say("See the address");
     }
     this.view.copy.textContent = said;
-    setTimeout(() => { this.view.copy.textContent = "Copy link"; }, 2000);
+    setTimeout(() => { this.view.copy.textContent = say("Copy link"); }, 2000);
   }
 
   #write() {

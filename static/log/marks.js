@@ -3,6 +3,8 @@
 // A regular expression is never run here: the address of a page may have one, and it could stop the browser. The server
 // runs it, and says what it found; that text is marked in the rows that it was found in.
 
+import { say } from "../texts.js";
+
 // So long is painted at once. The person can type and scroll between two turns.
 const TURN_MS = 8;
 const SEEN = 100; // rows that a screen has at most
@@ -189,7 +191,9 @@ export class Marks {
     const words = this.hits.reduce((sum, row) => sum + row.hits.length, 0);
     const at = this.now && words ? this.#place(this.#words()) + 1 : 0;
     const searched = this.text || this.found.size;
-    this.view.count.textContent = searched ? `${at ? `${at} of ` : ""}${words} in the loaded lines` : "";
+    const here = { at, words };
+    const text = at ? say("{at} of {words} in the loaded lines", here) : say("{words} in the loaded lines", here);
+    this.view.count.textContent = searched ? text : "";
     this.view.previous.disabled = this.view.next.disabled = !words;
   }
 }

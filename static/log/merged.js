@@ -7,6 +7,7 @@ import { Found } from "./found.js";
 import { FORMATS, WIDTHS, keptFormat } from "./gutter.js";
 import { Marks } from "./marks.js";
 import { paintRow } from "./paint.js";
+import { number, say } from "../texts.js";
 import { Wire, dot } from "../wire.js";
 
 const MAX_ROWS = 4000;
@@ -21,7 +22,6 @@ const EDGE = 400; // pixels from the top at which earlier lines are fetched
 // What ansi.js looks at: controls, directions, and letters of no width.
 const SPECIAL = /[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\ufeff]/;
 
-const number = new Intl.NumberFormat("en");
 
 export class MergedView {
   constructor(root) {
@@ -43,7 +43,7 @@ export class MergedView {
     this.#listen();
     this.#look();
     this.#follow(true);
-    this.#say("Opening…");
+    this.#say(say("Opening…"));
     this.replicas = new URLSearchParams(location.search).get("replicas") ?? "";
     this.#connect();
     this.#fromAddress();
@@ -58,7 +58,7 @@ export class MergedView {
       text: (message) => this.#arrived(message),
       closed: ({ final, reason }) => {
         dot(final ? "off" : "lost");
-        this.#say(final ? reason : "Reconnecting…", final ? "bad" : "warn");
+        this.#say(final ? reason : say("Reconnecting…"), final ? "bad" : "warn");
       },
     });
   }
@@ -229,7 +229,7 @@ export class MergedView {
       // A page may be empty, or not fill what is seen.
       if (this.body.scrollTop < EDGE) setTimeout(() => this.#fetchEarlier());
     } catch (problem) {
-      this.#say(`Earlier lines could not be fetched: ${problem.message}`, "bad");
+      this.#say(say("Earlier lines could not be fetched: {problem}", { problem: problem.message }), "bad");
     } finally {
       this.fetching = false;
     }
@@ -289,7 +289,7 @@ export class MergedView {
     this.following = on;
     this.root.classList.toggle("following", on);
     this.follow.setAttribute("aria-pressed", String(on));
-    this.follow.textContent = on ? "Pause" : "Follow";
+    this.follow.textContent = on ? say("Pause") : say("Follow");
     this.more.hidden = on;
   }
 
@@ -320,8 +320,8 @@ export class MergedView {
   }
 
   #showState() {
-    const rows = `${number.format(this.rows.length)} newest rows of ${number.format(this.runs.length)} logs`;
-    this.#say(`${rows}, in the order of the hosts' clocks`);
+    const values = { rows: number.format(this.rows.length), logs: number.format(this.runs.length) };
+    this.#say(say("{rows} newest rows of {logs} logs, in the order of the hosts' clocks", values));
     this.empty.hidden = this.rows.length > 0;
   }
 

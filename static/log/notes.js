@@ -1,11 +1,10 @@
 // Rows that are no text of the log: a gap, a restart. And the words and counts that they need.
 
+import { number, say, sayMany } from "../texts.js";
 import { PLAIN } from "./ansi.js";
 import { Row } from "./lines.js";
 
-const number = new Intl.NumberFormat("en");
-
-export const bytes = (n) => `${number.format(n)} byte${n === 1 ? "" : "s"}`;
+export const bytes = (n) => sayMany(n, "{count} byte", "{count} bytes", { count: number.format(n) });
 
 export function note(run, offset, text, kind) {
   const row = new Row(run, offset, false);
@@ -15,8 +14,8 @@ export function note(run, offset, text, kind) {
 }
 
 export function gap(run, from, to, reason) {
-  const where = `(${number.format(from)} to ${number.format(to)})`;
-  return note(run, from, `${bytes(to - from)} missing here ${where}: ${reason}`, "gap");
+  const values = { size: bytes(to - from), from: number.format(from), to: number.format(to), reason };
+  return note(run, from, say("{size} missing here ({from} to {to}): {reason}", values), "gap");
 }
 
 // How many line feeds are in these bytes.

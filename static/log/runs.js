@@ -1,5 +1,7 @@
 // Choose the run of the replica whose log is shown: the newest run, from restart to restart, or a certain one.
 
+import { say } from "../texts.js";
+
 export class Runs {
   constructor(view) {
     this.view = view;
@@ -18,9 +20,10 @@ export class Runs {
       return; // The socket reports a lost connection.
     }
     const runs = job.replicas.find(({ name }) => name === view.replica)?.runs ?? [];
-    const options = [new Option("Newest run, followed", "")];
-    for (const run of runs.toReversed()) {
-      options.push(new Option(`Attempt ${run.attempt}, start ${run.number + 1}, on ${run.host}`, run.id));
+    const options = [new Option(say("Newest run, followed"), "")];
+    for (const { id, attempt, number, host } of runs.toReversed()) {
+      const text = say("Attempt {attempt}, start {start}, on {host}", { attempt, start: number + 1, host });
+      options.push(new Option(text, id));
     }
     view.runs.replaceChildren(...options);
     view.runs.value = view.namedRun;
