@@ -7,16 +7,21 @@ from collections.abc import Iterable
 
 from django.core.exceptions import PermissionDenied, RequestDataTooBig
 from django.http import Http404
+from django.utils import translation
 from rest_framework import exceptions
 from rest_framework.response import Response
 
 from agents.infra.database_errors import DATABASE_UNAVAILABLE
 from agents.infra.refusals import Refused
+from agents.infra.sentences import shown
+from agents.infra.texts import Text, said
 from jobs import services
 from jobs.rules.spec import parse
 from jobs.rules.spec.json_fields import Violation
 
 log = logging.getLogger(__name__)
+
+RPC = "type.googleapis.com/google.rpc"
 
 STATUS = {
     400: "INVALID_ARGUMENT",
@@ -46,9 +51,30 @@ def error_response(code: int, message: str, violations: Iterable[Violation] = ()
     error: dict[str, object] = {"code": code, "message": message, "status": STATUS.get(code, "INTERNAL")}
     fields = [{"field": one.field, "description": one.description} for one in violations]
     if fields:
-        kind = "type.googleapis.com/google.rpc.BadRequest"
-        error["details"] = [{"@type": kind, "fieldViolations": fields}]
+        error["details"] = [{"@type": f"{RPC}.BadRequest", "fieldViolations": fields}]
     return Response({"error": error}, status=code)
+
+
+def add_translations(response: Response, language: str) -> None:
+    """Add the error in the language of the request, where Google's form has a place for it.
+
+    `message` stays as it is, because programs compare it. A text that only programs cause has no translation.
+    """
+    error = response.data.get("error") if isinstance(response.data, dict) else None
+    if not isinstance(error, dict):
+        return
+    details = error.get("details", [])
+    with translation.override(language):
+        for violation in (each for detail in details for each in detail.get("fieldViolations", ())):
+            if isinstance(violation["description"], Text):
+                violation["localizedMessage"] = _localized(violation["description"], language)
+        if isinstance(error["message"], Text):
+            localized = {"@type": f"{RPC}.LocalizedMessage", **_localized(error["message"], language)}
+            error["details"] = [*details, localized]
+
+
+def _localized(text: Text, language: str) -> dict[str, str]:
+    return {"locale": language, "message": shown(text)}
 
 
 def response_for(problem: Exception) -> Response | None:
@@ -65,17 +91,22 @@ def response_for(problem: Exception) -> Response | None:
         return error_response(503, problem.message)
     if isinstance(problem, DATABASE_UNAVAILABLE):
         log.warning("The database did not answer: %s", problem)
-        return error_response(503, "The database does not answer at the moment. Try again.")
+        return error_response(503, said("The database does not answer at the moment. Try again."))
     if isinstance(problem, Http404):
-        return error_response(404, "There is no such resource, or you may not see it.")
+        return error_response(404, said("There is no such resource, or you may not see it."))
     if isinstance(problem, Unimplemented):
         return error_response(501, str(problem))
     if isinstance(problem, PermissionDenied):
-        return error_response(403, str(problem) or "You may see this, but not do that to it.")
+        return error_response(403, _words(problem) or said("You may see this, but not do that to it."))
     if isinstance(problem, RequestDataTooBig):
-        return error_response(413, "The body is too large.")
+        return error_response(413, said("The body is too large."))
     if isinstance(problem, RecursionError):
         return error_response(400, "The body is nested too deeply.")
     if isinstance(problem, exceptions.APIException):
         return error_response(problem.status_code, str(problem.detail))
     return None
+
+
+def _words(problem: Exception) -> str:
+    """What was said, which `str()` would make plain English of."""
+    return problem.args[0] if problem.args and isinstance(problem.args[0], str) else ""

@@ -9,6 +9,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.utils import timezone
+from django.utils.cache import patch_vary_headers
 from rest_framework.authentication import BaseAuthentication, SessionAuthentication
 from rest_framework.exceptions import AuthenticationFailed, MethodNotAllowed, NotAuthenticated
 from rest_framework.parsers import JSONParser
@@ -22,6 +23,7 @@ from console.api.times import format_time
 from console.auth import access, tokens
 from console.auth.login import confirmation
 from console.models import ApiToken
+from console.runtime import languages
 
 TOKEN_ENDS = "Trainyard-Token-Expires"
 _HALF = re.compile("[\ud800-\udfff]")
@@ -96,7 +98,15 @@ class GoogleView(APIView):
         response = super().finalize_response(request, response, *args, **kwargs)
         if self.token is not None:
             response[TOKEN_ENDS] = format_time(self.token.expires_at)
+        if response.status_code >= 400 and isinstance(response, Response):
+            self._translate(request, response)
         return response
+
+    def _translate(self, request: Request, response: Response) -> None:
+        patch_vary_headers(response, ("Accept-Language", "Cookie"))
+        language = languages.chosen(request.COOKIES, request.headers.get("Accept-Language", ""))
+        if language != settings.LANGUAGE_CODE:
+            errors.add_translations(response, language)
 
     def handle_exception(self, exc: Exception) -> Response:
         given = errors.response_for(exc)

@@ -66,7 +66,9 @@ def address(scope: Scope) -> str:
 
 
 def language(scope: Scope) -> str:
-    """The language of the page that opened the socket."""
+    """The language of the page that opened the socket. A script has a token, and gets English."""
+    if bearer(scope):
+        return settings.LANGUAGE_CODE
     return languages.chosen(_cookies(scope), header(scope, "accept-language"))
 
 

@@ -102,7 +102,7 @@ class HeldShellSocket(ShellSocket):
             raise BadMessage("Send resize and client first.")
         assert self._session is not None
         if self._session.attached_at is None and not self._may_type:
-            raise Closed(TRY_AGAIN, "The shell is not open yet.")
+            raise Closed(TRY_AGAIN, said("The shell is not open yet."))
         viewer = {"name": self.user.get_username(), "types": self._types}
         found = {"shell": self._session.key, "client": self._client, "from": self._from, "viewer": viewer}
         if self._session.attached_at is None:

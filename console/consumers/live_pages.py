@@ -19,8 +19,8 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404
 from django.utils import translation
 
+from agents.infra.texts import said
 from console import presenters
-from console.consumers import credentials
 from console.consumers.socket_lifecycle import GONE, Closed, Receive, Send, Socket
 from console.live import fragments
 from console.live.fragments import Form, Fragment, Message, RightsChanged, Source, Version
@@ -38,7 +38,6 @@ class PartsSocket(Socket):
     def __init__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         super().__init__(scope, receive, send)
         self.query = scope.get("query_string", b"").decode("latin-1")
-        self.language = credentials.language(scope)
         self._followers: list[_Follower] = []
 
     def authorize(self, user: User) -> None:
@@ -146,7 +145,7 @@ class _Follower:
         while True:
             version = await fragment.newer_than(shown, look)
             if not version.whole.text:
-                raise Closed(GONE, "It is not here any more.")
+                raise Closed(GONE, said("It is not here any more."))
             await self._socket.send_message(version.since(shown))
             shown = version
 

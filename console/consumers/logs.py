@@ -21,6 +21,7 @@ from django.http import Http404
 from django.utils import timezone
 
 from agents.infra.sql import Parameter, SelectStatement
+from agents.infra.texts import said
 from console.auth import access
 from console.consumers.socket_lifecycle import GONE, BadMessage, Closed, Receive, Send, Socket
 from console.live import registry, tails
@@ -33,6 +34,7 @@ from jobs.models import Job, Replica, Run
 WINDOW = 256 * 1024
 # The last bytes of a run may come after its restart has begun. The viewer waits for them, but not longer than this.
 LAST_BYTES_S = 10.0
+NOT_STARTED = said("This replica has not been started yet.")
 
 _LABEL = ("attempt", "number", "host__name")
 _label = SelectStatement(
@@ -175,7 +177,7 @@ class LogSocket(Socket):
             if rows:
                 return rows[0][0], RunLabel(*rows[0][1:])
             if not sent:
-                await self.send_json({"waiting": "This replica has not been started yet."})
+                await self.send_json({"waiting": self.in_language(NOT_STARTED)})
                 sent = True
             await self._watch.wait()
 
@@ -236,7 +238,9 @@ class LogSocket(Socket):
     async def _send_header(self, tail: tails.Tail, cursor: int, **more: object) -> Status:
         status = tail.status
         self._header_sent_at = asyncio.get_running_loop().time()
-        await self.send_json({**document(status), "at": cursor, **more})
+        await self.send_json(
+            {**document(status), "held": self.in_language(status.held), "at": cursor, **more}
+        )
         return status
 
     def _is_news(self, sent: Status, status: Status) -> bool:

@@ -20,6 +20,7 @@ from urllib.parse import parse_qs
 from django.contrib.auth.models import User
 from django.http import Http404
 
+from agents.infra.texts import said
 from console.auth import access
 from console.consumers.socket_lifecycle import GONE, BadMessage, Closed, Receive, Send, Socket
 from console.live import registry, tails
@@ -118,7 +119,11 @@ class MergedLogSocket(Socket):
         fresh = [row for row in rows if row["id"] not in self._logs]
         if sum(log.tail is not None for log in self._logs.values()) + len(fresh) > MAX_RUNS:
             raise Closed(
-                GONE, f"There are more than {MAX_RUNS} logs at once. Choose replicas: ?replicas=NAME,NAME."
+                GONE,
+                said(
+                    "There are more than {number} logs at once. Choose replicas: ?replicas=NAME,NAME.",
+                    number=MAX_RUNS,
+                ),
             )
         share = max(FIRST_BYTES // max(len(fresh), 1), LEAST_BYTES)
         begins = {row["id"]: max(0, row["stored"] - share) if first else 0 for row in fresh}

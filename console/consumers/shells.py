@@ -18,6 +18,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.utils import timezone
 
+from agents.infra.texts import said
 from agents.runner.shell_wire import PATIENT_S
 from agents.ssh import keys, pty
 from agents.ssh.pty import ShellGone
@@ -240,7 +241,7 @@ def _open(run: Run, key: keys.PrivateKey, request: dict[str, Any]) -> pty.Shell:
 
 def _ending(problem: Exception | None) -> Closed:
     if problem is None:
-        return Closed(1000, "The shell has ended.")
+        return Closed(1000, said("The shell has ended."))
     if isinstance(problem, ShellGone):
         return Closed(GONE, str(problem))
     return Closed(TRY_AGAIN, str(problem))

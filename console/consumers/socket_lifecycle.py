@@ -8,14 +8,17 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from contextlib import AbstractContextManager, nullcontext, suppress
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.http import Http404
+from django.utils import translation
 
 from agents.infra.database_errors import DATABASE_UNAVAILABLE
+from agents.infra.sentences import shown
+from agents.infra.texts import said
 from console.consumers import credentials, shared_checks
 from console.live import beats
 from console.runtime import websocket_protocol
@@ -54,7 +57,7 @@ class Closed(Exception):
 
 class NoDatabase(Closed):
     def __init__(self) -> None:
-        super().__init__(TRY_AGAIN, "The database does not answer at the moment.")
+        super().__init__(TRY_AGAIN, said("The database does not answer at the moment."))
 
 
 class BadMessage(Closed):
@@ -88,6 +91,10 @@ class Socket:
             await cls(scope, receive, send).run()
 
         return application
+
+    @cached_property
+    def language(self) -> str:
+        return credentials.language(self.scope)
 
     def authorize(self, user: User) -> None:
         """Check whether this person may open the socket. Runs in a thread and may use the database."""
@@ -151,12 +158,12 @@ class Socket:
 
     async def _admit(self) -> None:
         if not credentials.from_our_page(self.scope):
-            raise Closed(RIGHT_LOST, "This address may not be called from a page of another site.")
+            raise Closed(RIGHT_LOST, said("This address may not be called from a page of another site."))
         if b"%00" in self.scope.get("query_string", b""):
-            raise Closed(GONE, "There is nothing here.")  # PostgreSQL refuses a NUL in a query
+            raise Closed(GONE, said("There is nothing here."))  # PostgreSQL refuses a NUL in a query
         if not credentials.credential(self.scope):
             # A stranger's handshake costs no thread and no query.
-            raise Closed(RIGHT_LOST, "You are logged out.")
+            raise Closed(RIGHT_LOST, said("You are logged out."))
         self.checked_at = asyncio.get_running_loop().time()
         await self._check(self.authorize, admission=True)
 
@@ -172,16 +179,16 @@ class Socket:
         try:
             return await (in_database_thread if admission else in_check_thread)(question)
         except Http404:
-            raise Closed(GONE, "It is not here any more.") from None
+            raise Closed(GONE, said("It is not here any more.")) from None
         except PermissionDenied:
-            raise Closed(RIGHT_LOST, "You may not do this any more.") from None
+            raise Closed(RIGHT_LOST, said("You may not do this any more.")) from None
         except DATABASE_UNAVAILABLE as problem:
             raise NoDatabase from problem
 
     def _with_user(self, question: Callable[[User], Any]) -> Any:
         user = credentials.user(self.scope)
         if user is None:
-            raise Closed(RIGHT_LOST, "You are logged out.")
+            raise Closed(RIGHT_LOST, said("You are logged out."))
         self.person_id = user.pk
         return question(user)
 
@@ -217,7 +224,7 @@ class Socket:
             log.warning("The database did not answer: %s", problem)
             return NoDatabase()
         log.error("%s broke", type(self).__name__, exc_info=problem)
-        return Closed(TRY_AGAIN, "An error occurred in the server. The server's log has the details.")
+        return Closed(TRY_AGAIN, said("An error occurred in the server. The server's log has the details."))
 
     async def on_end(self, reason: str) -> None:
         """Clean up. Called once at the end, whatever happens."""
@@ -275,12 +282,18 @@ class Socket:
             else:
                 await self.on_message(_parsed(text))
 
+    def in_language(self, text: str) -> str:
+        """A sentence for the person who reads the page. A script gets English."""
+        with translation.override(self.language):
+            return shown(text)
+
     async def _close(self, closing: Closed) -> None:
+        reason = self.in_language(closing.reason)
         # A close frame has room for 123 bytes; the full text of an SSH error may need more.
-        short = closing.reason.encode()[:120].decode(errors="ignore")
+        short = reason.encode()[:120].decode(errors="ignore")
         try:
-            if closing.reason:
-                await self.send_json({"closed": closing.reason})
+            if reason:
+                await self.send_json({"closed": reason})
             await self._send({"type": "websocket.close", "code": closing.code, "reason": short})
         except (OSError, RuntimeError):
             log.debug("The client closed the connection while we were closing it.")

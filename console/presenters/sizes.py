@@ -1,6 +1,18 @@
-"""Sizes in words."""
+"""Sizes and numbers in words, as the language of the page writes them."""
 
 from __future__ import annotations
+
+from django.utils.formats import get_format
+
+
+def decimal(value: float, digits: int = 1) -> str:
+    """Write a number with so many decimals: 1.5, or 1,5 in Portuguese."""
+    return localized(f"{value:.{digits}f}")
+
+
+def localized(number: str) -> str:
+    """A number that is written out, with the decimal mark of the language."""
+    return number.replace(".", get_format("DECIMAL_SEPARATOR"))
 
 
 def mebibytes(value: int | None) -> str:
@@ -9,7 +21,7 @@ def mebibytes(value: int | None) -> str:
         return "–"
     if value < 1024:
         return f"{value} MiB"
-    return f"{value / 1024:.0f} GiB" if value >= 10240 else f"{value / 1024:.1f} GiB"
+    return f"{decimal(value / 1024, 0 if value >= 10240 else 1)} GiB"
 
 
 def rate(value: int) -> str:
@@ -19,4 +31,4 @@ def rate(value: int) -> str:
         if number < 999.5 or unit == "GB":
             break
         number /= 1000
-    return f"{number:.3g} {unit}/s" if number < 1000 else f"{number:.0f} {unit}/s"
+    return f"{localized(f'{number:.3g}')} {unit}/s" if number < 1000 else f"{number:.0f} {unit}/s"

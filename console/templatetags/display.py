@@ -230,7 +230,7 @@ def length_or_text(value: timedelta | str) -> str:
 @register.filter
 def percent(part: float) -> str:
     """Render a share as percent: 0.5 → 50 %."""
-    return f"{100 * part:.0f} %" if part >= 0.095 else f"{100 * part:.1f} %"
+    return f"{sizes.decimal(100 * part, 0 if part >= 0.095 else 1)} %"
 
 
 @register.filter

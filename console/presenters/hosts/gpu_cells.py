@@ -201,7 +201,7 @@ def badges_of(host: Host) -> Iterable[Badge]:
 def _words_of(host: Host, load: HostLoad) -> str:
     parts = []
     if load.cpu is not None:
-        parts.append(_("{used} of {all} CPUs").format(used=f"{load.cpu:.1f}", all=host.cpus))
+        parts.append(_("{used} of {all} CPUs").format(used=sizes.decimal(load.cpu), all=host.cpus))
     if load.memory_mb is not None:
         used, whole = sizes.mebibytes(load.memory_mb), sizes.mebibytes(host.memory_mb)
         parts.append(_("{used} of {all} memory").format(used=used, all=whole))

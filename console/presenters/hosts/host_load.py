@@ -67,7 +67,7 @@ def stamp(host_id: int, now: datetime) -> list[object]:
 
 def _lines(host: Host, load: HostLoad) -> Iterable[LoadLine]:
     if load.cpu is not None:
-        words = _("{used} of {all} cores").format(used=f"{load.cpu:.1f}", all=host.cpus)
+        words = _("{used} of {all} cores").format(used=sizes.decimal(load.cpu), all=host.cpus)
         yield LoadLine(_("CPU"), words, _percent(load.cpu, host.cpus))
     if load.memory_mb is not None:
         used, whole = sizes.mebibytes(load.memory_mb), sizes.mebibytes(host.memory_mb)

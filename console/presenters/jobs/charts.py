@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
+from console.presenters import sizes
+
 WIDTH, HEIGHT = 600.0, 90.0
 
 Point = tuple[datetime, float]
@@ -27,4 +29,4 @@ def path(line: Iterable[Point], start: datetime, end: datetime, top: float, gap:
 def gib(mb: int | None) -> str:
     if mb is None:
         return ""
-    return f"{mb} MiB" if mb < 1024 else f"{mb / 1024:.1f} GiB"
+    return f"{mb} MiB" if mb < 1024 else f"{sizes.decimal(mb / 1024)} GiB"

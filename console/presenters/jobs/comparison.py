@@ -15,6 +15,7 @@ from django.utils.translation import gettext as _
 
 from agents.infra.sentences import shown
 from agents.infra.text import visible
+from console.presenters import sizes
 from console.presenters.badges import JOB, Badge
 from console.presenters.jobs.charts import gib, path
 from console.presenters.jobs.job_head import error_text
@@ -225,5 +226,5 @@ def _words(metric: Metric) -> Callable[[float], str]:
     if metric.unit is Unit.MEBIBYTES:
         return lambda value: gib(round(value))
     if metric.unit is Unit.CORES:
-        return lambda value: f"{value:.1f}"
+        return sizes.decimal
     return lambda value: f"{value:.0f} {metric.unit}"

@@ -227,7 +227,7 @@ def in_words(value: Value, unit: Unit) -> str:
     if unit is Unit.BYTES_PER_SECOND:
         return sizes.rate(round(value))
     if unit is Unit.CORES:
-        return _("{number} CPUs").format(number=f"{value:.1f}")
+        return _("{number} CPUs").format(number=sizes.decimal(value))
     return f"{value:.0f} {'%' if unit is Unit.PERCENT else unit.value}"
 
 

@@ -12,6 +12,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from console.presenters import sizes
 from console.presenters.badges import Badge
 from console.presenters.jobs.charts import gib
 from console.presenters.jobs.job_query import JobQuery
@@ -159,8 +160,10 @@ def _sample_fields(run: _Run | None, now: _Sample | None) -> dict[str, Any]:
 
 def _cpu(used: float, limit: float) -> str:
     if limit:
-        return _("{used} of {limit} CPUs").format(used=f"{used:.1f}", limit=f"{limit:g}")
-    return _("{number} CPUs").format(number=f"{used:.1f}")
+        return _("{used} of {limit} CPUs").format(
+            used=sizes.decimal(used), limit=sizes.localized(f"{limit:g}")
+        )
+    return _("{number} CPUs").format(number=sizes.decimal(used))
 
 
 def _unknown(run: _Run | None) -> str:

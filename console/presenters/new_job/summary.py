@@ -14,6 +14,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
+from console.presenters import sizes
 from console.presenters.new_job import preview
 from console.presenters.new_job.preview import Preview
 from jobs.models import Project
@@ -101,7 +102,7 @@ def _quota_lines(account: QuotaAccount, gpus: Mapping[str, int]) -> Iterator[Quo
     if limits.running is not None:
         yield _line(account, _("running jobs"), use.running, use.running + 1, limits.running)
     if limits.gpu_hours is not None and gpus:
-        used_h, limit_h = f"{use.gpu_hours:.1f}", f"{limits.gpu_hours:g}"
+        used_h, limit_h = sizes.decimal(use.gpu_hours), sizes.localized(f"{limits.gpu_hours:g}")
         over = use.gpu_hours >= limits.gpu_hours
         yield QuotaLine(
             account.who, _("GPU-hours of this month"), used_h, _("more with each hour"), limit_h, over

@@ -116,8 +116,9 @@ def visit(transactional_db, cast):
             headers.append((b"authorization", f"Bearer {token}".encode()))
         return [pair for pair in headers if pair[1]]
 
-    async def open_as(path, who="vera", page=False, origin="http://testserver"):
-        visitor = Visitor(path, await database_threads.in_database_thread(headers_of, who, page, origin))
+    async def open_as(path, who="vera", page=False, origin="http://testserver", accepts=""):
+        headers = await database_threads.in_database_thread(headers_of, who, page, origin)
+        visitor = Visitor(path, [*headers, (b"accept-language", accepts.encode())])
         await visitor.open()
         return visitor
 

@@ -14,6 +14,8 @@ from console.models import Session
 from console.runtime.database_threads import in_database_thread
 from jobs.models import Job, Membership
 from jobs.services import delete
+from tests.harness import marked_language
+from tests.harness.marked_language import CODE, wide
 
 PEOPLE = ("root", "alice", "bob", "bella", "vera", "charlie", "loner", "gone", None)
 NEW_SHELL = f"/ws/shells/{'f' * 32}?run={{run}}"
@@ -109,6 +111,22 @@ async def test_a_lost_permission_ends_an_open_socket(visit, cast, job, monkeypat
     await in_database_thread(loss, cast.vera)
     code, reason = await page.until_closed()
     assert code in (4403, 4404) and reason
+
+
+async def test_a_person_reads_the_reason_in_their_language_and_a_script_in_english(
+    visit, cast, job, monkeypatch, settings, tmp_path
+):
+    marked_language.write(tmp_path)
+    settings.LANGUAGES, settings.LOCALE_PATHS = [("en", "English"), (CODE, "Wide")], [tmp_path]
+    monkeypatch.setattr(socket_lifecycle, "RECHECK_S", 0.05)
+    path, english = f"/ws/jobs/{job.pk}/log/workerpool0-0", "You are logged out."
+    page, script = await visit(path, page=True, accepts=CODE), await visit(path, accepts=CODE)
+    for each in (page, script):
+        await each.tell(tail=1)
+        await each.until(lambda v: v.told)
+    await in_database_thread(disable, cast.vera)
+    assert await page.until_closed() == (4403, wide(english)) and page.told[-1] == {"closed": wide(english)}
+    assert await script.until_closed() == (4403, english)
 
 
 async def test_a_revoked_token_and_a_deleted_job_end_a_socket(visit, cast, job, monkeypatch):
