@@ -179,7 +179,7 @@ USE_TZ = True
 TIME_ZONE = "UTC"
 LANGUAGE_CODE = "en"
 # A language stands here as soon as its catalogue is complete (locale/README.md), with the name that its speakers use.
-LANGUAGES = [("en", "English")]
+LANGUAGES = [("en", "English"), ("ja", "日本語"), ("ko", "한국어"), ("pt-br", "Português (Brasil)")]
 LOCALE_PATHS = [BASE_DIR / "locale"]
 LANGUAGE_COOKIE_NAME = "language"
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import html
 import json
 from itertools import pairwise
 
-from tests.harness.product import job_spec
+from tests.harness.crawl import Visitor
+from tests.harness.product import PASSWORD, job_spec
 from tests.harness.product.client import TERMINAL
 from tests.harness.wait_and_processes import wait_for
 
@@ -73,6 +75,13 @@ class ObservedJob:
         """Return the seconds between the job's first two states."""
         first, second = next(pairwise(self.moves()))
         return second["at"] - first["at"]
+
+    def page_in(self, language):
+        """The page of the job, as a browser shows it that asks for this language."""
+        visitor = Visitor(self.yard.url, "ada").log_in(PASSWORD)
+        answer = visitor.get(f"/jobs/{self.id}/", **{"Accept-Language": language})
+        assert answer.status_code == 200 and answer.headers["Content-Language"] == language.lower()
+        return html.unescape(answer.text)
 
     # logs
 

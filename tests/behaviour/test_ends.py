@@ -91,6 +91,14 @@ def test_S0_25_S0_23_an_exit_code_has_the_documented_message(observed_jobs):
     assert observed_jobs["seven"].job["state"] == "JOB_STATE_FAILED"
 
 
+def test_S1_04_S2_03_the_page_says_it_in_the_readers_language(observed_jobs):
+    observed = observed_jobs["seven"]
+    portuguese = "A réplica workerpool0-0 saiu com status diferente de zero de 7. Motivo da rescisão: Error."
+    korean = "복제본 workerpool0-0이 0이 아닌 7 상태로 종료되었습니다. 종료 원인은 Error입니다."
+    assert portuguese in observed.page_in("pt-BR") and korean in observed.page_in("ko")
+    assert observed.error["message"] == nonzero("workerpool0-0", 7), "programs read English"
+
+
 def test_S0_25_a_program_that_is_not_there_is_a_start_error(observed_jobs):
     error = observed_jobs["not there"].error
     assert error["code"] == GRPC_INVALID

@@ -52,6 +52,12 @@ def test_S0_32_out_of_memory_has_the_documented_message_and_is_certain(fed):
     assert fed.hungry.ours["retries"] == 0
 
 
+def test_S1_05_S2_04_the_page_says_it_in_the_readers_language(fed):
+    portuguese = "A réplica workerpool0-0 ficou sem memória e saiu com um status diferente de zero de 137."
+    korean = "복제본 workerpool0-0의 메모리가 부족하여 0이 아닌 137 상태로 종료되었습니다."
+    assert portuguese in fed.hungry.page_in("pt-BR") and korean in fed.hungry.page_in("ko")
+
+
 def test_the_memory_of_a_machine_type_is_a_limit_where_the_host_allows_it(fed):
     """The limit is the allocatable part of 128 MB, without the share that is kept for the host."""
     assert (fed.limit["memoryLimitMb"], fed.limit["memoryLimitEnforced"]) == (77, True)

@@ -234,6 +234,15 @@ def test_S0_35_S0_37_no_room_for_too_long_fails_after_three_retries(stockout):
     assert [move["to_state"] for move in observed.moves()] == ["QUEUED"] * 4 + ["FAILED"]
 
 
+def test_S1_06_S2_05_the_page_says_it_in_the_readers_language(stockout):
+    """As S0-35, the Portuguese text ends with the advice that the service gives now."""
+    portuguese = (
+        "Há recursos insuficientes na região: default. Tente uma região diferente ou use um acelerador"
+    )
+    korean = "default 리전의 리소스가 부족합니다. 다른 리전을 사용하거나 다른 가속기를 사용하세요."
+    assert portuguese in stockout.never.page_in("pt-BR") and korean in stockout.never.page_in("ko")
+
+
 def test_S0_37_room_that_comes_in_time_is_used(stockout):
     assert stockout.in_time.ours["retries"] >= 1
     assert [run["attempt"] for run in stockout.in_time.runs()] == [stockout.in_time.ours["attempt"]]
@@ -268,3 +277,8 @@ def test_S0_38_S0_39_a_job_that_cannot_be_started_is_tried_three_times(broken):
     }
     assert [(run["attempt"], run["number"]) for run in broken.runs()] == [(1, 0), (2, 0), (3, 0)]
     assert "port" in broken.moves()[-1]["cause"]
+
+
+def test_S1_07_the_portuguese_page_has_the_english_text(broken):
+    page = broken.page_in("pt-BR")
+    assert '<html lang="pt-br"' in page and "Internal error occurred for the current attempt" in page

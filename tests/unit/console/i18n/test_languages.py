@@ -11,15 +11,10 @@ from django.utils import translation
 
 from console.auth import preferences
 from console.models import Preferences
+from console.presenters import sizes
 from console.runtime.languages import Language
 
 PASSWORD = "correct horse battery"
-
-
-@pytest.fixture(autouse=True)
-def offered(settings):
-    """Django's own texts are there in these languages, whatever our catalogues have by now."""
-    settings.LANGUAGES = [("en", "English"), ("ja", "日本語"), ("ko", "한국어"), ("pt-br", "Português")]
 
 
 @pytest.fixture
@@ -146,3 +141,10 @@ def test_djangos_own_texts_are_in_the_language_too(client, db):
 def test_one_language_needs_no_menu(client, db, settings):
     settings.LANGUAGES = [("en", "English")]
     assert 'name="language"' not in client.get("/login").content.decode()
+
+
+@pytest.mark.parametrize(("language", "words"), [("en", "1.5 GiB"), ("ja", "1.5 GiB"), ("pt-br", "1,5 GiB")])
+def test_numbers_are_written_as_the_language_does(language, words):
+    with translation.override(language):
+        assert sizes.mebibytes(1536) == words
+        assert sizes.rate(1_250_000) == ("1,25 MB/s" if language == "pt-br" else "1.25 MB/s")
