@@ -56,67 +56,86 @@ def unpack_order(payload: bytes, packed: bool) -> Dict[str, Any]:
 
 def parse_order(found: Dict[str, Any]) -> Order:
     """An Order, or Refused with the field named. Unknown keys come from a newer console and are ignored."""
-
-    def bad(field: str, why: str) -> Refused:
-        return Refused("bad_order", "%s: %s" % (field, why))
-
-    def text(field: str, value: Any) -> str:
-        if not isinstance(value, str):
-            raise bad(field, "must be text")
-        if "\0" in value:
-            raise bad(field, "must not contain a NUL character")
-        try:
-            os.fsencode(value)
-        except UnicodeError:
-            raise bad(field, "cannot be encoded") from None
-        return value
-
-    def number(field: str, low: float, high: float, default: float | None) -> float | None:
-        value = found.get(field)
-        if value is None:
-            return default
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
-            raise bad(field, "must be a number from %g to %g" % (low, high))
-        return value
-
-    def whole(field: str, low: int, high: int, default: int | None) -> int | None:
-        value = number(field, low, high, default)
-        return None if value is None else int(value)
-
-    def mapping(field: str) -> Dict[str, str]:
-        value = found.get(field) or {}
-        if not isinstance(value, dict):
-            raise bad(field, "must be an object")
-        return {text(field, key): text("%s[%.80s]" % (field, key), item) for key, item in value.items()}
-
-    command, gpus = found.get("command"), found.get("gpus") or []
-    if not isinstance(command, list) or not command:
-        raise bad("command", "must be a list of at least one text")
-    if not isinstance(gpus, list) or not all(map(is_gpu, gpus)):
-        raise bad("gpus", "must be a list of GPU UUIDs")
-    env = mapping("env")
-    for name in env:
-        if not name or "=" in name:
-            raise bad("env", "%.80r cannot be the name of a variable" % name)
-    work_key = found.get("work_key")
-    if work_key is not None and not is_run_id(work_key):
-        raise bad("work_key", "%.80r is not a plain name" % (work_key,))
     return Order(
-        command=[text("command", part) for part in command],
-        env=env,
-        cpus=number("cpus", 0, 1e6, None),
-        gpus=list(dict.fromkeys(gpus)),
-        port=whole("port", 1, 65535, None),
-        work_key=work_key,
-        grace_s=float(number("grace_s", 0, 1e7, 10) or 0),
-        timeout_s=number("timeout_s", 0, 1e9, None),
-        mark=text("mark", found.get("mark") or "")[:200],
-        memory_mb=whole("memory_mb", 1, 1 << 40, None),
-        log_budget_mb=int(number("log_budget_mb", 1, 1 << 40, 4096) or 4096),
+        command=_command(found),
+        env=_env(found),
+        cpus=_number(found, "cpus", 0, 1e6, None),
+        gpus=_gpus(found),
+        port=_whole(found, "port", 1, 65535),
+        work_key=_work_key(found),
+        grace_s=float(_number(found, "grace_s", 0, 1e7, 10) or 0),
+        timeout_s=_number(found, "timeout_s", 0, 1e9, None),
+        mark=_text("mark", found.get("mark") or "")[:200],
+        memory_mb=_whole(found, "memory_mb", 1, 1 << 40),
+        log_budget_mb=_whole(found, "log_budget_mb", 1, 1 << 40) or 4096,
         web_access=found.get("web_access") is True,
         pid_namespace=found.get("pid_namespace") is True,
-        address=text("address", found.get("address") or "")[:255],
+        address=_text("address", found.get("address") or "")[:255],
     )
+
+
+def _command(found: Mapping[str, Any]) -> List[str]:
+    command = found.get("command")
+    if not isinstance(command, list) or not command:
+        raise _bad("command", "must be a list of at least one text")
+    return [_text("command", part) for part in command]
+
+
+def _env(found: Mapping[str, Any]) -> Dict[str, str]:
+    value = found.get("env") or {}
+    if not isinstance(value, dict):
+        raise _bad("env", "must be an object")
+    env = {_text("env", name): _text("env[%.80s]" % name, item) for name, item in value.items()}
+    for name in env:
+        if not name or "=" in name:
+            raise _bad("env", "%.80r cannot be the name of a variable" % name)
+    return env
+
+
+def _gpus(found: Mapping[str, Any]) -> List[str]:
+    gpus = found.get("gpus") or []
+    if not isinstance(gpus, list) or not all(map(is_gpu, gpus)):
+        raise _bad("gpus", "must be a list of GPU UUIDs")
+    return list(dict.fromkeys(gpus))
+
+
+def _work_key(found: Mapping[str, Any]) -> str | None:
+    work_key = found.get("work_key")
+    if work_key is not None and not is_run_id(work_key):
+        raise _bad("work_key", "%.80r is not a plain name" % (work_key,))
+    return work_key
+
+
+def _text(field: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise _bad(field, "must be text")
+    if "\0" in value:
+        raise _bad(field, "must not contain a NUL character")
+    try:
+        os.fsencode(value)
+    except UnicodeError:
+        raise _bad(field, "cannot be encoded") from None
+    return value
+
+
+def _number(
+    found: Mapping[str, Any], field: str, low: float, high: float, default: float | None
+) -> float | None:
+    value = found.get(field)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
+        raise _bad(field, "must be a number from %g to %g" % (low, high))
+    return value
+
+
+def _whole(found: Mapping[str, Any], field: str, low: int, high: int) -> int | None:
+    value = _number(found, field, low, high, None)
+    return None if value is None else int(value)
+
+
+def _bad(field: str, why: str) -> Refused:
+    return Refused("bad_order", "%s: %s" % (field, why))
 
 
 # Variables of the login that would mislead a replica.
