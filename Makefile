@@ -3,12 +3,13 @@ PY := .venv/bin/python
 # Without .pyc files each process would take half as long again to start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install install-run up test quick rooms bench scale campaign mutants soak simulate screenshots behaviour programs runner-pythons up-pythons lint
+.PHONY: help install install-run up test test-postgres quick rooms bench scale campaign mutants soak simulate screenshots behaviour programs runner-pythons up-pythons lint
 
 help:
 	@echo "make up       start Trainyard (TRAINYARD_PORT, TRAINYARD_BIND, TRAINYARD_DATA; see README.md)"
 	@echo "make install  everything that the other commands need"
 	@echo "make test     lint and all tests; says which packages of the system they need"
+	@echo "make test-postgres  all unit tests that need a database, on PostgreSQL (TESTS=\"tests/unit/console/views -k jobs\")"
 	@echo "make quick    the inner loop: ruff, the laws, and the tests that need no host, in about 2 minutes"
 	@echo "make lint     ruff, mypy, djlint, migrations, the laws of the code"
 	@echo "make rooms    draw docs/rooms.md again, from the imports"
@@ -37,6 +38,10 @@ test: install
 	@tools/install-test-packages
 	@$(MAKE) --no-print-directory lint
 	@tools/with-hosts $(PY) tools/run-tests
+
+test-postgres: install
+	@tools/install-test-packages
+	@tools/with-hosts $(PY) tools/run-tests --postgresql $(TESTS)
 
 quick: install
 	@tools/install-test-packages
