@@ -20,12 +20,12 @@ from django.http import Http404
 from django.utils import translation
 
 from agents.infra.texts import said
-from console import presenters
 from console.consumers.socket_lifecycle import GONE, Closed, Receive, Send, Socket
 from console.live import fragments
 from console.live.fragments import Form, Fragment, Message, RightsChanged, Source, Version
 from console.parts import registry
 from console.parts.part import Part, Place, Seen, place_of
+from console.presenters import live
 
 
 class PartsSocket(Socket):
@@ -134,7 +134,7 @@ class _Follower:
             with translation.override(self._socket.language):
                 html = self._part.render(user, place, rights)
             changed = self._part.see(user, place).rights != rights
-        except (Http404, PermissionDenied, presenters.NotForAll):
+        except (Http404, PermissionDenied, live.NotForAll):
             changed = True
         if changed:
             raise RightsChanged

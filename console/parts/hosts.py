@@ -7,9 +7,10 @@ from collections.abc import Hashable
 from django.contrib.auth.models import User
 
 from agents.models import Host
-from console import presenters
 from console.auth import access
 from console.parts.part import Part, Place, Seen
+from console.presenters import live
+from console.presenters.hosts import host_list
 
 
 def _see_host(user: User, place: Place) -> Seen:
@@ -19,24 +20,24 @@ def _see_host(user: User, place: Place) -> Seen:
 
 
 def _stamp_of_host(user: User, place: Place) -> str:
-    return presenters.host_stamp(place.number("host_id"))
+    return live.host_stamp(place.number("host_id"))
 
 
 def _host(user: User, place: Place, rights: Hashable) -> str:
-    return presenters.host_live(user, place.number("host_id"))
+    return live.host_live(user, place.number("host_id"))
 
 
 def _see_list(user: User, place: Place) -> Seen:
     access.require(user, "see", Host)
-    return Seen(user, presenters.hosts_rights(user), ("hosts",))
+    return Seen(user, host_list.rights(user), ("hosts",))
 
 
 def _stamp_of_list(user: User, place: Place) -> str:
-    return presenters.hosts_stamp(user, dict(place.query))
+    return live.hosts_stamp(user, dict(place.query))
 
 
 def _list(user: User, place: Place, rights: Hashable) -> str:
-    return presenters.hosts_live(user, dict(place.query), rights)
+    return live.hosts_live(user, dict(place.query), rights)
 
 
 def _see_gpus(user: User, place: Place) -> Seen:
@@ -46,19 +47,19 @@ def _see_gpus(user: User, place: Place) -> Seen:
 
 
 def _stamp_of_gpus(user: User, place: Place) -> str:
-    return presenters.gpus_stamp(user)
+    return live.gpus_stamp(user)
 
 
 def _gpus(user: User, place: Place, rights: Hashable) -> str:
-    return presenters.gpus_live(user, dict(place.query))
+    return live.gpus_live(user, dict(place.query))
 
 
 def _stamp_of_load(user: User, place: Place) -> str:
-    return presenters.host_load_stamp(place.number("host_id"))
+    return live.host_load_stamp(place.number("host_id"))
 
 
 def _load(user: User, place: Place, rights: Hashable) -> str:
-    return presenters.host_load_live(user, place.number("host_id"))
+    return live.host_load_live(user, place.number("host_id"))
 
 
 def _see_keys(user: User, place: Place) -> Seen:
@@ -67,11 +68,11 @@ def _see_keys(user: User, place: Place) -> Seen:
 
 
 def _stamp_of_keys(user: User, place: Place) -> str:
-    return presenters.host_keys_stamp(user)
+    return live.host_keys_stamp(user)
 
 
 def _keys(user: User, place: Place, rights: Hashable) -> str:
-    return presenters.host_keys_live(user)
+    return live.host_keys_live(user)
 
 
 GPU_MAP = Part("gpus", _see_gpus, _stamp_of_gpus, _gpus)

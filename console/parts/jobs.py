@@ -7,9 +7,10 @@ from dataclasses import replace
 
 from django.contrib.auth.models import User
 
-from console import presenters
 from console.auth import access
 from console.parts.part import Part, Place, Seen
+from console.presenters import live
+from console.presenters.jobs import job_parts
 from jobs.models import Job, Project
 
 
@@ -20,11 +21,11 @@ def _see_job(user: User, place: Place, verb: access.Verb = "see") -> Seen:
 
 
 def _stamp_of_job(user: User, place: Place) -> str:
-    return presenters.job_stamp(place.number("job_id"))
+    return job_parts.job_stamp(place.number("job_id"))
 
 
 def _job(user: User, place: Place, rights: Hashable) -> str:
-    return presenters.job_live(user, place.number("job_id"), dict(place.query))
+    return job_parts.job_live(user, place.number("job_id"), dict(place.query))
 
 
 def _see_list(user: User, place: Place) -> Seen:
@@ -34,11 +35,11 @@ def _see_list(user: User, place: Place) -> Seen:
 
 
 def _stamp_of_list(user: User, place: Place) -> str:
-    return presenters.list_stamp(user, dict(place.query))
+    return live.list_stamp(user, dict(place.query))
 
 
 def _list(user: User, place: Place, rights: Hashable) -> str:
-    return presenters.list_live(user, dict(place.query))
+    return live.list_live(user, dict(place.query))
 
 
 def _see_queue(user: User, place: Place) -> Seen:
@@ -47,11 +48,11 @@ def _see_queue(user: User, place: Place) -> Seen:
 
 
 def _stamp_of_queue(user: User, place: Place) -> str:
-    return presenters.queue_stamp(user, dict(place.query))
+    return live.queue_stamp(user, dict(place.query))
 
 
 def _queue(user: User, place: Place, rights: Hashable) -> str:
-    return presenters.queue_live(user, dict(place.query))
+    return live.queue_live(user, dict(place.query))
 
 
 def _same_head(place: Place) -> Hashable:
@@ -66,10 +67,10 @@ def _part(name: str, verb: access.Verb = "see", same_at: Callable[[Place], Hasha
         return _see_job(user, place, verb)
 
     def stamp(user: User, place: Place) -> str:
-        return presenters.job_part_stamp(name, place.number("job_id"))
+        return job_parts.part_stamp(name, place.number("job_id"))
 
     def render(user: User, place: Place, rights: Hashable) -> str:
-        return presenters.job_part_live(name, user, place.number("job_id"), dict(place.query))
+        return job_parts.part_live(name, user, place.number("job_id"), dict(place.query))
 
     return Part(name, see, stamp, render, same_at) if same_at else Part(name, see, stamp, render)
 

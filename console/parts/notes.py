@@ -6,9 +6,9 @@ from collections.abc import Hashable
 
 from django.contrib.auth.models import User
 
-from console import presenters
 from console.auth import access
 from console.parts.part import Part, Place, Seen
+from console.presenters import live
 
 
 def _see(user: User, place: Place) -> Seen:
@@ -17,11 +17,11 @@ def _see(user: User, place: Place) -> Seen:
 
 
 def _stamp(user: User, place: Place) -> str:
-    return presenters.notes_stamp(user)
+    return live.notes_stamp(user)
 
 
 def _notes(user: User, place: Place, rights: Hashable) -> str:
-    return presenters.notes_live(user)
+    return live.notes_live(user)
 
 
 def _everywhere(place: Place) -> Hashable:

@@ -6,9 +6,9 @@ from collections.abc import Hashable
 
 from django.contrib.auth.models import User
 
-from console import presenters
 from console.auth import access
 from console.parts.part import Part, Place, Seen
+from console.presenters import live
 from jobs.models import AuditEntry
 
 
@@ -18,11 +18,11 @@ def _see_audit(user: User, place: Place) -> Seen:
 
 
 def _stamp_of_audit(user: User, place: Place) -> str:
-    return presenters.audit_stamp(user, dict(place.query))
+    return live.audit_stamp(user, dict(place.query))
 
 
 def _audit(user: User, place: Place, rights: Hashable) -> str:
-    return presenters.audit_live(user, dict(place.query))
+    return live.audit_live(user, dict(place.query))
 
 
 def _see_people(user: User, place: Place) -> Seen:
@@ -31,11 +31,11 @@ def _see_people(user: User, place: Place) -> Seen:
 
 
 def _stamp_of_people(user: User, place: Place) -> str:
-    return presenters.people_stamp(dict(place.query))
+    return live.people_stamp(dict(place.query))
 
 
 def _people(user: User, place: Place, rights: Hashable) -> str:
-    return presenters.people_live(dict(place.query))
+    return live.people_live(dict(place.query))
 
 
 def _see_own(user: User, place: Place) -> Seen:
@@ -44,27 +44,27 @@ def _see_own(user: User, place: Place) -> Seen:
 
 
 def _stamp_of_tokens(user: User, place: Place) -> str:
-    return presenters.tokens_stamp(user)
+    return live.tokens_stamp(user)
 
 
 def _tokens(user: User, place: Place, rights: Hashable) -> str:
-    return presenters.tokens_live(user)
+    return live.tokens_live(user)
 
 
 def _stamp_of_sessions(user: User, place: Place) -> str:
-    return presenters.sessions_stamp(user)
+    return live.sessions_stamp(user)
 
 
 def _sessions(user: User, place: Place, rights: Hashable) -> str:
-    return presenters.sessions_live(user)
+    return live.sessions_live(user)
 
 
 def _stamp_of_sent(user: User, place: Place) -> str:
-    return presenters.sent_stamp(user)
+    return live.sent_stamp(user)
 
 
 def _sent(user: User, place: Place, rights: Hashable) -> str:
-    return presenters.sent_live(user)
+    return live.sent_live(user)
 
 
 AUDIT = Part("audit", _see_audit, _stamp_of_audit, _audit)

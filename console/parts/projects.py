@@ -6,9 +6,9 @@ from collections.abc import Hashable
 
 from django.contrib.auth.models import User
 
-from console import presenters
 from console.auth import access
 from console.parts.part import Part, Place, Seen
+from console.presenters import live
 from jobs.models import Project
 
 
@@ -19,11 +19,11 @@ def _see_list(user: User, place: Place) -> Seen:
 
 
 def _stamp_of_list(user: User, place: Place) -> str:
-    return presenters.projects_stamp(user)
+    return live.projects_stamp(user)
 
 
 def _list(user: User, place: Place, rights: Hashable) -> str:
-    return presenters.projects_live(user)
+    return live.projects_live(user)
 
 
 def _see_use(user: User, place: Place) -> Seen:
@@ -32,11 +32,11 @@ def _see_use(user: User, place: Place) -> Seen:
 
 
 def _stamp_of_use(user: User, place: Place) -> str:
-    return presenters.project_stamp(user, access.project_or_404(user, "see", place.text("project")))
+    return live.project_stamp(user, access.project_or_404(user, "see", place.text("project")))
 
 
 def _use(user: User, place: Place, rights: Hashable) -> str:
-    return presenters.project_live(user, access.project_or_404(user, "see", place.text("project")))
+    return live.project_live(user, access.project_or_404(user, "see", place.text("project")))
 
 
 def _see_sent(user: User, place: Place) -> Seen:
@@ -44,11 +44,11 @@ def _see_sent(user: User, place: Place) -> Seen:
 
 
 def _stamp_of_sent(user: User, place: Place) -> str:
-    return presenters.sent_stamp(_managed(user, place))
+    return live.sent_stamp(_managed(user, place))
 
 
 def _sent(user: User, place: Place, rights: Hashable) -> str:
-    return presenters.sent_live(_managed(user, place))
+    return live.sent_live(_managed(user, place))
 
 
 def _managed(user: User, place: Place) -> Project:
@@ -66,11 +66,11 @@ def _see_usage(user: User, place: Place) -> Seen:
 
 
 def _stamp_of_usage(user: User, place: Place) -> str:
-    return presenters.usage_stamp(user, dict(place.query))
+    return live.usage_stamp(user, dict(place.query))
 
 
 def _usage(user: User, place: Place, rights: Hashable) -> str:
-    return presenters.usage_live(user, dict(place.query), _only(user, place))
+    return live.usage_live(user, dict(place.query), _only(user, place))
 
 
 PROJECT = Part("project", _see_use, _stamp_of_use, _use)

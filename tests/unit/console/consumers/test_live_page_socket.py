@@ -12,10 +12,10 @@ from django.utils import timezone
 from agents.hosts import recovery
 from agents.models import Gpu, Host
 from agents.ssh.host_keys import fingerprint
-from console import presenters
 from console.auth import tokens
 from console.parts.part import place_of
 from console.parts.registry import parts_of
+from console.presenters import live
 from console.runtime.database_threads import in_database_thread
 from jobs.models import GpuClaim, Membership, Replica
 from tests.unit.console.consumers.test_live_pages import to_state
@@ -167,8 +167,8 @@ async def test_a_note_comes_when_it_is_true_and_goes_when_it_is_not(visit, cast,
 async def test_one_rendering_of_the_notes_serves_all_pages_of_people_with_the_same_rights(
     visit, job, monkeypatch
 ):
-    drawn, draw = [], presenters.notes_live
-    monkeypatch.setattr(presenters, "notes_live", lambda user: drawn.append(user.username) or draw(user))
+    drawn, draw = [], live.notes_live
+    monkeypatch.setattr(live, "notes_live", lambda user: drawn.append(user.username) or draw(user))
     sockets = [
         await visit(at(page), "vera") for page in ("/account", "/usage/", "/jobs/", "/projects/", "/hosts/")
     ]

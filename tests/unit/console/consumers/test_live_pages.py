@@ -8,8 +8,8 @@ import logging
 from channels.layers import InMemoryChannelLayer, get_channel_layer
 from django.utils import timezone
 
-from console import presenters
 from console.live import registry
+from console.presenters.jobs import job_parts
 from console.runtime.database_threads import in_database_thread
 from jobs.models import Job, Membership, Transition
 from tests.unit.console.log_rows import write
@@ -35,7 +35,7 @@ async def test_a_job_page_is_sent_again_when_it_changed(visit, job):
 
 async def test_a_change_while_the_page_is_rendered_is_shown_as_well(visit, job, monkeypatch):
     """The job changes after the fragment was read and before it is sent. After that nothing changes any more."""
-    draw, changed = presenters.job_live, []
+    draw, changed = job_parts.job_live, []
 
     def and_then_it_changes(*asked):
         html = draw(*asked)
@@ -43,7 +43,7 @@ async def test_a_change_while_the_page_is_rendered_is_shown_as_well(visit, job, 
             changed.append(to_state(job, "CANCELLING"))
         return html
 
-    monkeypatch.setattr(presenters, "job_live", and_then_it_changes)
+    monkeypatch.setattr(job_parts, "job_live", and_then_it_changes)
     page = await visit(f"/ws/jobs/{job.pk}")
     await page.until(lambda v: v.told and "Cancelling" in v.told[-1]["html"])
     assert "Cancelling" not in page.told[0]["html"]

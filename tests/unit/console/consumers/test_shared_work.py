@@ -8,10 +8,11 @@ import time
 import pytest
 
 from agents.models import Host, Location
-from console import presenters
 from console.auth import access
 from console.consumers import socket_lifecycle
 from console.live.output_share import ALONE_RATE, SHARED_RATE, TURN_BYTES, OutputShare
+from console.presenters import live
+from console.presenters.jobs import job_parts
 from console.runtime.database_threads import in_database_thread
 from jobs.models import Job, LocationBinding, Membership
 from tests.unit.console.consumers.test_live_pages import to_state
@@ -33,7 +34,7 @@ def counted(monkeypatch, module, name):
 
 
 async def test_one_rendering_serves_all_viewers_with_the_same_rights(visit, job, monkeypatch):
-    rendered = counted(monkeypatch, presenters, "job_live")
+    rendered = counted(monkeypatch, job_parts, "job_live")
     pages = [await visit(f"/ws/jobs/{job.pk}", ("vera", "vera", "root")[n % 3]) for n in range(VIEWERS)]
     for page in pages:
         await page.until(lambda v: v.told)
@@ -50,7 +51,7 @@ async def test_one_rendering_serves_all_viewers_with_the_same_rights(visit, job,
 
 
 async def test_open_pages_that_show_nothing_new_ask_the_database_once_for_all(visit, job, monkeypatch):
-    asked = counted(monkeypatch, presenters, "job_stamp")
+    asked = counted(monkeypatch, job_parts, "job_stamp")
     checked = counted(monkeypatch, access, "get_or_404")
     pages = [await visit(f"/ws/jobs/{job.pk}", "vera", page=False) for _ in range(VIEWERS)]
     for page in pages:
@@ -251,7 +252,8 @@ async def test_the_second_viewer_stays_when_the_first_is_removed(
 ):
     # Neither viewer is the owner, who has other rights.
     await in_database_thread(Job.objects.filter(pk=job.pk).update, owner=cast.alice)
-    drawn = counted(monkeypatch, presenters, "job_live" if "job}" in page else "host_live")
+    where = (job_parts, "job_live") if "job}" in page else (live, "host_live")
+    drawn = counted(monkeypatch, *where)
     first, second = await two_viewers(visit, page.format(job=job.pk, host=run.host_id))
     drawn.clear()
 
@@ -274,7 +276,7 @@ async def test_the_second_viewer_stays_when_the_first_is_removed(
 
 @pytest.mark.parametrize("kind", ["list", "hosts"])
 async def test_one_list_serves_people_with_different_roles(visit, project, job, monkeypatch, kind):
-    rendered = counted(monkeypatch, presenters, f"{kind}_live")
+    rendered = counted(monkeypatch, live, f"{kind}_live")
     path = {"list": "/ws/jobs", "hosts": "/ws/hosts"}[kind]
     pages = [await visit(path, ("vera", "bob")[n % 2]) for n in range(VIEWERS)]
     for page in pages:
@@ -285,7 +287,7 @@ async def test_one_list_serves_people_with_different_roles(visit, project, job, 
 
 
 async def test_one_host_list_serves_people_of_different_projects(visit, project, job, run, monkeypatch):
-    rendered = counted(monkeypatch, presenters, "hosts_live")
+    rendered = counted(monkeypatch, live, "hosts_live")
     await shown_to_both(visit, {"bob": "10.0.0.11", "charlie": "10.0.0.11"})
     assert len(rendered) == 1
 
@@ -307,7 +309,7 @@ async def test_a_job_that_a_host_names_is_shown_to_its_own_project_only(visit, p
 
 
 async def test_the_job_list_is_rendered_again_only_if_its_page_changes(visit, cast, job, monkeypatch):
-    rendered = counted(monkeypatch, presenters, "list_live")
+    rendered = counted(monkeypatch, live, "list_live")
     page = await visit("/ws/jobs?owner=nobody", "vera", page=False)
     await page.until(lambda v: v.told)
     await in_database_thread(to_state, job, "CANCELLING")
@@ -328,6 +330,6 @@ async def shown_to_both(visit, texts, leave=True):
 
 async def test_the_stamp_of_the_host_list_has_the_rights_of_its_person(cast, job):
     """The first viewer's page is empty and stays so when they lose a right. The others must not wait with them."""
-    before = await in_database_thread(presenters.hosts_stamp, cast.bob, {"text": "no-such-host"})
+    before = await in_database_thread(live.hosts_stamp, cast.bob, {"text": "no-such-host"})
     await in_database_thread(Membership.objects.filter(user=cast.bob).delete)
-    assert before != await in_database_thread(presenters.hosts_stamp, cast.bob, {"text": "no-such-host"})
+    assert before != await in_database_thread(live.hosts_stamp, cast.bob, {"text": "no-such-host"})

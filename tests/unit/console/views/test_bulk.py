@@ -7,7 +7,7 @@ import re
 import pytest
 from django.utils import timezone
 
-from console import presenters
+from console.presenters import live
 from console.presenters.jobs import selection
 from jobs import services
 from jobs.models import Job, JobLabel
@@ -156,9 +156,9 @@ def test_the_page_of_the_queue(browser, project, cast, submit):
     assert "foreign" not in text
     part = browser("vera").get("/jobs/queue", headers={"HX-Request": "true"}).text
     assert "<html" not in part and "second" in part
-    assert presenters.queue_live(cast.vera, {}) in page.text
-    stamp = presenters.queue_stamp(cast.vera, {})
-    assert presenters.queue_stamp(cast.vera, {}) == stamp
+    assert live.queue_live(cast.vera, {}) in page.text
+    stamp = live.queue_stamp(cast.vera, {})
+    assert live.queue_stamp(cast.vera, {}) == stamp
     Job.objects.filter(pk=first.pk).update(reason="Waits for its turn.")
-    assert presenters.queue_stamp(cast.vera, {}) != stamp
+    assert live.queue_stamp(cast.vera, {}) != stamp
     assert "No job waits." in browser("loner").get("/jobs/queue").text

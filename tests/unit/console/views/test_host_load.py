@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from agents.hosts import checklist
 from agents.models import Host, HostLoad
-from console import presenters
+from console.presenters import live
 from tests.unit.agents.hosts.test_enrolment import facts
 from tests.unit.console.views.example_rows import a_host, one_line
 
@@ -48,11 +48,11 @@ def test_the_page_shows_what_the_host_reported(browser, host):
 
 
 def test_an_old_report_says_nothing_about_now(browser, host):
-    before = presenters.host_load_stamp(host.pk)
+    before = live.host_load_stamp(host.pk)
     HostLoad.objects.update(at=timezone.now() - timedelta(minutes=5))
     text = one_line(browser("vera").get(f"/hosts/{host.pk}/").content.decode())
     assert "has reported nothing lately" in text or "12.0 of 16" not in text
-    assert "97 %" not in text and presenters.host_load_stamp(host.pk) != before
+    assert "97 %" not in text and live.host_load_stamp(host.pk) != before
 
 
 def test_no_value_is_shown_twice_with_another_number(browser, host):

@@ -10,8 +10,8 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from agents.models import HostStatus
-from console import presenters
-from console.presenters.jobs import replicas
+from console.presenters import live
+from console.presenters.jobs import job_parts, replicas
 from jobs import services
 from jobs.models import Job, JobLabel, Replica, Run, Transition
 from jobs.rules.lifecycle.states import JobState
@@ -320,9 +320,9 @@ def test_a_page_and_its_live_update_have_the_same_html(browser, project, cast, p
         f"/jobs/{job.pk}/metrics": tab(user, job, "job-head", "job-metrics"),
         f"/jobs/{job.pk}/spec": tab(user, job, "job-head"),
         f"/jobs/{job.pk}/events": tab(user, job, "job-head", "job-events"),
-        "/jobs/?owner=bob": [presenters.list_live(user, {"owner": "bob"})],
-        "/hosts/": [presenters.hosts_live(user, {})],
-        f"/hosts/{host_id}/": [presenters.host_live(user, host_id)],
+        "/jobs/?owner=bob": [live.list_live(user, {"owner": "bob"})],
+        "/hosts/": [live.hosts_live(user, {})],
+        f"/hosts/{host_id}/": [live.host_live(user, host_id)],
     }
     for address, parts in pages.items():
         page = browser(person).get(address).content.decode()
@@ -331,7 +331,7 @@ def test_a_page_and_its_live_update_have_the_same_html(browser, project, cast, p
 
 
 def tab(user, job, *parts):
-    return [presenters.job_part_live(part, user, job.pk, {}) for part in parts]
+    return [job_parts.part_live(part, user, job.pk, {}) for part in parts]
 
 
 def still(html):
@@ -344,10 +344,10 @@ def still(html):
 def test_people_outside_the_project_are_sent_no_fragment(project, cast):
     job = a_job(project, cast.bob, host=a_host())
     host_id = job.runs.get().host_id
-    assert presenters.job_live(cast.charlie, job.pk, {}) == ""
-    assert presenters.job_live(cast.bob, 1, {}) == "" and presenters.host_live(cast.bob, 10**6) == ""
-    assert "train" not in presenters.list_live(cast.charlie, {})
-    assert presenters.host_live(cast.loner, host_id) == ""
+    assert job_parts.job_live(cast.charlie, job.pk, {}) == ""
+    assert job_parts.job_live(cast.bob, 1, {}) == "" and live.host_live(cast.bob, 10**6) == ""
+    assert "train" not in live.list_live(cast.charlie, {})
+    assert live.host_live(cast.loner, host_id) == ""
 
 
 def test_a_stamp_changes_when_its_fragment_would(project, cast):
@@ -356,10 +356,10 @@ def test_a_stamp_changes_when_its_fragment_would(project, cast):
 
     def stamps():
         return {
-            "job": presenters.job_stamp(job.pk),
-            "list": presenters.list_stamp(cast.bob, {}),
-            "hosts": presenters.hosts_stamp(cast.bob, {}),
-            "host": presenters.host_stamp(host.pk),
+            "job": job_parts.job_stamp(job.pk),
+            "list": live.list_stamp(cast.bob, {}),
+            "hosts": live.hosts_stamp(cast.bob, {}),
+            "host": live.host_stamp(host.pk),
         }
 
     def moved_by(act):
