@@ -1,4 +1,4 @@
-"""Three paths through the whole product, step by step: one job, one crash, one keystroke."""
+"""Paths through the whole product, step by step: one job, one crash, one keystroke, one move in the queue."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ import pytest
 import requests
 from websockets.exceptions import ConnectionClosed
 
-from tests.flows.running_jobs import replica_process
+from tests.flows import occupancy
+from tests.flows.running_jobs import LongJob, replica_process
 from tests.harness.product import job_spec
 from tests.harness.product.product import PASSWORD, SHAPES
 from tests.harness.wait_and_processes import wait_for
 
 # The files before this one have left a product of the shape "apart" (tests/conftest.py).
 pytestmark = pytest.mark.parametrize("shape", SHAPES[::-1], scope="module")
-NEW = "/jobs/new?as=json"
+NEW, QUEUE = "/jobs/new?as=json", "/jobs/queue"
 TOKEN = re.compile(r'name="csrfmiddlewaretoken" value="([^"]+)"')
 
 
@@ -104,6 +105,53 @@ def test_machine_types_and_quotas_that_an_admin_sets_hold_for_the_next_job(yard,
         client.wait(waiter, "SUCCEEDED")
     finally:
         client.call("PUT", quota, json={"limit": None})
+
+
+def test_a_job_that_is_moved_to_the_front_gets_the_next_free_gpu(yard, client, browser):
+    """Three jobs wait for one GPU. An admin sees what the move would do, confirms it, and it happens. The occupancy
+    tells what ran where."""
+    others = [
+        LongJob(yard, replicas=2, gpus=8, name="two hosts"),
+        LongJob(yard, gpus=7, name="most of the third"),
+    ]
+    # With limits, it is known when each would start.
+    before = LongJob(yard, gpus=1, name="ends first", timeout_s=3600)
+    for job in (*others, before):
+        job.running()
+    first, second, third = (LongJob(yard, gpus=1, name=f"waits {number}", timeout_s=3600) for number in "123")
+    ids = [first.id, second.id, third.id]
+    wait_for(lambda: queue(client) == ids, "the three to wait", dump=yard.tail)
+    preview = browser.send(QUEUE, f"{QUEUE}/move", one=f"top-{third.id}").text
+    assert re.findall(r"(\d) → (\d)", preview) == [("3", "1"), ("1", "2"), ("2", "3")]
+    assert queue(client) == ids, "a preview moves nothing"
+    stamp = re.search(r'name="stamp" value="([^"]+)"', preview)[1]
+    browser.send(QUEUE, f"{QUEUE}/move", job=third.id, act="top", stamp=stamp)
+    assert queue(client) == [third.id, first.id, second.id]
+    wait_for(lambda: "ada placed 1 job ahead of it." in told(client, first.id), "the reason to name her")
+    [gpu] = before.run()["gpu_uuids"]
+    host = before.host()
+    before.succeeded()
+    for job, waiting in ((third, [first.id, second.id]), (first, [second.id]), (second, [])):
+        job.running()
+        assert (job.run()["gpu_uuids"], job.host()) == ([gpu], host)
+        assert {client.state(each) for each in waiting} <= {"QUEUED"}
+        jobs = {*ids, before.id}
+        wait_for(lambda jobs=jobs: occupancy.told(browser, jobs) == occupancy.held(yard, jobs), "the CSV")
+        job.succeeded()
+    for job in others:
+        job.succeeded()
+    yard.check()
+    jobs = {*ids, before.id, *(job.id for job in others)}
+    rows = occupancy.held(yard, jobs)
+    assert len(rows) == 7 and None not in {until for *_, until in rows}
+    assert occupancy.told(browser, jobs) == rows
+    for each in yard.fleet:
+        assert occupancy.bars(browser, each.name) == occupancy.runs_by_gpu(yard, each.name)
+
+
+def queue(client):
+    """Return the ids of the jobs that wait, in their order."""
+    return [int(row["id"]) for row in client.call("GET", f"{client.url}/api/v1/queue").json()["jobs"]]
 
 
 def told(client, job_id):

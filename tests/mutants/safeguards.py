@@ -34,6 +34,21 @@ SAFEGUARDS = (
             "::test_a_shell_that_nobody_watches_ends_when_its_owner_may_not_have_it",
         ),
     ),
+    Safeguard(
+        "pass-lock-of-a-move",
+        "jobs/scheduling/reorder.py",
+        "        lock_pass()\n",
+        "",
+        (f"{LIFECYCLE}/test_races.py::test_a_job_is_not_moved_in_the_middle_of_a_pass",),
+        postgresql=True,
+    ),
+    Safeguard(
+        "stamp-of-a-move",
+        "jobs/scheduling/reorder.py",
+        "if stamp(pins) != seen:",
+        "if not seen:",
+        ("tests/unit/jobs/scheduling/test_reorder.py::test_a_queue_that_changed_meanwhile_is_noticed",),
+    ),
     # -- a run is stopped whole, and proved so --
     Safeguard(
         "cgroup-kill",

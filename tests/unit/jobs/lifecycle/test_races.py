@@ -23,9 +23,11 @@ from jobs.host_sync.control_plane import JobsControlPlane
 from jobs.lifecycle.advance import advance
 from jobs.maintenance import location_bindings
 from jobs.maintenance.remove_host import remove_host
-from jobs.models import GpuClaim, HostMaintenance, Job, LocationBinding, Project, Run, Transition
+from jobs.models import GpuClaim, HostMaintenance, Job, LocationBinding, Project, QueuePin, Run, Transition
 from jobs.rules.lifecycle.states import TERMINAL, JobState, legal
-from jobs.scheduling import capacity, scheduler
+from jobs.rules.scheduling.reorder import Move, To
+from jobs.scheduling import capacity, reorder, scheduler
+from jobs.scheduling.what_if import what_if
 from tests.unit.jobs.conftest import gang, pool_of, spec
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(240)]
@@ -239,6 +241,26 @@ def test_a_location_is_not_bound_in_the_middle_of_a_pass(add_host, submit, proje
     assert placed_when_bound == ["PENDING"]
     bound = LocationBinding.objects.values_list("project", flat=True)
     assert list(bound) == [other.pk], "the binding itself is not lost"
+
+
+def test_a_job_is_not_moved_in_the_middle_of_a_pass(add_host, submit, during_a_pass):
+    """The pass places the job. A move that comes meanwhile is refused: it does not say that a job that starts was moved
+    in the queue."""
+    add_host(cpus=1)
+    job = submit(place=False)
+    move, refused = Move((job.pk,), To.TOP), []
+    seen = what_if(move, timezone.now())
+
+    def act():
+        try:
+            reorder.move(move, seen.stamp, "root", timezone.now())
+        except Refused as problem:
+            refused.append(problem)
+
+    assert not during_a_pass(act) and refused
+    job.refresh_from_db()
+    assert job.state == "PENDING" and not QueuePin.objects.exists()
+    assert not Transition.objects.filter(kind="move").exists()
 
 
 def test_a_cancel_that_meets_a_placement_wins(add_host, submit):
