@@ -36,6 +36,7 @@ from jobs.wake import hints
 
 # The states of a job that has a placement, until all of it is over.
 PLACED = (JobState.PENDING, JobState.RUNNING, JobState.CANCELLING)
+NOT_OVER = tuple(state for state in JobState if state not in TERMINAL)
 MAX_LIMIT = 1_000_000_000
 METRIC_LABELS = {
     Metric.GPUS: said("GPUs at once"),
@@ -318,16 +319,20 @@ def _use(names: Iterable[int], hours_until: datetime | None) -> dict[Key, Use]:
     claims = GpuClaim.objects.filter(
         released_at=None, run__released_at=None, run__attempt=F("run__job__attempt")
     )
+    # One project has few jobs that are not over. With more of them SQLite would look for each claim among all jobs of
+    # the projects, so there the projects are compared below.
+    if len(ids) == 1:
+        claims = claims.filter(run__job__project=ids[0], run__job__state__in=NOT_OVER)
     by_kind = claims.exclude(run__job__state__in=TERMINAL).values_list(
         "run__job__project", "run__job__owner", "gpu__accelerator_type"
     )
-    # The projects are compared here: in the query, SQLite would look for each claim among all jobs of the projects.
     for project, owner, kind, count in by_kind.annotate(Count("pk")).order_by():
         if project in wanted:
             found[project, owner].gpus[kind] += count
-    placed = Job.every.filter(project__in=ids, state__in=PLACED).values_list("project", "owner")
-    for project, owner, count in placed.annotate(Count("pk")).order_by():
-        found[project, owner].running = count
+    # Grouped as the index `job_totals` is ordered: else SQLite reads all jobs of the past.
+    placed = Job.every.filter(project__in=ids, state__in=PLACED).values_list("state", "project", "owner")
+    for _state, project, owner, count in placed.annotate(Count("pk")).order_by():
+        found[project, owner].running += count
     if hours_until is not None:
         for (project, owner), seconds in usage.gpu_seconds_this_month(ids, hours_until).items():
             found[project, owner].gpu_hours = seconds / 3600
