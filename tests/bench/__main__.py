@@ -7,7 +7,20 @@ import json
 import sys
 import time
 
-from tests.bench import crowd, decide, first_start, giant, idle, jobs, lifecycle, logs, shell, tab, viewers
+from tests.bench import (
+    crowd,
+    decide,
+    first_start,
+    giant,
+    idle,
+    jobs,
+    lifecycle,
+    logs,
+    paint,
+    shell,
+    tab,
+    viewers,
+)
 from tests.bench.figures import Figure, table
 
 PARTS = {
@@ -23,6 +36,7 @@ PARTS = {
     "viewers": viewers.viewers,
     "crowd": crowd.crowd,
     "shell": shell.shell,
+    "paint": paint.paint,
     "idle": idle.idle_links,
     "restart": lifecycle.restart,
     "spread": lifecycle.start_spread,
