@@ -36,8 +36,8 @@ export { dot };
 
 export class Wire {
   // `hooks`: opened(), text(document), html(text), bytes(Uint8Array), closed({final, reason, code}), stale(since),
-  // heard(). With `once`, a socket that closed is not opened again.
-  constructor(path, hooks, { once = false } = {}) {
+  // heard(). With `once`, a socket that closed is not opened again. `socket`: one to this path that is there already.
+  constructor(path, hooks, { once = false, socket = null } = {}) {
     this.path = path;
     this.hooks = hooks;
     this.once = once;
@@ -51,7 +51,7 @@ export class Wire {
     this.soon = () => this.#again(0);
     window.addEventListener("online", this.soon);
     wires.add(this);
-    this.#connect();
+    this.#connect(socket);
   }
 
   get open() {
@@ -99,13 +99,13 @@ export class Wire {
     report(this, "live");
   }
 
-  #connect() {
+  #connect(ready = null) {
     clearTimeout(this.timer);
     clearTimeout(this.dial);
     const url = new URL(this.path, location.href);
     url.protocol = url.protocol.replace("http", "ws");
     const old = this.socket;
-    const socket = (this.socket = new WebSocket(url));
+    const socket = (this.socket = ready ?? new WebSocket(url));
     old?.close();
     socket.binaryType = "arraybuffer";
     let opened = false;
@@ -127,6 +127,8 @@ export class Wire {
     socket.onclose = (event) => {
       if (socket === this.socket && !this.ended) this.#closed(event, opened);
     };
+    // Later, as all that a socket tells: whoever made this wire does not have it yet.
+    if (socket.readyState === WebSocket.OPEN) queueMicrotask(socket.onopen);
   }
 
   #received(data) {

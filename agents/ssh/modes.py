@@ -29,36 +29,60 @@ class RunnerMissing(DialError):
     """The command ended before the runner's preface: the runner is not on the host."""
 
 
+class Begun:
+    """A mode that has been started, and that waits for its request: its preface has come."""
+
+    def __init__(self, connection: Connection, mode: str, window: int | None = None) -> None:
+        """Raises RunnerMissing, WireError or one of CONNECTION_ERRORS."""
+        self.connection = connection
+        self._channel = open_session(connection, window=window)
+        self._lines = _GreetingLines(self._channel, time.monotonic() + GREETING_S)
+        try:
+            start_command(self._channel, install_runner.command(install_runner.shipped_sha(), mode))
+            # Nothing is sent before the preface: a login shell might read it.
+            while not self._lines.next().endswith(PREFACES[mode].rstrip(b"\n")):
+                pass
+        except RunnerMissing:
+            self._close()
+            raise
+
+    @property
+    def is_alive(self) -> bool:
+        return self.connection.is_active() and not (self._channel.closed or self._channel.eof_received)
+
+    def ask(self, request: bytes) -> tuple[paramiko.Channel, Message, bytes]:
+        """The channel, the answer, and what came after it. Raises as the constructor does."""
+        self._lines.deadline = time.monotonic() + GREETING_S
+        try:
+            self._channel.sendall(request)
+            return self._channel, decode_object(self._lines.next()), self._lines.rest
+        except RunnerMissing:
+            self._close()
+            raise
+
+    def _close(self) -> None:
+        with suppress(*CONNECTION_ERRORS):
+            self._channel.close()
+
+
 def start_mode(
     connection: Connection, mode: str, request: bytes, window: int | None = None
 ) -> tuple[paramiko.Channel, Message, bytes]:
-    """The channel, the answer, and what came after it. Raises RunnerMissing, WireError or one of CONNECTION_ERRORS."""
-    channel = open_session(connection, window=window)
-    lines = _GreetingLines(channel, time.monotonic() + GREETING_S)
-    try:
-        start_command(channel, install_runner.command(install_runner.shipped_sha(), mode))
-        # Nothing is sent before the preface: a login shell might read it.
-        while not lines.next().endswith(PREFACES[mode].rstrip(b"\n")):
-            pass
-        channel.sendall(request)
-        return channel, decode_object(lines.next()), lines.rest
-    except RunnerMissing:
-        with suppress(*CONNECTION_ERRORS):
-            channel.close()
-        raise
+    """Start a mode and ask at once."""
+    return Begun(connection, mode, window).ask(request)
 
 
 class _GreetingLines:
     """The lines before the shell's own output, limited in time and size. `rest` is what came after the last line."""
 
     def __init__(self, channel: paramiko.Channel, deadline: float) -> None:
-        self._channel, self._deadline = channel, deadline
+        self._channel, self.deadline = channel, deadline
         self._seen = 0
         self.rest = b""
 
     def next(self) -> bytes:
         while b"\n" not in self.rest:
-            self._channel.settimeout(max(0.01, self._deadline - time.monotonic()))
+            self._channel.settimeout(max(0.01, self.deadline - time.monotonic()))
             data = self._channel.recv(4096)
             if not data:
                 raise RunnerMissing(clean_text(self._all_output()) or "the host ended the session")

@@ -38,14 +38,14 @@ from agents.runner.shell_wire import (
     json_of,
 )
 from agents.runner.wire import Message, WireError
-from agents.ssh import install_runner, tools
+from agents.ssh import ahead, install_runner, tools
 from agents.ssh.dial import (
     Connection,
     DialError,
     SshdBusy,
     dial,
 )
-from agents.ssh.modes import GREETING_S, RunnerMissing, start_mode
+from agents.ssh.modes import GREETING_S, Begun, RunnerMissing
 from agents.ssh.packets import LoopReader
 from agents.ssh.sockets import CONNECTION_ERRORS
 from agents.ssh.targets import Target
@@ -313,30 +313,46 @@ class _ReadableEvent:
         self._is_set = False
 
 
+def prepare_shell(target: Target, key: paramiko.PKey) -> None:
+    """Make a connection for `open_shell` ahead, because a person has asked for the page of a shell on this host."""
+    ahead.prepare(target, key, _begin)
+
+
 def open_shell(target: Target, key: paramiko.PKey, request: Message) -> Shell:
     """Attach to a shell, or make it (`new` in the request). Raises a DialError: the host cannot be reached, or has no
     such shell (ShellRefused)."""
     request = {"v": VERSION, **request}
     if "new" in request:
         request["tools"] = tools.offered()
-    connection = _dial(target, key)
+    begun = ahead.take(target, key)
+    connection = begun.connection if begun else _dial(target, key)
     try:
-        return _open_with_all(connection, request)
+        return _open_with_all(connection, request, begun)
     except BaseException:
         connection.close()
         raise
 
 
-def _open_with_all(connection: Connection, request: Message) -> Shell:
+def _begin(target: Target, key: paramiko.PKey) -> Begun:
+    connection = _dial(target, key)
+    try:
+        return Begun(connection, "shell", WINDOW)
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _open_with_all(connection: Connection, request: Message, begun: Begun | None) -> Shell:
     """Attach, and put on the host what it is without: the runner, then the tools of shells."""
     for _ in range(2):
         try:
-            return _open_on(connection, json_line(request))
+            return _open_on(connection, json_line(request), begun)
         except RunnerMissing:
             install_runner.put_runner(connection)
         except _ToolsMissing as missing:
             if not tools.put(connection, missing.machine):
                 request = {**request, "tools": {}}
+        begun = None
     return _open_on(connection, json_line(request))
 
 
@@ -349,9 +365,9 @@ def _dial(target: Target, key: paramiko.PKey) -> Connection:
     return dial(target, key, lookup_s=LOOKUP_S)
 
 
-def _open_on(connection: Connection, request: bytes) -> Shell:
+def _open_on(connection: Connection, request: bytes, begun: Begun | None = None) -> Shell:
     try:
-        channel, answer, rest = start_mode(connection, "shell", request, window=WINDOW)
+        channel, answer, rest = (begun or Begun(connection, "shell", WINDOW)).ask(request)
     except WireError as error:
         raise ShellRefused(f"no shell: {error}") from error
     except CONNECTION_ERRORS as error:

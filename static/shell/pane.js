@@ -6,6 +6,7 @@ import { Unicode11Addon } from "../npm/xterm-unicode11/lib/addon-unicode11.mjs";
 import { Terminal } from "../npm/xterm/lib/xterm.mjs";
 import { say, sayMany } from "../texts.js";
 import { Wire } from "../wire.js";
+import { addressOf, take } from "./early.js";
 import { Find } from "./find.js";
 import { copy, meaning, systemOf } from "./keys.js";
 import { followLinks } from "./links.js";
@@ -70,16 +71,17 @@ export class Pane {
     this.#disconnected();
     this.#showRight();
     this.#say(say("Connecting…"));
-    const watch = this.watch ? "&watch=1" : "";
+    const address = addressOf(this.page.path, this);
     this.wire?.end();
-    this.wire = new Wire(`${this.page.path}${key}?run=${encodeURIComponent(this.run)}${watch}`, {
+    const hooks = {
       opened: () => this.#opened(),
       text: (message) => this.#heard(message),
       bytes: (data) => this.#show(data),
       stale: (since) => this.#stale(since),
       heard: () => this.#inContact(),
       closed: (how) => this.#closed(how),
-    });
+    };
+    this.wire = new Wire(address, hooks, { socket: take(address) });
   }
 
   // Leave the shell; its host keeps it.

@@ -152,6 +152,26 @@ def test_input_during_connecting_is_not_lost(page, site):
     assert not page.get_by_text("typed bytes wait").is_visible()
 
 
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_the_socket_is_there_before_the_terminal(page, site, is_cut):
+    """It has one owner, and says nothing before. If it has ended meanwhile, the page opens another one."""
+    host, scripts = Host(page), []
+    page.route("**/xterm.mjs", lambda route: scripts.append(route))
+    page.goto(f"{site}?shell={'0123456789abcdef' * 2}", wait_until="commit")
+    host.until(lambda: host.sockets and scripts)
+    assert host.told == []
+    if is_cut:
+        host.cut()
+    scripts[0].continue_()
+    page.get_by_text("Connected").wait_for()
+    assert (
+        len(host.sockets) == 1 + is_cut and [told for told in host.told if "client" in told] == host.told[:1]
+    )
+    assert len(set(host.addresses)) == 1
+    page.keyboard.type("x")
+    host.until(lambda: host.typed == b"x")
+
+
 def test_output_is_acknowledged_when_it_is_on_the_screen(page, host):
     block = b"x" * 78 + b"\r\n"
     for _ in range(20):

@@ -4,6 +4,8 @@ checks permissions itself.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
@@ -14,6 +16,8 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST, require_safe
 
 from agents.infra.texts import said
+from agents.ssh import keys, pty
+from agents.ssh.targets import Target
 from console.auth import access
 from console.auth.person import person
 from console.presenters.shells import job_shells
@@ -71,6 +75,7 @@ def shell(request: HttpRequest, job_id: int, run_id: str) -> HttpResponse:
     # A shell that its owner shares may be watched by more people than may have one.
     is_shared = shells.is_shared(run_id, request.GET.get("shell", ""))
     run = access.get_or_404(request.user, "watch_shell" if is_shared else "shell", rows, pk=run_id)
+    _prepare(run)
     may_type = access.can(request.user, "shell", run)
     found = job_shells.shells(run.job, person(request))
     context = {
@@ -88,3 +93,10 @@ def shell(request: HttpRequest, job_id: int, run_id: str) -> HttpResponse:
     response = render(request, "shells/shell.html", context)
     response.inline_styles = True  # type: ignore[attr-defined]  # xterm.js writes a style element of its own
     return response
+
+
+def _prepare(run: Run) -> None:
+    """Have the host dialled while the page loads: its socket comes next, if it comes to this process."""
+    if shells.why_not(run) is None:
+        with suppress(keys.KeyUnreadable):  # the socket says it
+            pty.prepare_shell(Target.of(run.host), keys.private_key())

@@ -15,8 +15,8 @@ import paramiko
 import pytest
 from paramiko.common import MSG_CHANNEL_DATA
 
+from agents.ssh import ahead, modes, pty
 from agents.ssh import dial as dialling
-from agents.ssh import modes, pty
 from agents.ssh.dial import dial, open_session, run_command
 from agents.ssh.pty import ShellChannel, ShellRefused
 from agents.ssh.sockets import CONNECTION_ERRORS
@@ -407,7 +407,66 @@ def test_a_host_that_sends_no_greeting_opens_no_shell(machine, key, monkeypatch)
     monkeypatch.setattr(pty.install_runner, "command", lambda sha, mode: "yes no runner here")
     with pytest.raises(ShellRefused, match="greeting"):
         open_shell(target(machine), key, "r")
-    monkeypatch.setattr(pty, "GREETING_S", 1.0)
+    monkeypatch.setattr(modes, "GREETING_S", 1.0)
     monkeypatch.setattr(pty.install_runner, "command", lambda sha, mode: "sleep 60")
     with pytest.raises(ShellRefused, match="did not open"):
         open_shell(target(machine), key, "r")
+
+
+@pytest.fixture
+def dialled(monkeypatch):
+    """The connections that were made, in their order."""
+    found = []
+
+    def dial_and_note(*given, **more):
+        found.append(dial(*given, **more))
+        return found[-1]
+
+    monkeypatch.setattr(pty, "dial", dial_and_note)
+    return found
+
+
+def test_a_connection_that_was_made_ahead_is_used_once(machine, key, running, look, dialled):
+    where = target(machine)
+    for _ in range(3):
+        pty.prepare_shell(where, key)
+    first = open_shell(where, key, running)
+    assert len(dialled) == 1, "one waits for each host, and the shell has it"
+    screen = look(first)
+    first.write(b"echo he''re\n")
+    screen.until(b"here")
+    second = open_shell(where, key, running)
+    assert len(dialled) == 2
+    for shell in (first, second):
+        shell.close()
+
+
+def test_a_connection_that_was_made_ahead_ends_when_nobody_comes(
+    machine, key, running, look, dialled, monkeypatch
+):
+    monkeypatch.setattr(ahead, "KEPT_S", 0.2)
+    pty.prepare_shell(target(machine), key)
+    wait_for(lambda: dialled and not dialled[0].is_active(), "it to end")
+    shell = open_shell(target(machine), key, running)
+    assert len(dialled) == 2
+    shell.close()
+
+
+@pytest.mark.parametrize("how", ["it has ended", "it was never made"])
+def test_a_connection_that_failed_ahead_is_made_again(machine, key, running, look, dialled, monkeypatch, how):
+    where = target(machine)
+    if how == "it was never made":
+        with monkeypatch.context() as patch:
+            patch.setattr(pty.install_runner, "command", lambda sha, mode: "true")
+            pty.prepare_shell(where, key)
+            wait_for(lambda: not ahead._waiting, "the try to be over")
+        assert not dialled[0].is_active()
+    else:
+        pty.prepare_shell(where, key)
+        wait_for(lambda: ahead._waiting[(where, key.asbytes())]._made.is_set(), "it to be made")
+        dialled[0].sock.close()
+        wait_for(lambda: not dialled[0].is_active(), "its thread to see that")
+    shell = open_shell(where, key, running)
+    assert len(dialled) == 2
+    shell.write(b"true\n")
+    shell.close()

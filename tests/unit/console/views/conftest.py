@@ -9,7 +9,7 @@ from django.contrib.auth.models import AnonymousUser, User
 from django.test import Client
 from django.utils import timezone
 
-from agents.ssh import files
+from agents.ssh import files, pty
 from agents.ssh.dial import DialError
 from console.auth.login import confirmation
 from jobs.models import Membership, Project, Role
@@ -51,6 +51,14 @@ def browser(cast):
         return client
 
     return open_as
+
+
+@pytest.fixture(autouse=True)
+def prepared(monkeypatch):
+    """The names of the hosts to which a connection would have been made ahead."""
+    found = []
+    monkeypatch.setattr(pty, "prepare_shell", lambda target, key: found.append(target.name))
+    return found
 
 
 @pytest.fixture
