@@ -1,0 +1,126 @@
+"""Keys take a short way past the WebSocket library. They arrive whole, in order and once, wherever bytes are cut."""
+
+from __future__ import annotations
+
+import asyncio
+
+import uvicorn
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from uvicorn.server import ServerState
+from websockets.frames import Frame, Opcode
+
+from console.runtime import websocket_protocol
+
+HANDSHAKE = (
+    b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+)
+
+
+class Wire(asyncio.Transport):
+    def write(self, data):
+        pass
+
+    def is_closing(self):
+        return False
+
+    def pause_reading(self):
+        pass
+
+    resume_reading = close = pause_reading
+
+
+async def application(scope, receive, send):
+    await receive()
+    await send({"type": "websocket.accept"})
+    while (message := await receive())["type"] == "websocket.receive":
+        scope["came"].append(message.get("bytes") or message["text"].encode())
+
+
+def received(pieces, takes=lambda data: True):
+    """(what came, how much of it took the short way) of a client that sends these pieces one after the other."""
+    came, short = [], []
+
+    async def run():
+        config = uvicorn.Config(application, lifespan="off", ws_ping_interval=None, log_config=None)
+        config.ws_per_message_deflate = False
+        config.load()
+        config.loaded_app = application
+        protocol = websocket_protocol.Protocol(config, ServerState(), {})
+        protocol.connection_made(Wire())
+        protocol.data_received(HANDSHAKE)
+        protocol.scope["came"] = came
+        while not protocol.handshake_complete:
+            await asyncio.sleep(0)
+
+        def take(data):
+            if not takes(data):
+                return False
+            came.append(data)
+            return True
+
+        honest = protocol.take_key
+        protocol.take_key = lambda data: short.append(honest(data)) or short[-1]
+        protocol.hand_to(take)
+        for piece in pieces:
+            protocol.data_received(piece)
+            await asyncio.sleep(0)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        for task in protocol.tasks:
+            task.cancel()
+
+    asyncio.run(run())
+    return came, short.count(True)
+
+
+def frame(opcode, data, fin=True):
+    return Frame(opcode, data, fin).serialize(mask=True)
+
+
+def cut(data, places):
+    edges = sorted({0, len(data), *(place % (len(data) + 1) for place in places)})
+    return [data[begin:end] for begin, end in zip(edges, edges[1:], strict=False)]
+
+
+def test_a_key_takes_the_short_way():
+    keys = [b"a", b"\x1b[A", b"\r", b"x" * 125]
+    assert received([frame(Opcode.BINARY, key) for key in keys]) == (keys, 4)
+    assert received([frame(Opcode.BINARY, b"x" * 126)]) == ([b"x" * 126], 0)
+    assert received([frame(Opcode.TEXT, b"{}")]) == ([b"{}"], 0)
+
+
+def test_a_key_that_nobody_takes_now_goes_the_long_way():
+    assert received([frame(Opcode.BINARY, b"a")], lambda data: False) == ([b"a"], 0)
+
+
+def test_what_looks_like_a_key_within_a_message_is_none():
+    key, mask = frame(Opcode.BINARY, b"k"), bytes(4)
+    message = bytes((0x82, 0x80 | len(key) + 4)) + mask + b"ab" + key + b"cd"
+    begin = message.index(key)
+    pieces = [message[:begin], key, message[begin + len(key) :]]
+    assert received([*pieces, key]) == ([b"ab" + key + b"cd", b"k"], 1)
+    # Between the frames of one message only the library may say what it is.
+    came, short = received([frame(Opcode.BINARY, b"first", fin=False), key])
+    assert (came, short) == ([], 0)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.tuples(st.binary(min_size=1, max_size=200), st.integers(0, 2)), min_size=1, max_size=12),
+    st.lists(st.integers(0, 3000), max_size=12),
+)
+def test_messages_arrive_whole_in_order_and_once(messages, places):
+    """Short and long ones, in one frame or several, cut anywhere; a frame may look like a key within another one."""
+    inner = frame(Opcode.BINARY, b"k")
+    sent, expected = b"", []
+    for data, shape in messages:
+        if shape == 2:
+            sent += frame(Opcode.BINARY, data, fin=False) + frame(Opcode.CONT, inner)
+            expected.append(data + inner)
+        else:
+            whole = data + inner * shape
+            sent += frame(Opcode.BINARY, whole)
+            expected.append(whole)
+    assert received(cut(sent, places))[0] == expected
