@@ -25,7 +25,7 @@ from agents.infra.database_errors import DATABASE_UNAVAILABLE
 from agents.infra.sql import Parameter, SelectStatement, UpdateStatement
 from agents.models import Host
 from jobs import idle_rule, shells
-from jobs.host_sync import gpu_hours, samples
+from jobs.host_sync import gpu_hours, location_hours, samples
 from jobs.host_sync.lost_hosts import mark_jobs_of
 from jobs.lifecycle.advance import advance
 from jobs.logs import mask_places, segments, verify
@@ -173,6 +173,7 @@ def measure_logs(clock: Clock) -> None:
 
 def sum_gpu_hours(clock: Clock) -> None:
     gpu_hours.sum_hours(clock.now())
+    location_hours.sum_hours(clock.now())
 
 
 def roll_samples(clock: Clock) -> None:

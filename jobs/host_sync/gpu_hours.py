@@ -65,7 +65,7 @@ def use_in(start: datetime, now: datetime) -> Mapping[Key, HourUse]:
     """The use in the hour that begins at `start`, up to now, read from the facts and samples of its runs."""
     found: defaultdict[Key, HourUse] = defaultdict(HourUse)
     until = min(now, start + HOUR)
-    for key, count, begun, ended in _holdings(start, until):
+    for key, count, begun, ended in holdings(start, until):
         seconds = (min(ended, until) - max(begun, start)).total_seconds()
         if seconds > 0:
             found[key].held_s += count * seconds
@@ -79,7 +79,7 @@ def sampled_moments(start: datetime, now: datetime) -> list[datetime]:
     return [moment for moment in moments if moment < now]
 
 
-def _holdings(start: datetime, until: datetime) -> Iterable[tuple[Key, int, datetime, datetime]]:
+def holdings(start: datetime, until: datetime) -> Iterable[tuple[Key, int, datetime, datetime]]:
     """Yield what runs held. Live claims are read first: a run that ends meanwhile is then in the usage as well, and
     counts once.
     """

@@ -22,7 +22,7 @@ from jobs.models.projects import Membership, Project, Role
 from jobs.models.queue import ExpectedStart, QueuePin
 from jobs.models.quotas import DefaultQuota, LogStorage, Quota
 from jobs.models.runs import GpuClaim, Run
-from jobs.models.samples import GpuHour, RunSample
+from jobs.models.samples import GpuHour, LocationHour, RunSample
 from jobs.models.secrets import JobSecret, MaskedLog, MaskedRange, Secret
 from jobs.models.strays import Proof, Stray
 from jobs.models.templates import JobTemplate
@@ -40,6 +40,7 @@ __all__ = [
     "JobSecret",
     "JobTemplate",
     "LocationBinding",
+    "LocationHour",
     "LogGap",
     "LogPiece",
     "LogSegment",

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from django.db import models
 
-from agents.models import Host
+from agents.models import Host, Location
 from jobs.models.runs import Run
 
 
@@ -53,4 +53,18 @@ class GpuHour(models.Model):
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["start", "host", "accelerator_type"], name="gpu_hour_once")
+        ]
+
+
+class LocationHour(models.Model):
+    """How much of the GPUs of one location was held in one hour. Written once, when the hour is over."""
+
+    start = models.DateTimeField()
+    location = models.ForeignKey(Location, on_delete=models.CASCADE, related_name="hours")
+    gpus = models.PositiveIntegerField(help_text="how many there were when it was written")
+    held_s = models.FloatField(help_text="GPU-seconds")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["start", "location"], name="location_hour_once"),
         ]

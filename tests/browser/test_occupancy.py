@@ -67,3 +67,16 @@ def test_it_fits_a_phone_in_the_dark_and_has_a_table(seen):
     seen.get_by_role("link", name="Month").click()
     seen.wait_for_selector("a[aria-current]:has-text('Month')")
     assert "span=month" in seen.url and "view=table" in seen.url
+
+
+def test_the_keyboard_stays_where_it_is_while_the_page_changes(seen):
+    seen.get_by_role("link", name="Week").focus()
+    seen.keyboard.press("Enter")
+    seen.wait_for_selector("a[aria-current]:has-text('Week')")
+    focused = "document.activeElement.textContent.trim()"
+    seen.wait_for_function(f"{focused} == 'Week'")
+    seen.get_by_role("link", name="Earlier").focus()
+    seen.keyboard.press("Enter")
+    seen.wait_for_selector("#later")
+    seen.wait_for_function(f"{focused} == 'Earlier'")
+    assert "at=" in seen.url and "span=week" in seen.url

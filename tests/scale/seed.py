@@ -11,7 +11,7 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from agents.models import Gpu, Host, HostEvent, HostLoad, HostStatus, Location
-from jobs.host_sync import samples
+from jobs.host_sync import location_hours, samples
 from jobs.host_sync.gpu_hours import sum_hours
 from jobs.models import (
     AuditEntry,
@@ -75,6 +75,7 @@ class Seeder:
                 for step in steps:
                     step()
         sum_hours(self.now)
+        location_hours.sum_hours(self.now)
         with connection.cursor() as cursor:
             cursor.execute("ANALYZE")
 

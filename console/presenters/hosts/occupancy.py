@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from urllib.parse import urlencode
@@ -18,6 +18,7 @@ from console.auth import access
 from console.presenters import csv_cells
 from console.presenters.hosts import occupancy_lanes as lanes
 from console.presenters.hosts.occupancy_lanes import Held, Lane
+from console.presenters.hosts.occupancy_sums import Place, sum_lanes
 from console.presenters.hosts.occupancy_window import DAY, MONTH, WEEK, Window
 from jobs.models import Project
 
@@ -59,11 +60,13 @@ class Filters:
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """`host`: the name of the host whose GPUs are shown; empty where each host is a lane. `rows` are for its table."""
+    """`host`: the name of the host whose GPUs are shown; empty where each host is a lane. `rows` are for its table.
+    `sums`: the lanes of locations, on the first page of hosts."""
 
     filters: Filters
     window: Window
     host: str
+    sums: tuple[Lane, ...]
     lanes: tuple[Lane, ...]
     rows: tuple[Held, ...]
     more_rows: int
@@ -95,16 +98,17 @@ def occupancy(user: User, query: Mapping[str, str]) -> Occupancy:
     shown = page[:SIZE]
     held = _held(shown, window, names, filters.project)
     rows = sorted(held, key=lambda each: each.since, reverse=True) if one else []
-    locations = access.visible(user, Location.objects.order_by("name")).values_list("name", flat=True)
+    locations = access.visible(user, Location.objects.order_by("name")).values_list("pk", "name")
     return Occupancy(
         filters=filters,
         window=window,
         host=one.name if one else "",
+        sums=_sums(locations, window, filters),
         lanes=_gpu_lanes(one, held, window) if one else _host_lanes(shown, held, window, filters),
         rows=tuple(rows[:MOST_ROWS]),
         more_rows=len(rows[MOST_ROWS:]),
         spans=tuple((span, gettext(words), filters.address(span=span)) for span, words in SPANS),
-        locations=tuple(locations),
+        locations=tuple(name for _, name in locations),
         projects=tuple(names),
         earlier=filters.address(at=window.earlier, after=filters.after),
         later=filters.address(at=window.later, after=filters.after) if window.later else "",
@@ -124,6 +128,18 @@ def _hosts(user: User, filters: Filters) -> QuerySet[Host]:
     if filters.location:
         hosts = hosts.filter(location__name=filters.location)
     return hosts.filter(name__icontains=filters.host) if filters.host else hosts
+
+
+def _sums(locations: Iterable[tuple[int, str]], window: Window, filters: Filters) -> tuple[Lane, ...]:
+    """The sums of locations are of all their hosts and projects, so they are left out where others are asked for."""
+    if filters.host or filters.project or filters.after:
+        return ()
+    places = {
+        pk: Place(name, filters.address(location=name))
+        for pk, name in locations
+        if filters.location in ("", name)
+    }
+    return sum_lanes(places, window, None if filters.location else Place(gettext("All hosts"), ""))
 
 
 def _held(hosts: list[Host], window: Window, projects: Mapping[str, int], project: str) -> list[Held]:

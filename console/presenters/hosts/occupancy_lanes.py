@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from agents.models import Gpu, Host, HostEvent, HostStatus
-from console.presenters.hosts.occupancy_window import LENGTHS, STEPS, Window
+from console.presenters.hosts.occupancy_window import Window
 from jobs.models import Run
 
 # The width of a lane. A bar that is narrower than one of it cannot be seen.
@@ -148,7 +148,7 @@ def _host_lane(
 
 def _path(held: Sequence[Held], gpus: int, window: Window) -> str:
     """An area of steps: the mean number of held GPUs in each, as SVG path data, 10 high."""
-    count = round(LENGTHS[window.span] / STEPS[window.span])
+    count = window.steps
     steps = [0.0] * count
     for each in held:
         first, last = (
@@ -157,11 +157,16 @@ def _path(held: Sequence[Held], gpus: int, window: Window) -> str:
         )
         for step in range(int(first), min(int(last) + 1, count)):
             steps[step] += len(each.uuids) * max(min(last, step + 1) - max(first, step), 0.0)
+    return area([amount / max(gpus, 1) for amount in steps])
+
+
+def area(steps: Sequence[float]) -> str:
+    """The path of an area whose height in each step is such a share of a lane's; empty if all are 0."""
     parts, before = ["M0 10"], 0
-    for step, amount in enumerate(steps):
-        height = min(round(10 * amount / max(gpus, 1)), 10)
+    for step, share in enumerate(steps):
+        height = min(round(10 * share), 10)
         if height != before:
-            x = step * WIDTH // count
+            x = step * WIDTH // len(steps)
             parts.append(f"H{x}V{10 - height}")
             before = height
     return "".join([*parts, f"H{WIDTH}V10Z"]) if len(parts) > 1 else ""

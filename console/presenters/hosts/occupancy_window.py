@@ -39,6 +39,14 @@ class Window:
         return cls(span, day.isoformat(), start, start + length, now)
 
     @property
+    def step(self) -> timedelta:
+        return STEPS[self.span]
+
+    @property
+    def steps(self) -> int:
+        return round(LENGTHS[self.span] / STEPS[self.span])
+
+    @property
     def known_until(self) -> datetime:
         """Nothing is known of later."""
         return min(self.end, self.now)

@@ -12,10 +12,11 @@ from django.utils import timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.models import HostEvent
+from agents.models import HostEvent, Location
 from console.presenters.hosts.occupancy_lanes import Held, _path, _times
 from console.presenters.hosts.occupancy_window import Window
-from jobs.models import HostMaintenance
+from jobs.host_sync import location_hours
+from jobs.models import HostMaintenance, LocationBinding, Usage
 from tests.unit.console.views.example_rows import a_host, a_job, a_run
 from tests.unit.jobs.rules.views import examples
 
@@ -45,8 +46,19 @@ def cluster(project, cast, now):
 
 def hold(job, host, gpus, since, until):
     uuids = [gpu.uuid for gpu in gpus]
-    run = a_run(job, job.replicas.get(), host, gpu_uuids=uuids)
+    run = a_run(job, job.replicas.get(), host, gpus=() if until else gpus, gpu_uuids=uuids)
     type(run).objects.filter(pk=run.pk).update(created_at=since, started_at=since, released_at=until)
+    if until:
+        Usage.objects.create(
+            run=run,
+            job=job,
+            project=job.project,
+            owner_name=job.owner_name,
+            gpus=len(uuids),
+            cpus=1,
+            began_at=since,
+            ended_at=until,
+        )
 
 
 def shown(client, **query):
@@ -148,6 +160,42 @@ def test_the_number_of_queries_does_not_grow(browser, cluster, project, cast, no
                 root.get(PAGE, query)
             counts.append(len(asked))
     assert counts[:3] == counts[3:]
+
+
+def test_each_location_and_all_of_them_have_a_lane(browser, cluster, project, cast, now):
+    east = Location.objects.create(name="east")
+    host = a_host(name="gpu-e", gpus=2, location=east, status_since=now - timedelta(days=90))
+    hold(a_job(project, cast.bob, name="long"), host, list(host.gpus.all()), now - 25 * HOUR, None)
+    root = browser("root")
+    assert shown(root).sums == (), "no hour is summed yet"
+    location_hours.sum_hours(now + timedelta(minutes=5))
+    lanes = shown(root).sums
+    held = 12 + 1, 2 * 24
+    assert [(lane.name, lane.words) for lane in lanes] == [
+        ("All hosts", f"{round(100 * sum(held) / (8 * 24))} % of 8 GPUs held"),
+        ("default", f"{round(100 * held[0] / (6 * 24))} % of 6 GPUs held"),
+        ("east", "100 % of 2 GPUs held"),
+    ]
+    assert lanes[2].path == "M0 10H0V0H1000V10Z" and "location=east" in lanes[2].url
+    assert [lane.name for lane in shown(root, location="east").sums] == ["east"]
+    for narrowed in ({"host": "gpu-a"}, {"project": "default"}, {"after": "gpu-a"}):
+        assert shown(root, **narrowed).sums == ()
+    month = shown(root, span="month").sums[2]
+    assert month.percent == round(100 * 25 / (24 * 30)) and month.path == "M0 10H955V9H966V0H1000V10Z"
+    table = root.get(PAGE, {"view": "table"}).content.decode()
+    assert "All hosts" in table and "100 % of 2 GPUs held" in table
+
+
+def test_a_location_of_others_is_not_in_the_sums(browser, cluster, cast, now):
+    closed = Location.objects.create(name="closed")
+    a_host(name="gpu-x", gpus=2, location=closed)
+    LocationBinding.objects.create(location=closed, project=cast.elsewhere)
+    location_hours.sum_hours(now)
+    assert [lane.name for lane in shown(browser("root")).sums] == ["All hosts", "closed", "default"]
+    assert [(lane.name, lane.words[-16:]) for lane in shown(browser("vera")).sums] == [
+        ("default", "% of 6 GPUs held")
+    ]
+    assert "closed" not in browser("vera").get(PAGE).content.decode().split("</select>")[0]
 
 
 def test_many_hosts_come_in_pages(browser, cluster):
