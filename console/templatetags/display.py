@@ -89,6 +89,12 @@ def page_language() -> str:
 
 
 @register.simple_tag
+def offered_languages() -> list[tuple[str, str]]:
+    """The languages that a person may choose, each with the name that its speakers use."""
+    return settings.LANGUAGES
+
+
+@register.simple_tag
 def script_texts() -> SafeString:
     """The texts of scripts in the language of the page, which static/texts.js reads. English stands in the scripts."""
     code = translation.get_language() or settings.LANGUAGE_CODE

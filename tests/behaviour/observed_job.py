@@ -7,8 +7,9 @@ import json
 from itertools import pairwise
 
 from tests.harness.crawl import Visitor
-from tests.harness.product import PASSWORD, job_spec
+from tests.harness.product import job_spec
 from tests.harness.product.client import TERMINAL
+from tests.harness.product.product import PASSWORD
 from tests.harness.wait_and_processes import wait_for
 
 GRPC_INVALID, GRPC_EXHAUSTED, GRPC_INTERNAL, GRPC_CANCELLED = 3, 8, 13, 1

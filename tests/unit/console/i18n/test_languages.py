@@ -148,3 +148,10 @@ def test_numbers_are_written_as_the_language_does(language, words):
     with translation.override(language):
         assert sizes.mebibytes(1536) == words
         assert sizes.rate(1_250_000) == ("1,25 MB/s" if language == "pt-br" else "1.25 MB/s")
+
+
+def test_each_language_is_offered_by_its_own_name(client, db):
+    """Whoever has chosen a language that they cannot read finds the way back."""
+    client.cookies["language"] = "ko"
+    page = client.get("/login").content.decode()
+    assert [name for name in ("English", "日本語", "한국어", "Português (Brasil)") if name not in page] == []
