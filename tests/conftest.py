@@ -21,6 +21,7 @@ LONG = (
     "tests/flows/test_end_to_end.py",
     "tests/flows/",
     "tests/behaviour/",
+    "tests/walks/",
     "tests/browser/test_first_run.py",
     "tests/unit/console/runtime/processes/test_up.py",
     "tests/unit/agents/runner/",

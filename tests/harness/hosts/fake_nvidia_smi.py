@@ -1,8 +1,9 @@
 #!/usr/bin/python3
 """A fake nvidia-smi, with the queries that Trainyard uses. Its state: $FAKE_GPUS or /etc/fake-gpus.json.
 
-{"count": 8, "host": "gpu00", "name": "...", "memory_mb": 81559, "util": 0, "apps": [{"gpu", "pid", "memory_mb"}],
- "fail": null | "driver" | "hang" | "lost", "gone": [slots whose card is not there: those behind it move up]}
+{"count": 8, "host": "gpu00", "name": "...", "memory_mb": 81559, "util": 0 (or a list), "apps": [{"gpu", "pid",
+ "memory_mb"}], "fail": null | "driver" | "hang" | "lost",
+ "gone": [slots whose card is not there: those behind it move up]}
 """
 
 from __future__ import annotations
@@ -95,6 +96,8 @@ def uuid(state, index):
 def gpu_fields(state, index):
     total = state.get("memory_mb", 81559)
     used = 4 + sum(app.get("memory_mb", 500) for app in state.get("apps", []) if app["gpu"] == index)
+    util = state.get("util", 0)
+    load = util[index] if isinstance(util, list) else util
     fields = {
         "index": slots(state).index(index),
         "count": state.get("count", 8),
@@ -106,8 +109,8 @@ def gpu_fields(state, index):
         "memory.total": total,
         "memory.used": used,
         "memory.free": total - used,
-        "utilization.gpu": state.get("util", 0),
-        "utilization.memory": state.get("util", 0) // 2,
+        "utilization.gpu": load,
+        "utilization.memory": load // 2,
         "temperature.gpu": 34,
         "power.draw": "71.20",
         "power.limit": "700.00",
