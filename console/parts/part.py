@@ -12,6 +12,8 @@ from django.urls import resolve
 
 # An address that is longer is none of ours.
 MAX_ADDRESS = 4000
+# A form sends each chosen replica, and an address that we make has all of them in one value.
+SEVERAL = "replicas"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,11 @@ class Place:
     @classmethod
     def of(cls, name: str, arguments: Mapping[str, object], query: str) -> Place:
         given = tuple(sorted((key, str(value)) for key, value in arguments.items()))
-        return cls(name, given, tuple(sorted(dict(parse_qsl(query)).items())))
+        pairs = parse_qsl(query)
+        asked = dict(pairs)
+        if SEVERAL in asked:
+            asked[SEVERAL] = ",".join(value for key, value in pairs if key == SEVERAL)
+        return cls(name, given, tuple(sorted(asked.items())))
 
     def text(self, name: str) -> str:
         return dict(self.arguments)[name]

@@ -1,5 +1,7 @@
 // What the person does with the log: buttons, scrolling, keys, and a tab that is hidden.
 
+import { choose, chosen } from "./choices.js";
+
 const HIDDEN_MS = 5000;
 const EDGE = 400; // pixels from the edge at which more is fetched
 
@@ -11,8 +13,11 @@ export class Controls {
     view.start.addEventListener("click", () => view.goto({ from: 0 }));
     view.end.addEventListener("click", () => view.resume());
     view.time.addEventListener("change", () => this.#toTime());
-    view.wrap.addEventListener("click", () => this.#wrapped(!view.root.classList.contains("wrapped")));
-    this.#wrapped(localStorage.getItem("log.wrap") === "on");
+    view.wrap.addEventListener("click", () => {
+      this.#wrapped(!view.root.classList.contains("wrapped"));
+      choose("wrap", view.root.classList.contains("wrapped") ? "on" : "off");
+    });
+    this.#wrapped(chosen("wrap") === "on");
     view.body.addEventListener("scroll", () => this.#scrolled(), { passive: true });
     view.root.addEventListener("keydown", (event) => this.#escaped(event));
     new ResizeObserver(() => view.following && view.toEnd()).observe(view.body);
@@ -45,7 +50,6 @@ export class Controls {
     if (view.following) view.toEnd();
     else if (first) view.body.scrollTop += first.node.getBoundingClientRect().top - was;
     view.wrap.setAttribute("aria-pressed", String(on));
-    localStorage.setItem("log.wrap", on ? "on" : "off");
   }
 
   #scrolled() {

@@ -3,6 +3,8 @@
 // A row knows how many line feeds lie between it and the begin of the window; the server says the number of one line of
 // each run. The times come as marks: pairs of an offset and a second since 1970, by the host's clock.
 
+import { choose, chosen } from "./choices.js";
+
 const AGAIN_MS = 300;
 const MAX_MARKS = 20_000;
 const pad = (n, size = 2) => String(n).padStart(size, "0");
@@ -17,9 +19,9 @@ export const FORMATS = {
 };
 export const WIDTHS = { local: 13, utc: 25, start: 13, unix: 15 };
 
-// The format that the person chose last. On a narrow screen the text needs the room.
+// The format that was chosen. On a narrow screen the text needs the room.
 export function keptFormat() {
-  const kept = localStorage.getItem("log.times") ?? (innerWidth < 640 ? "off" : "local");
+  const kept = chosen("times", innerWidth < 640 ? "off" : "local");
   return kept in FORMATS ? kept : "off";
 }
 
@@ -36,7 +38,7 @@ export class Gutter {
     this.forget();
     view.times.value = keptFormat();
     view.times.addEventListener("change", () => {
-      localStorage.setItem("log.times", view.times.value);
+      choose("times", view.times.value);
       view.timesWanted();
       this.#look();
       this.all();

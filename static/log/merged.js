@@ -3,6 +3,7 @@
 // earlier lines are fetched when the person scrolls up.
 
 import { Ansi, PLAIN } from "./ansi.js";
+import { choose, chosen } from "./choices.js";
 import { Found } from "./found.js";
 import { FORMATS, WIDTHS, keptFormat } from "./gutter.js";
 import { Marks } from "./marks.js";
@@ -38,7 +39,7 @@ export class MergedView {
     this.link = { search: () => this.#toAddress() };
     this.marks = new Marks(this);
     this.finder = new Found(this);
-    this.folding = localStorage.getItem("log.fold") !== "off";
+    this.folding = chosen("fold") !== "off";
     this.times.value = keptFormat();
     this.#listen();
     this.#look();
@@ -357,16 +358,19 @@ export class MergedView {
     this.follow.addEventListener("click", () => (this.following ? this.pause() : this.resume()));
     this.more.addEventListener("click", () => this.resume());
     this.end.addEventListener("click", () => this.resume());
-    this.wrap.addEventListener("click", () => this.#wrapped(!this.root.classList.contains("wrapped")));
-    this.#wrapped(localStorage.getItem("log.wrap") === "on");
+    this.wrap.addEventListener("click", () => {
+      this.#wrapped(!this.root.classList.contains("wrapped"));
+      choose("wrap", this.root.classList.contains("wrapped") ? "on" : "off");
+    });
+    this.#wrapped(chosen("wrap") === "on");
     this.fold.addEventListener("click", () => {
       this.folding = !this.folding;
-      localStorage.setItem("log.fold", this.folding ? "on" : "off");
+      choose("fold", this.folding ? "on" : "off");
       this.#look();
       this.#refold();
     });
     this.times.addEventListener("change", () => {
-      localStorage.setItem("log.times", this.times.value);
+      choose("times", this.times.value);
       this.#look();
       for (const row of this.rows) this.paint(row, row.hits);
     });
@@ -385,7 +389,6 @@ export class MergedView {
   #wrapped(on) {
     this.root.classList.toggle("wrapped", on);
     this.wrap.setAttribute("aria-pressed", String(on));
-    localStorage.setItem("log.wrap", on ? "on" : "off");
     if (this.following) this.#toEnd();
   }
 

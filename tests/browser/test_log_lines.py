@@ -241,3 +241,17 @@ def test_wrap_keeps_the_end_while_following_and_else_the_first_line(page, viewer
     assert body.evaluate(first) == before
     page.set_viewport_size({"width": 360, "height": 700})
     assert page.evaluate("document.documentElement.scrollWidth <= 360")
+
+
+def test_the_address_says_whether_lines_are_wrapped_and_which_times_they_have(page, viewer):
+    viewer(b"first\n")
+    wait_for_text(page, "first")
+    page.get_by_role("button", name="Wrap").click()
+    page.locator("[data-part=times]").select_option("utc")
+    address = page.url
+    page.evaluate("localStorage.clear()")
+    page.goto(address)
+    wait_for_text(page, "first")
+    expect(page.get_by_role("button", name="Wrap")).to_have_attribute("aria-pressed", "true")
+    expect(page.locator("[data-part=times]")).to_have_value("utc")
+    assert page.evaluate("localStorage.length") == 0

@@ -115,6 +115,22 @@ def test_equal_lines_of_64_ranks_are_one_row(page, viewer):
     expect(page.locator(ROWS)).to_have_count(5)
 
 
+def test_the_address_says_how_the_log_is_shown(page, viewer):
+    viewer(2)
+    page.get_by_role("button", name="Fold").click()
+    page.get_by_role("button", name="Wrap").click()
+    page.locator("[data-part=times]").select_option("unix")
+    query = urlsplit(page.url).query
+    assert parse_qs(query) == {"fold": ["off"], "wrap": ["on"], "times": ["unix"]}
+    # Whoever gets the address has other habits, and keeps them.
+    page.evaluate("localStorage.clear()")
+    viewer(2, f"?{query}")
+    expect(page.get_by_role("button", name="Fold")).to_have_attribute("aria-pressed", "false")
+    expect(page.get_by_role("button", name="Wrap")).to_have_attribute("aria-pressed", "true")
+    expect(page.locator("[data-part=times]")).to_have_value("unix")
+    assert page.evaluate("localStorage.length") == 0
+
+
 def test_each_line_is_shown_once_over_a_reconnect(page, viewer):
     product = viewer(64)
     product.print(*((f"r{n}", 5, n, f"line {n}") for n in range(64)))

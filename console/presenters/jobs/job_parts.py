@@ -6,7 +6,7 @@ The page, the answer to htmx and the page's socket render a part by the same tem
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -20,6 +20,7 @@ from console.presenters.jobs import job_head, timeline
 from console.presenters.jobs.cells import cells
 from console.presenters.jobs.job_filters import cursor_number
 from console.presenters.jobs.job_query import JobQuery
+from console.presenters.jobs.metrics_page import View
 from console.presenters.jobs.replicas import replica_lines
 from console.presenters.jobs.strip import strip
 from console.presenters.jobs.utilization import utilization
@@ -81,8 +82,9 @@ def _events(job: Job, user: User, query: Query) -> Context:
 
 
 def _metrics(job: Job, user: User, query: Query) -> Context:
-    asked = JobQuery.from_query(query)
     lines = tuple(replica_lines(job, shells=False))
+    charts = View.of(query, [line.name for line in lines])
+    asked = replace(JobQuery.from_query(query), also=charts.beside_span)
     use = utilization(lines, asked)
     return {"job_id": job.pk, "query": asked, "use": use}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import Any
 
 from django.utils.http import urlencode
 
@@ -20,7 +21,8 @@ class JobQuery:
 
     `replica`: whose log, charts, shells and events are shown. `state`, `pool` and `text`: which replicas are shown, in
     the order `sort`, as `view` says, from the number `start` on. `of`, `kind` and `attempt`: of which events; `open`:
-    the group of events that is shown one by one. `span`: of which time the charts are.
+    the group of events that is shown one by one. `span`: of which time the charts are. `also`: what else the address
+    of the tab says.
     """
 
     replica: str = ""
@@ -35,10 +37,11 @@ class JobQuery:
     attempt: str = ""
     open: str = ""
     span: str = ""
+    also: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def from_query(cls, query: Mapping[str, str]) -> JobQuery:
-        given = {field.name: query.get(field.name, "")[:LONGEST] for field in fields(cls)}
+        given: dict[str, Any] = {name: query.get(name, "")[:LONGEST] for name in cls._names()}
         # The names that addresses had before the page had tabs.
         given["replica"] = given["replica"] or (query.get("log") or query.get("use") or "")[:LONGEST]
         if given["kind"] not in HistoryKind.__members__.values():
@@ -48,6 +51,10 @@ class JobQuery:
                 given[name] = ""
         return cls(**given)
 
+    @classmethod
+    def _names(cls) -> list[str]:
+        return [field.name for field in fields(cls) if field.name != "also"]
+
     @property
     def query(self) -> str:
         """The query of an address that asks for the same."""
@@ -55,5 +62,8 @@ class JobQuery:
 
     def query_with(self, **changes: str) -> str:
         """Return the query of an address that asks for the same, with some changes."""
-        pairs = {**{field.name: getattr(self, field.name) for field in fields(self)}, **changes}
+        pairs = {**dict(self.also), **{name: getattr(self, name) for name in self._names()}, **changes}
+        if "replica" in changes:
+            # Another one is chosen than those.
+            pairs.pop("replicas", None)
         return urlencode({name: value for name, value in pairs.items() if value})

@@ -106,8 +106,8 @@ class View:
         bands = None if self.bands == "" else self.bands == "1"
         return Asked(_time(self.start), _time(self.end), 0, self.replicas, bands, self.span)
 
-    def query(self, **changes: str) -> str:
-        """The query of an address of this view: of the page, and of the REST API alike."""
+    def query(self, *more: tuple[str, str], **changes: str) -> str:
+        """The query of an address of this view: of the page (with `more`), and of the REST API alike."""
         asked = replace(self, **changes)  # type: ignore[arg-type]
         pairs = {
             "replicas": ",".join(asked.replicas),
@@ -115,8 +115,15 @@ class View:
             "span": asked.span if asked.span != "hour" else "",
             "from": asked.start,
             "to": asked.end,
+            **dict(more),
         }
         return urlencode({name: value for name, value in pairs.items() if value}, safe=",:")
+
+    @property
+    def beside_span(self) -> tuple[tuple[str, str], ...]:
+        """What the table of replicas keeps of it."""
+        pairs = {"replicas": ",".join(self.replicas), "bands": self.bands, "from": self.start, "to": self.end}
+        return tuple((name, value) for name, value in pairs.items() if value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +143,7 @@ class MetricsPanel:
     ways: tuple[tuple[str, str], ...]
     charts: tuple[DrawnChart, ...]
     marks: tuple[MarkLine, ...]
+    kept: tuple[tuple[str, str], ...] = ()
 
     @property
     def zoomed(self) -> bool:
@@ -147,6 +155,8 @@ def metrics_panel(job: Job, query: Mapping[str, str], now: datetime) -> MetricsP
     known = tuple(job.replicas.order_by("pool", "index").values_list("name", flat=True))
     view = View.of(query, known)
     found = metrics(job, view.asked, now)
+    # The order and the page of the table of replicas.
+    kept = tuple((name, query[name]) for name in ("sort", "start") if query.get(name))
     address = reverse("api-metrics", args=[job.pk])
     return MetricsPanel(
         view=view,
@@ -161,12 +171,13 @@ def metrics_panel(job: Job, query: Mapping[str, str], now: datetime) -> MetricsP
         start=datetime.fromtimestamp(found.span.start, UTC),
         end=datetime.fromtimestamp(found.span.end, UTC),
         spans=tuple(
-            (span, gettext(words), view.query(span=span, start="", end=""))
+            (span, gettext(words), view.query(*kept, span=span, start="", end=""))
             for span, words in SPAN_WORDS.items()
         ),
         ways=tuple((way, gettext(words)) for way, words in BANDS.items()),
         charts=tuple(_drawn(chart, found.span) for chart in found.charts),
         marks=tuple(_mark(mark) for mark in reversed(found.marks)),
+        kept=kept,
     )
 
 

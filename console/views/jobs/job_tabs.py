@@ -114,6 +114,8 @@ def _job(request: HttpRequest, job_id: int, verb: Verb = "see") -> Job:
 def _context(request: HttpRequest, job: Job, tab: str, *parts: str) -> dict[str, Any]:
     """The values of the parts of a tab. A request of htmx exchanges a part, and needs nothing around it."""
     query = request.GET.dict()
+    if several := request.GET.getlist("replicas"):
+        query["replicas"] = ",".join(several)
     context = job_parts.context(parts, job, person(request), query)
     if not asks_for_fragment(request):
         context["page"] = _page(request, job, tab)
