@@ -7,6 +7,8 @@ import time
 
 import pytest
 
+from agents.runner.shell_wire import SILENT_S
+from tests.bench.hosts_and_product import rss_mb
 from tests.flows.running_jobs import LongJob
 from tests.harness.product.client import Client
 from tests.harness.product.held_shell import HeldShell
@@ -103,6 +105,38 @@ def test_a_colleague_joins_and_everybody_sees_it(shell, job, client):
     other.drop()
     watcher.drop()
     shell.until(lambda each: len(each.viewers) == 1, "the others to be gone")
+
+
+def is_over(shell):
+    # bash may say more to the terminal when it asks for the next line.
+    return b"end\r\n" in shell.output[-100:]
+
+
+@pytest.mark.parametrize("watch", [True, False], ids=["that_watches", "that_types"])
+def test_a_viewer_that_takes_nothing_holds_up_nobody_for_long(yard, job, shell, client, watch):
+    """A program waits for 10 s for somebody who types and takes nothing, and never for one who watches."""
+    shell.type(b"PS1=; stty -echo; echo rea''dy\n").seen(b"ready\r\n")
+    asleep = HeldShell(client, job.run()["id"], key=shell.key, watch=watch).connect()
+    web = yard.processes.of("web")
+    before, at, longest = rss_mb(web), len(shell.output), 0.0
+    came_at = time.monotonic()
+    shell.type(b"seq 1000001 2000000; echo en''d\n")
+    # 9 MB.
+    while not is_over(shell):
+        size = len(shell.output)
+        shell.step(1)
+        longest = max(longest, time.monotonic() - came_at)
+        came_at = time.monotonic() if len(shell.output) > size else came_at
+        assert longest < 60, "nothing more comes"
+    numbers = b"".join(b"%d\r\n" % number for number in range(1_000_001, 2_000_001))
+    assert numbers + b"end\r\n" in shell.output[at:] and not shell.lost
+    assert longest < SILENT_S - 2 if watch else longest < SILENT_S + 5
+    assert rss_mb(web) - before < 24
+    # Awake again it is told what it has lost, and has the newest.
+    asleep.until(is_over, "the end of the output")
+    assert asleep.lost and len(asleep.output) < 7_000_000
+    assert asleep.output[-100_000:-1000] in shell.output
+    asleep.drop()
 
 
 def test_a_shell_ends_within_five_seconds_of_its_owners_login(yard, job, client):

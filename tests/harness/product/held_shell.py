@@ -22,7 +22,7 @@ class HeldShell:
         self.path = f"/ws/shells/{self.key}?run={run}" + "&watch=1" * watch
         self.name = secrets.token_hex(8)
         self.output, self.typed, self.taken = b"", b"", 0
-        self.viewers, self.over, self.connections = [], "", 0
+        self.viewers, self.lost, self.over, self.connections = [], [], "", 0
         self.begin = self.acked = self.came = 0
         self.socket = None
 
@@ -76,6 +76,7 @@ class HeldShell:
             return
         self.taken = max(self.taken, message.get("took", 0))
         self.viewers = message.get("viewers", self.viewers)
+        self.lost += [message["lost"]] if "lost" in message else []
         self.over = message.get("end", self.over)
 
     def type(self, data):
