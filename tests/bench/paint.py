@@ -59,7 +59,7 @@ WATCH_SCREEN = """{
 
 
 def paint(options):
-    rounds, reloads = (5, 5) if options.quick else (30, 25)
+    rounds, reloads = (5, 5) if options.quick else (20, 15)
     with product_on_hosts("apart") as product, headless_chromium() as browser, echo_server() as port:
         job_id = product.submit(job_spec(["sleep", "600"], name="shell", web_access=True))
         product.client.wait(job_id, "RUNNING")
