@@ -14,10 +14,12 @@ import pytest
 from django.apps import apps
 from django.conf import settings
 from django.db import models
+from django.utils import timezone
 
-from agents.models import Host
+from agents.models import Gpu, Host
 from console.presenters.projects.usage_csv import csv_parts
 from jobs.models import AuditEntry, Job, Transition
+from jobs.projects import audit
 from jobs.projects.usage import JobLine
 from tests.browser.log_product import Product, wait_for_text
 from tests.browser.static_site import served, viewer_page
@@ -25,6 +27,7 @@ from tests.browser.test_job_lists import database_beside_the_browser
 from tests.harness import attack_corpus as corpus
 from tests.harness.wait_and_processes import wait_for
 from tests.unit.console.views.conftest import browser, cast, no_host_answers, project
+from tests.unit.console.views.example_rows import a_host, a_job
 from tests.unit.console.views.test_page_matrix import DOWNLOADS, GET, LEADS_ON, addresses
 
 __all__ = ["addresses", "browser", "cast", "database_beside_the_browser", "no_host_answers", "project"]
@@ -120,6 +123,21 @@ def test_no_table_for_a_spreadsheet_has_a_formula():
     text = "".join(csv_parts(date(2026, 11, 1), [lines], {1: "default"}))
     [_, *rows] = csv.reader(StringIO(text))
     assert [row[2].removeprefix("'") for row in rows] == names
+    assert [cell for row in rows for cell in row if cell.startswith(("=", "+", "-", "@", "\t", "\r"))] == []
+
+
+@pytest.mark.parametrize("path", ["/audit/export?format=csv", "/hosts/occupancy.csv?span=month"])
+def test_no_download_has_a_formula(project, cast, browser, path):
+    job = a_job(project, cast.bob, host=a_host("gpu-7", gpus=1))
+    job.runs.update(gpu_uuids=[gpu.uuid for gpu in Gpu.objects.all()])
+    names = [*corpus.FORMULAS, *corpus.MARKUP.values()]
+    for name in names:
+        audit.record(name, name, "job", name, name, None, timezone.now(), project)
+    Job.objects.update(display_name=corpus.FORMULAS[0], owner_name=corpus.FORMULAS[2])
+    text = b"".join(browser("root").get(path).streaming_content).decode()
+    [_, *rows] = csv.reader(StringIO(text))
+    cells = {cell.removeprefix("'") for row in rows for cell in row}
+    assert cells & set(names), "nothing of it is in the file"
     assert [cell for row in rows for cell in row if cell.startswith(("=", "+", "-", "@", "\t", "\r"))] == []
 
 
