@@ -31,6 +31,8 @@ from jobs.models import (
 )
 from jobs.rules.spec import parse
 from jobs.scheduling import capacity
+from tests.scale import kept_by_people, wide_jobs
+from tests.scale.people import ADMIN
 
 DAY = timedelta(days=1)
 HOUR = timedelta(hours=1)
@@ -43,7 +45,6 @@ WAITING = 2_000
 # Most jobs have the first of these labels; few have the last.
 STAGES = ("train", "train", "train", "train", "train", "train", "train", "evaluate", "evaluate", "debug")
 BATCH = 2_000
-ADMIN, MEMBER = "user-0", "user-1"
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,7 @@ class Seeder:
             (self.people, self.hosts),
             (self.running_jobs, self.other_jobs),
             (self.past_samples, self.records),
+            (self.wide_jobs, self.kept_by_people),
         ):
             with transaction.atomic(), connection.cursor() as cursor:
                 if connection.vendor == "postgresql":
@@ -329,6 +331,14 @@ class Seeder:
                     if run.started_at < at
                 ]
             )
+
+    def wide_jobs(self) -> None:
+        wide_jobs.fill(self.all_hosts, self.gpus, self.projects[1], self.users[1], self.now)
+
+    def kept_by_people(self) -> None:
+        asked = parse.to_document(document("from-a-template", 8).job_spec)
+        kept = {"displayName": "from-a-template", "jobSpec": asked}
+        kept_by_people.fill(self.users, self.projects, kept, self.now)
 
     def records(self) -> None:
         """A log of 50 KB for the newest running job; the audit; runs that a restored backup lost."""
