@@ -83,7 +83,7 @@ JOB_OVERVIEW = (
     *(_part("job-replicas"), _part("job-story")),
 )
 JOB_LOG = (_part("job-head", "see_log", _same_head),)
-JOB_METRICS = (JOB_HEAD, _part("job-metrics"))
+JOB_METRICS = (JOB_HEAD, _part("job-metrics"), _part("job-points"))
 JOB_SHELLS = (JOB_HEAD, _part("job-shells", "watch_shell"))
 JOB_SPEC = (JOB_HEAD,)
 JOB_EVENTS = (JOB_HEAD, _part("job-events"))

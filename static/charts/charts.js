@@ -9,19 +9,15 @@ import { moment, zone } from "./times.js";
 import * as view from "./view.js";
 
 const { uPlot } = window;
-const EVERY_MS = 10_000;
 const POINTS = 240;
 const STRIP_PX = 30;
 const SMALLEST_S = 60;
-// The last steps may still have become fuller.
-const AGAIN = 3;
 
 class Board {
   constructor(section) {
     this.section = section;
     this.url = section.dataset.url;
     view.begin(section.dataset.query);
-    this.live = section.dataset.live === "1";
     this.area = section.querySelector("[data-charts]");
     this.hidden = view.hidden();
     this.plots = [];
@@ -48,7 +44,10 @@ class Board {
     const recolor = () => this.#recolor();
     new MutationObserver(recolor).observe(document.documentElement, { attributeFilter: ["data-theme"] });
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolor);
-    setInterval(() => this.#follow(), EVERY_MS);
+    // The page's socket pushes them (live.js).
+    const points = document.getElementById("job-points");
+    const watch = { childList: true, characterData: true, subtree: true };
+    if (points) new MutationObserver(() => this.#add(points.textContent)).observe(points, watch);
   }
 
   // Everything in the time that the address of the page names.
@@ -65,24 +64,18 @@ class Board {
       this.#say("");
       return found;
     } catch (error) {
-      if (error instanceof series.Gone) this.live = false;
       this.#say(say("The newest values could not be fetched."));
       return null;
     }
   }
 
-  async #follow() {
-    const stale = document.documentElement.dataset.stale;
-    if (!this.live || document.hidden || stale || view.isZoomed() || !this.series) return;
-    const since = Math.max(this.series.start, series.end(this.series) - AGAIN * this.series.step);
-    const from = new Date(since * 1000).toISOString();
-    const query = view.forApi({ from, step: this.series.step, bands: this.series.bands ? 1 : 0 });
-    const newer = await this.#fetched(query);
-    if (!newer || view.isZoomed()) return;
-    this.live = newer.running;
+  // The last steps once more, and those after them.
+  #add(text) {
+    if (!text || view.isZoomed() || !this.series) return;
+    const newer = series.parsed(JSON.parse(text));
     const all = series.joined(this.series, newer, view.length(), POINTS);
     if (all) this.#show(all);
-    else await this.load();
+    else this.load();
   }
 
   #show(found) {

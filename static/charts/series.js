@@ -4,13 +4,9 @@ const PATIENCE_MS = 15_000;
 
 export const seconds = (time) => Date.parse(time) / 1000;
 
-export class Gone extends Error {}
-
 export async function fetchSeries(url, query) {
   const answer = await fetch(`${url}?${query}`, { signal: AbortSignal.timeout(PATIENCE_MS) });
-  // The page went to the login, or the right was lost: asking again would change nothing.
-  if ([401, 403, 404].includes(answer.status) || answer.redirected) throw new Gone(String(answer.status));
-  if (!answer.ok) throw new Error(String(answer.status));
+  if (!answer.ok || answer.redirected) throw new Error(String(answer.status));
   return parsed(await answer.json());
 }
 

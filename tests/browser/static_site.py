@@ -51,7 +51,7 @@ def shell_page(may_type=True, runs=(("r0", "workerpool0-0"), ("r1", "workerpool1
 
 
 def metrics_page(panel):
-    box = render_to_string("jobs/_charts.html", {"metrics": panel})
+    box = render_to_string("jobs/_charts.html", {"metrics": panel}) + render_to_string("jobs/_points.html")
     script = '<script src="/static/npm/uplot/uPlot.iife.min.js"></script>'
     styles = ["css/components.css", "css/pages.css", "npm/uplot/uPlot.min.css"]
     return page_of("Metrics", styles, "charts/charts.js", script + box)

@@ -84,8 +84,15 @@ class Job:
         if self.broken:
             route.abort()
             return
-        found = self.metrics(query)
-        told = {
+        route.fulfill(body=json.dumps(self.told(self.metrics(query))), content_type="application/json")
+
+    def push(self, page):
+        """As the page's socket does."""
+        newest = json.dumps(self.told(self.metrics({}).newest(8)))
+        page.evaluate("text => { document.getElementById('job-points').textContent = text; }", newest)
+
+    def told(self, found):
+        return {
             "from": datetime.fromtimestamp(found.span.start, UTC).isoformat(),
             "step": found.span.step,
             "count": found.span.count,
@@ -115,7 +122,6 @@ class Job:
                 for mark in found.marks
             ],
         }
-        route.fulfill(body=json.dumps(told), content_type="application/json")
 
 
 @pytest.fixture
@@ -274,30 +280,48 @@ def test_a_chart_has_a_table_of_the_same_values(charts):
     assert figure.locator("tbody tr").last.locator("td").all_inner_texts() == ["20 %", "30 %"]
 
 
-def test_new_points_come_while_the_job_runs_and_only_they_are_asked_for(charts):
+def test_new_points_are_pushed_and_nothing_is_asked_for(charts):
     job = Job()
     page = charts(job)
-    job.now += timedelta(seconds=30)
-    page.clock.run_for(10_500)
-    drawn(page, 2)
-    assert (job.asked[-1]["step"], job.asked[-1]["bands"]) == ("15", "0")
-    assert datetime.fromisoformat(job.asked[-1]["from"]) == START + timedelta(hours=1) - timedelta(seconds=45)
     figure = page.locator('[data-metric="gpuUtilization"]')
     figure.locator("summary").click()
+    first = figure.locator("tbody th").last.inner_text()
+    job.now += timedelta(minutes=1)
+    job.push(page)
+    drawn(page, 2)
     assert figure.locator("tbody tr").count() == 240
-    job.running = False
-    page.clock.run_for(10_500)
-    drawn(page, 3)
-    asked = len(job.asked)
+    assert figure.locator("tbody th").last.inner_text() != first
     page.clock.run_for(60_000)
-    assert len(job.asked) == asked
+    assert len(job.asked) == 1
+
+
+def test_a_page_that_missed_points_asks_for_all(charts):
+    job = Job()
+    page = charts(job)
+    job.now += timedelta(minutes=10)
+    job.push(page)
+    drawn(page, 2)
+    assert len(job.asked) == 2 and "from" not in job.asked[-1]
+
+
+def test_points_that_come_while_an_earlier_time_is_looked_at_change_nothing(charts):
+    job = Job()
+    page = charts(job)
+    page.locator("[data-charts]").focus()
+    page.keyboard.press("+")
+    drawn(page, 2)
+    job.now += timedelta(minutes=1)
+    job.push(page)
+    page.evaluate("() => new Promise(done => setTimeout(done))")
+    assert page.locator("#job-charts").get_attribute("data-drawn") == "2" and len(job.asked) == 2
 
 
 def test_a_failure_is_said_and_the_lines_stay(charts):
     job = Job()
     page = charts(job)
     job.broken = True
-    page.clock.run_for(10_500)
+    job.now += timedelta(minutes=10)
+    job.push(page)
     page.locator(".chart-strip p").filter(has_text="could not be fetched").wait_for()
     assert page.locator("canvas").count() == len(SHOWN) + 1
 

@@ -20,7 +20,7 @@ from console.presenters.jobs import job_head, timeline
 from console.presenters.jobs.cells import cells
 from console.presenters.jobs.job_filters import cursor_number
 from console.presenters.jobs.job_query import JobQuery
-from console.presenters.jobs.metrics_page import View
+from console.presenters.jobs.metrics_page import View, newest_points
 from console.presenters.jobs.replicas import replica_lines
 from console.presenters.jobs.strip import strip
 from console.presenters.jobs.utilization import utilization
@@ -89,6 +89,10 @@ def _metrics(job: Job, user: User, query: Query) -> Context:
     return {"job_id": job.pk, "query": asked, "use": use}
 
 
+def _points(job: Job, user: User, query: Query) -> Context:
+    return {"points": newest_points(job, query, timezone.now())}
+
+
 def _shells(job: Job, user: User, query: Query) -> Context:
     return {"shells": shells(job, user, JobQuery.from_query(query).replica)}
 
@@ -136,6 +140,7 @@ PARTS: Mapping[str, JobPart] = {
     "job-story": JobPart("jobs/_story.html", _story, _events_stamp),
     "job-events": JobPart("jobs/_events.html", _events, _events_stamp),
     "job-metrics": JobPart("jobs/_metrics.html", _metrics, _samples_stamp),
+    "job-points": JobPart("jobs/_points.html", _points, _samples_stamp),
     "job-shells": JobPart("shells/_list.html", _shells, _shells_stamp),
 }
 OVERVIEW = ("job-overview-head", "job-strip", "job-replicas", "job-story")

@@ -26,6 +26,8 @@ SAMPLE_S = 10
 Value = float | int | None
 Key = tuple[str, str, int | None]
 _Place = tuple[list[Value], list[int], "Join"]
+# A replica, a second since 1970, how many seconds the sample stands for, and its values.
+Row = tuple[str, int, int, Sequence[Value]]
 
 
 class Unit(StrEnum):
@@ -125,7 +127,7 @@ class Grid:
     """Collects samples into lines. `by_gpu`: a line for each GPU, else one for all GPUs of a replica."""
 
     def __init__(self, span: Span, by_gpu: bool) -> None:
-        self._span, self._by_gpu = span, by_gpu
+        self._span, self.by_gpu = span, by_gpu
         self._lines: dict[Key, list[Value]] = {}
         # How many samples each value of a line stands for, and how they are joined.
         self._places: dict[Key, _Place] = {}
@@ -146,6 +148,36 @@ class Grid:
                 if value is not None:
                     _put(known.get(key) or self._place(key), steps, value)
 
+    def add_rows(self, names: Sequence[str], rows: Iterable[Row]) -> None:
+        """Samples of many replicas, whose values are in the order of `names`. Half the work of `add`."""
+        start, step, count = self._span.start, self._span.step, self._span.count
+        known: dict[str, list[_Place]] = {}
+        for replica, at, seconds, values in rows:
+            places = known.get(replica)
+            if places is None:
+                places = known[replica] = [self._place((name, replica, None)) for name in names]
+            first = (at - start) // step
+            if seconds > step:
+                last = (at + seconds - 1 - start) // step
+                steps = range(max(first, 0), min(last + 1, count))
+                for place, value in zip(places, values, strict=True):
+                    if value is not None:
+                        _put(place, steps, value)
+            elif 0 <= first < count:
+                for place, value in zip(places, values, strict=True):
+                    if value is None:
+                        continue
+                    if place[0][first] is None:
+                        place[0][first], place[1][first] = value, 1
+                    else:
+                        _put(place, (first,), value)
+        self._forget_empty()
+
+    def _forget_empty(self) -> None:
+        """What no sample has told is no line."""
+        for key in [key for key, (_, counts, _) in self._places.items() if not any(counts)]:
+            del self._places[key], self._lines[key]
+
     def _steps(self, sample: Sample) -> Sequence[int]:
         """The steps in which the sample lies. A sample of a minute or longer stands for all steps within it."""
         start, step = self._span.start, self._span.step
@@ -159,7 +191,7 @@ class Grid:
         """The values of each GPU, or of all as one where they are not among the sample's own values."""
         if not sample.gpus:
             return
-        if self._by_gpu:
+        if self.by_gpu:
             for index, gpu in enumerate(sample.gpus):
                 yield from (((name, sample.replica, index), gpu[at]) for at, name in enumerate(OF_GPUS))
         else:

@@ -7,7 +7,7 @@ each step is read.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -24,6 +24,7 @@ from console.presenters.jobs.metric_lines import (
     Grid,
     Line,
     Metric,
+    Row,
     Sample,
     Span,
     Value,
@@ -89,6 +90,17 @@ class Metrics:
     charts: tuple[Chart, ...]
     marks: tuple[Mark, ...]
 
+    def newest(self, steps: int) -> Metrics:
+        """The same lines in the last steps only."""
+        left_out = max(self.span.count - steps, 0)
+        span = Span(self.span.start + left_out * self.span.step, self.span.step, self.span.count - left_out)
+        charts = tuple(
+            replace(chart, lines=tuple(replace(line, values=line.values[left_out:]) for line in chart.lines))
+            for chart in self.charts
+        )
+        marks = tuple(mark for mark in self.marks if mark.at.timestamp() >= span.start)
+        return replace(self, span=span, charts=charts, marks=marks)
+
 
 class Epoch(Func):
     """A time as whole seconds since 1970, on both databases."""
@@ -139,7 +151,7 @@ def _metrics(job: Job, asked: Asked, now: datetime) -> Metrics:
     wanted = {pk: run for pk, run in runs.items() if run.replica in set(chosen)}
     by_gpu = len(chosen) == 1 and not bands
     grid = Grid(span, by_gpu)
-    grid.add(_samples(wanted, span, thinned, by_gpu))
+    _read(grid, wanted, _rows(wanted, span, thinned))
     charts = tuple(_charts(grid, bands, wanted))
     return Metrics(span, first, last, bands, thinned, tuple(names), charts, marks(job, span))
 
@@ -179,24 +191,31 @@ def _overlap(start: datetime, end: datetime, since: datetime, until: datetime, s
     return max((min(end, until) - max(start, since)).total_seconds(), 0.0) / seconds
 
 
-def _samples(runs: Mapping[str, _Of], span: Span, thinned: bool, by_gpu: bool) -> Iterator[Sample]:
+def _rows(runs: Mapping[str, _Of], span: Span, thinned: bool) -> QuerySet[RunSample]:
     # A sample of ten minutes that began before the span reaches into it.
     since = datetime.fromtimestamp(span.start - 600, UTC)
     until = datetime.fromtimestamp(span.end, UTC)
     rows = RunSample.objects.filter(run__in=list(runs), at__gte=since, at__lt=until).order_by()
     rows = rows.annotate(second=Epoch("at"))
-    if thinned:
-        rows = rows.annotate(phase=F("second") % span.step).filter(phase__lt=SLICE_S)
-    if by_gpu:
-        yield from _with_lists(rows, runs, _COLUMNS)
+    return rows.annotate(phase=F("second") % span.step).filter(phase__lt=SLICE_S) if thinned else rows
+
+
+def _read(grid: Grid, runs: Mapping[str, _Of], rows: QuerySet[RunSample]) -> None:
+    if grid.by_gpu:
+        grid.add(_with_lists(rows, runs, _COLUMNS))
         return
-    names, old = (*_COLUMNS, *OF_GPUS), False
-    columns = ("run", "second", "step", "gpu_count", *_COLUMNS.values(), *_SUMS)
-    for run, at, seconds, count, *known in rows.values_list(*columns).iterator():
-        old |= count is None
-        yield Sample(at, seconds, runs[run].replica, (), dict(zip(names, known, strict=True)))
+    old = False
+
+    def of_all() -> Iterator[Row]:
+        nonlocal old
+        columns = ("run", "second", "step", "gpu_count", *_COLUMNS.values(), *_SUMS)
+        for run, at, seconds, count, *values in rows.values_list(*columns).iterator():
+            old |= count is None
+            yield runs[run].replica, at, seconds, values
+
+    grid.add_rows((*_COLUMNS, *OF_GPUS), of_all())
     if old:
-        yield from _with_lists(rows.filter(gpu_count__isnull=True), runs, {})
+        grid.add(_with_lists(rows.filter(gpu_count__isnull=True), runs, {}))
 
 
 def _with_lists(

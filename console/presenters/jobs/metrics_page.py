@@ -5,6 +5,7 @@ static/charts/ draws the same lines again, with a cursor and zoom, where scripts
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -37,6 +38,8 @@ BANDS: Mapping[str, str] = {
 }
 # Points of a line that is drawn on the server: it is as wide as a phone, or nobody moves a cursor over it.
 DRAWN = 80
+# So many of the last steps are pushed to a page. One that has missed more asks for all.
+NEWEST = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +182,40 @@ def metrics_panel(job: Job, query: Mapping[str, str], now: datetime) -> MetricsP
         marks=tuple(_mark(mark) for mark in reversed(found.marks)),
         kept=kept,
     )
+
+
+def newest_points(job: Job, query: Mapping[str, str], now: datetime) -> str:
+    """The last steps of the charts of the page, as the REST API writes them: static/charts adds them to those it has.
+
+    They are of the newest time also where the page shows an earlier one, which it may leave.
+    """
+    known = tuple(job.replicas.order_by("pool", "index").values_list("name", flat=True))
+    asked = replace(View.of(query, known), start="", end="").asked
+    found = metrics(job, asked, now).newest(NEWEST)
+    if not found.charts:
+        return ""
+    answer = {
+        "from": datetime.fromtimestamp(found.span.start, UTC).isoformat(),
+        "step": found.span.step,
+        "count": found.span.count,
+        "running": job.state not in TERMINAL,
+        "bands": found.bands,
+        "metrics": [
+            {
+                "name": chart.metric.name,
+                "lines": [{"name": line.name, "values": line.values} for line in chart.lines],
+            }
+            for chart in found.charts
+        ],
+        "events": [
+            {
+                **{name: getattr(mark, name) for name in ("kind", "subject", "state", "text", "count")},
+                "time": mark.at.isoformat(),
+            }
+            for mark in found.marks
+        ],
+    }
+    return json.dumps(answer, separators=(",", ":"))
 
 
 def _drawn(chart: Chart, span: Span) -> DrawnChart:

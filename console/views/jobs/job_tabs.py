@@ -61,9 +61,12 @@ def replicas(request: HttpRequest, job_id: int) -> HttpResponse:
 @login_required
 def metrics(request: HttpRequest, job_id: int) -> HttpResponse:
     job = _job(request, job_id)
-    context = _context(request, job, job_page.METRICS, "job-head", "job-metrics")
-    if not asks_for_fragment(request):
-        context["metrics"] = metrics_panel(job, request.GET, timezone.now())
+    if asks_for_fragment(request):
+        context = _context(request, job, job_page.METRICS, "job-metrics")
+    else:
+        panel = metrics_panel(job, request.GET, timezone.now())
+        context = _context(request, job, job_page.METRICS, "job-head", "job-metrics", "job-points")
+        context["metrics"] = panel
     return page_or_fragment(request, "jobs/metrics.html", "jobs/_metrics_exchange.html", context)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import json
 import random
 from datetime import timedelta
 
@@ -15,6 +16,7 @@ from django.utils import timezone
 
 from agents.infra import shared_answers
 from console.presenters.jobs.metric_lines import BY_NAME, METRICS, Grid, Sample, Span, step_for
+from console.presenters.jobs.metrics_page import newest_points
 from jobs.host_sync import samples
 from jobs.host_sync.samples import start_of_step
 from jobs.models import Run, RunSample, Transition
@@ -264,3 +266,48 @@ def test_a_long_sample_that_began_earlier_reaches_into_the_span():
     grid = Grid(Span(600, 60, 3), by_gpu=True)
     grid.add([Sample(60.0, 600, "a", [], {"cpu": 1.5})])
     assert grid.lines(BY_NAME["cpu"])[0].values == [1.5, None, None]
+
+
+def test_the_newest_points_are_a_part_of_the_page(ask, project, cast):
+    job = a_job(project, cast.bob, replicas=3, host=a_host(gpus=2))
+    sampled(job, timezone.now() - timedelta(minutes=1), minutes=10)
+    whole = ask(job).json()
+    some = json.loads(newest_points(job, {"replicas": "workerpool1-1,workerpool0-0"}, timezone.now()))
+    points = json.loads(newest_points(job, {}, timezone.now()))
+    assert points["count"] == 8 and points["step"] == whole["step"] and points["running"] is True
+    for chart, of in zip(points["metrics"], whole["metrics"], strict=True):
+        assert chart["name"] == of["name"]
+        assert [line["values"] for line in chart["lines"]] == [line["values"][-8:] for line in of["lines"]]
+    assert [line["name"] for line in some["metrics"][0]["lines"]] == ["workerpool0-0", "workerpool1-1"]
+    # A page that is zoomed is sent the newest points, for the time when it is not.
+    zoomed = {"from": "2026-11-21T12:00:00Z", "to": "2026-11-21T12:10:00Z"}
+    assert json.loads(newest_points(job, zoomed, timezone.now())) == points
+
+
+@pytest.mark.parametrize("step", [15, 60, 600])
+def test_rows_of_many_replicas_give_the_same_lines_as_samples(step):
+    dice = random.Random(step)
+    names = ("cpu", "memory", "gpuTemperature", "diskFree", "networkSend")
+    span = Span(6_000, step, 40)
+    rows = [
+        (
+            f"workerpool0-{dice.randrange(4)}",
+            dice.randrange(5_000, 6_000 + 45 * step),
+            dice.choice((10, 60, 600)),
+            [dice.choice((None, dice.randrange(1_000))) for _ in names[:-1]] + [None],
+        )
+        for _ in range(2_000)
+    ]
+    one, other = Grid(span, False), Grid(span, False)
+    one.add_rows(names, rows)
+    other.add(
+        Sample(at, seconds, replica, (), dict(zip(names, values, strict=True)))
+        for replica, at, seconds, values in rows
+    )
+
+    def found(grid):
+        lines = {name: {line.name: line.values for line in grid.lines(BY_NAME[name])} for name in names}
+        return lines, [grid.bands(BY_NAME[name]) for name in names]
+
+    assert found(one) == found(other)
+    assert found(one)[0]["networkSend"] == {} and len(found(one)[0]["cpu"]) == 4
