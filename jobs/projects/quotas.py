@@ -177,7 +177,7 @@ def use_by_project(ids: Iterable[int]) -> dict[int, Use]:
 def queued(project: Project) -> dict[int | None, int]:
     """How many jobs of a project are queued, by owner."""
     rows = Job.every.filter(project=project, state=JobState.QUEUED).values_list("owner")
-    return dict(rows.annotate(Count("pk")).order_by())
+    return dict(rows.annotate(count=Count("*")).order_by())
 
 
 def limits_of(target: QuotaTarget) -> Limits:
@@ -329,9 +329,9 @@ def _use(names: Iterable[int], hours_until: datetime | None) -> dict[Key, Use]:
     for project, owner, kind, count in by_kind.annotate(Count("pk")).order_by():
         if project in wanted:
             found[project, owner].gpus[kind] += count
-    # Grouped as the index `job_totals` is ordered: else SQLite reads all jobs of the past.
+    # In the order of the index job_totals, which has all columns but the id: SQLite would read every job otherwise.
     placed = Job.every.filter(project__in=ids, state__in=PLACED).values_list("state", "project", "owner")
-    for _state, project, owner, count in placed.annotate(Count("pk")).order_by():
+    for _, project, owner, count in placed.annotate(count=Count("*")).order_by():
         found[project, owner].running += count
     if hours_until is not None:
         for (project, owner), seconds in usage.gpu_seconds_this_month(ids, hours_until).items():

@@ -95,7 +95,7 @@ def project_list(user: User) -> list[ProjectRow]:
     queued = dict(
         Job.every.filter(project__in=rows, state=JobState.QUEUED)
         .values_list("project")
-        .annotate(Count("pk"))
+        .annotate(count=Count("*"))
         .order_by()
     )
     shown = [
