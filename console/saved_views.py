@@ -6,7 +6,7 @@ from datetime import datetime
 
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
-from django.db.models import Q, QuerySet
+from django.db.models import F, Q, QuerySet
 from django.http import Http404
 from django.utils.translation import gettext as _
 
@@ -21,9 +21,10 @@ MAX_VIEWS = 50
 
 
 def visible(user: User) -> QuerySet[SavedView]:
-    """The person's own views, and those of the projects that they see."""
+    """The person's own views, and then those of the projects that they see."""
     projects = access.visible(user, Project.objects.order_by())
-    return SavedView.objects.filter(Q(user=user) | Q(project__in=projects)).select_related("project")
+    rows = SavedView.objects.filter(Q(user=user) | Q(project__in=projects)).select_related("project")
+    return rows.order_by(F("project").asc(nulls_first=True), "name", "pk")
 
 
 def may_remove(user: User, view: SavedView, managed: set[int]) -> bool:

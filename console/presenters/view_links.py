@@ -41,9 +41,10 @@ def cleaned(query: str) -> str:
     return Filters.of(dict(parse_qsl(query.removeprefix("?")))).unpaged.query()
 
 
-def view_links(user: User, query: str) -> ViewLinks:
+def view_links(user: User, query: str, most: int | None = None) -> ViewLinks:
+    """All of them, or the first `most`: the person's own come first."""
     now, here = cleaned(query), reverse("jobs")
-    views = list(saved_views.visible(user))
+    views = list(saved_views.visible(user)[:most])
     managed = saved_views.managed(user) if views else set()
     links = (
         ViewLink(

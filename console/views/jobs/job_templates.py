@@ -5,8 +5,9 @@ from __future__ import annotations
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.db import transaction
-from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST, require_safe
@@ -25,7 +26,7 @@ OF_PROJECT = "project"
 @login_required
 def templates(request: HttpRequest) -> HttpResponse:
     access.require(request.user, "submit", Job)
-    rows = _visible(request)
+    rows = list(_visible(request).defer("document"))
     return render(request, "jobs/templates.html", {"templates": rows})
 
 
@@ -44,10 +45,7 @@ def remove(request: HttpRequest, template_id: int) -> HttpResponse:
 def get(request: HttpRequest, template_id: int) -> JobTemplate:
     """The template, if the person may use it: their own, or one of a project to which they may submit."""
     access.require(request.user, "submit", Job)
-    row = next((row for row in _visible(request) if row.pk == template_id), None)
-    if row is None:
-        raise Http404
-    return row
+    return get_object_or_404(_visible(request), pk=template_id)
 
 
 def save(request: HttpRequest, job: CustomJob, project: Project, location: str) -> None:
@@ -60,5 +58,5 @@ def save(request: HttpRequest, job: CustomJob, project: Project, location: str) 
     messages.success(request, text.format(name=name))
 
 
-def _visible(request: HttpRequest) -> list[JobTemplate]:
-    return list(job_templates.visible(person(request), list(FormChoices.of(request).projects.values())))
+def _visible(request: HttpRequest) -> QuerySet[JobTemplate]:
+    return job_templates.visible(person(request), list(FormChoices.of(request).projects.values()))

@@ -22,6 +22,9 @@ from console.views.projects.switch import chosen_list
 from jobs import services
 from jobs.models import Job
 
+# So many saved views stand above the list; all of them have a page.
+MOST_VIEWS = 12
+
 
 @require_safe
 @login_required
@@ -30,7 +33,7 @@ def jobs(request: HttpRequest) -> HttpResponse:
         return elsewhere
     found = job_list.job_list(person(request), request.GET.dict())
     may_submit = access.can(request.user, "submit", Job)
-    views = view_links(person(request), request.GET.urlencode())
+    views = view_links(person(request), request.GET.urlencode(), MOST_VIEWS)
     context = {
         "noun": "jobs",
         "list": found,

@@ -13,6 +13,7 @@ from django.utils import timezone
 from agents.infra.refusals import Refused
 from console import saved_views
 from console.models import SavedView
+from console.views.jobs.jobs import MOST_VIEWS
 from tests.unit.console.script_tokens import token_of
 from tests.unit.console.views.example_rows import a_job
 
@@ -63,6 +64,16 @@ def test_a_view_of_a_project_is_changed_by_its_maker_and_by_admins(cast, project
     assert keep(cast.alice, project, query="sort=name").pk == view.pk
     saved_views.remove(cast.alice, view.pk)
     assert names(cast.bob) == []
+
+
+def test_the_list_shows_the_first_views_and_their_page_all(browser, cast, project):
+    for number in range(MOST_VIEWS):
+        keep(cast.bob, project, name=f"a {number:02}")
+    keep(cast.bob, name="z of bob")
+    above = browser("bob").get("/jobs/").text
+    assert above.count('class="chip" href="/jobs/?state=active') == MOST_VIEWS
+    assert above.index("z of bob") < above.index("a 00") and f"a {MOST_VIEWS - 1:02}" not in above
+    assert f"a {MOST_VIEWS - 1:02}" in browser("bob").get("/jobs/views").text
 
 
 @pytest.mark.parametrize(
