@@ -5,18 +5,23 @@ They stand on sums by the hour (jobs/host_sync/location_hours.py), so that a mon
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from operator import add
 
 from django.utils.translation import gettext as _
 
+from agents.infra.shared_answers import SharedAnswers
 from console.presenters.hosts.occupancy_lanes import Lane, area
 from console.presenters.hosts.occupancy_window import Window
 from jobs.models import LocationHour
 
 HOUR = timedelta(hours=1)
+# For how long a web process keeps the hours that it read: a month of them costs more than the rest of a lane.
+REREAD = timedelta(minutes=1)
+Hours = tuple[tuple[int, datetime, int, float], ...]
+_read: SharedAnswers[Hashable, Hours] = SharedAnswers(REREAD, 32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +62,9 @@ class _Sum:
 
 def sum_lanes(places: Mapping[int, Place], window: Window, everywhere: Place | None) -> tuple[Lane, ...]:
     """A lane for each place with GPUs, and before them one for all together if there are several."""
-    rows = LocationHour.objects.filter(
-        location__in=places, start__gt=window.start - HOUR, start__lt=window.end, gpus__gt=0
-    ).order_by("start")
     parts: dict[datetime, list[tuple[int, float]]] = {}
     sums: dict[int, _Sum] = {}
-    for place, start, gpus, held_s in rows.values_list("location", "start", "gpus", "held_s"):
+    for place, start, gpus, held_s in _hours(tuple(places), window):
         if start not in parts:
             parts[start] = list(_parts(start, window))
         if place not in sums:
@@ -75,6 +77,19 @@ def sum_lanes(places: Mapping[int, Place], window: Window, everywhere: Place | N
             together.add_all(each)
         lanes.insert(0, together.lane(everywhere))
     return tuple(lanes)
+
+
+def _hours(places: tuple[int, ...], window: Window) -> Hours:
+    """The hours of the window, from the first to the last."""
+    since, until = (at.replace(minute=0, second=0) for at in (window.start, window.end))
+
+    def read() -> Hours:
+        rows = LocationHour.objects.filter(
+            location__in=places, start__gte=since, start__lte=until, gpus__gt=0
+        ).order_by("start")
+        return tuple(rows.values_list("location", "start", "gpus", "held_s"))
+
+    return _read.get((places, since, until), read)
 
 
 def _parts(start: datetime, window: Window) -> Iterator[tuple[int, float]]:

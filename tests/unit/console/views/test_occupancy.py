@@ -12,6 +12,7 @@ from django.utils import timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agents.infra import shared_answers
 from agents.models import HostEvent, Location
 from console.presenters.hosts.occupancy_lanes import Held, _path, _times
 from console.presenters.hosts.occupancy_window import Window
@@ -156,6 +157,7 @@ def test_the_number_of_queries_does_not_grow(browser, cluster, project, cast, no
             host = a_host(name=f"gpu-c{number}", gpus=2)
             hold(a_job(project, cast.bob, name="more"), host, list(host.gpus.all()), now - HOUR, None)
         for query in ({}, {"host": "gpu-a"}, {"view": "table"}):
+            shared_answers.forget_all()
             with CaptureQueriesContext(connection) as asked:
                 root.get(PAGE, query)
             counts.append(len(asked))
@@ -169,6 +171,7 @@ def test_each_location_and_all_of_them_have_a_lane(browser, cluster, project, ca
     root = browser("root")
     assert shown(root).sums == (), "no hour is summed yet"
     location_hours.sum_hours(now + timedelta(minutes=5))
+    shared_answers.forget_all()
     lanes = shown(root).sums
     held = 12 + 1, 2 * 24
     assert [(lane.name, lane.words) for lane in lanes] == [
