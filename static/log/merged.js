@@ -222,7 +222,7 @@ export class MergedView {
     try {
       const query = new URLSearchParams({ ...earlier, ...(this.replicas ? { replicas: this.replicas } : {}) });
       const answer = await fetch(`${this.api}/log/earlier?${query}`);
-      if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
+      if (!answer.ok) throw new Error(say("the server answered {status}", { status: answer.status }));
       const { lines, nextPageToken } = await answer.json();
       if (firsts !== this.firsts) return;
       this.before = nextPageToken ? { ...earlier, pageToken: nextPageToken } : null;

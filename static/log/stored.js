@@ -32,7 +32,7 @@ export class Stored {
     for (;;) {
       try {
         const answer = await fetch(`${this.view.raw}/lines?${new URLSearchParams(what)}`);
-        if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
+        if (!answer.ok) throw new Error(say("the server answered {status}", { status: answer.status }));
         const found = await answer.json();
         if (!found.counting) return found.run ? found : null;
       } catch (problem) {
