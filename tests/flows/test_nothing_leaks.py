@@ -177,8 +177,14 @@ def queries(job, other):
         f"/jobs/{job}/files/workerpool0-0?path=.",
         "/jobs/?view=all&label=a",
         "/hosts/gpus?view=table",
-        *(f"/audit/?format={form}" for form in ("csv", "json")),
-        *(f"/api/v1/audit?format={form}" for form in ("csv", "json")),
+        *(
+            f"{path}?format={form}"
+            for path in ("/audit/export", "/api/v1/audit")
+            for form in ("csv", "jsonl")
+        ),
+        *(f"/hosts/{path}" for path in ("occupancy?view=table", "occupancy.csv?span=month")),
+        f"/jobs/{job}/metrics?span=all",
+        f"/jobs/{job}/events?of=job",
     ]
 
 
@@ -209,6 +215,8 @@ def test_each_secret_is_nowhere_but_where_it_belongs(product, planted, people, l
             for kind in ("page", "answer", "socket", "fragment")
             if (kind, name) != ("fragment", "vera")
         }
+        # Who may open a shell may read its values there. The recording has none of them.
+        shell.type(b'echo "$INLINE $PROJECT $PERSON" pri""nted\n').seen(b"printed")
         inside = leaks.found(leaks.places_of(product), planted | kept)
         assert [hit for hit in inside if not belongs(*hit)] == [], "in the product while jobs run"
         assert outside(product, planted | kept) == [], "on the hosts"
@@ -225,9 +233,18 @@ def test_each_secret_is_nowhere_but_where_it_belongs(product, planted, people, l
     sent = {f"letter {number}": letter for number, (_, letter) in enumerate(letters.letters)}
     sent |= {f"message {number}": body for number, (_, _, body) in enumerate(hook.heard)}
     assert leaks.found({**sent, "the broker": broker.text}, planted | kept) == []
-    afterwards = leaks.found(bob.opened(values, queries(job, other)), planted | kept)
-    assert afterwards == [], "in what is shown after the job"
+    recorded = recording_of(product, bob, job, shell.key)
+    assert "printed" in recorded
+    afterwards = {"the recording": recorded, **bob.opened(values, queries(job, other))}
+    assert leaks.found(afterwards, planted | kept) == [], "in what is shown after the job"
     product.check()
+
+
+def recording_of(product, visitor, job, key):
+    """What the shell showed, once all of it is here."""
+    whole = f"SELECT 1 FROM jobs_shellsession WHERE key = '{key}' AND recording_state = 'whole'"
+    wait_for(lambda: product.query(whole), "the recording of the shell", dump=product.tail)
+    return visitor.ask("GET", f"/api/v1/jobs/{job}/shells/{key}/recording").text
 
 
 def shown_to(seen, name):
