@@ -119,9 +119,8 @@ class ShellSocket(Socket):
     async def serve(self) -> None:
         run = self.run_row
         async with registry.of_this_loop().watch(f"job:{run.job_id}", f"shells:{run.pk}") as hinted:
-            # The browser loads its terminal meanwhile, and then says how large it is.
-            key = await in_database_thread(self._open_session)
             cols, rows = await self._requested_size()
+            key = await in_database_thread(self._open_session)
             await self.send_json({"opening": f"{run.host.user}@{run.host.name}"})
             opening = partial(_open, run, key, self.request(cols, rows))
             self._terminal = Terminal(opening, self._changed.set, self._send_at_once, self.patience_s)

@@ -75,7 +75,8 @@ def shell(request: HttpRequest, job_id: int, run_id: str) -> HttpResponse:
     # A shell that its owner shares may be watched by more people than may have one.
     is_shared = shells.is_shared(run_id, request.GET.get("shell", ""))
     run = access.get_or_404(request.user, "watch_shell" if is_shared else "shell", rows, pk=run_id)
-    _prepare(run)
+    if request.method == "GET":  # a page that may not have its socket asks with HEAD for the reason
+        _prepare(run)
     may_type = access.can(request.user, "shell", run)
     found = job_shells.shells(run.job, person(request))
     context = {

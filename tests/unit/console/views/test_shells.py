@@ -51,6 +51,7 @@ def test_a_colleague_sees_who_has_a_shell_and_no_way_in(browser, cast, job, run)
 def test_the_host_is_dialled_while_the_page_of_a_shell_loads(browser, cast, job, run, prepared):
     address = f"/jobs/{job.pk}/shell/{run.pk}?shell={KEY}"
     assert browser("bella").get(address).status_code == 403 and prepared == []
+    assert browser("bob").head(address).status_code == 200 and prepared == []
     assert browser("bob").get(address).status_code == 200 and prepared == ["gpu-7"]
     Run.objects.filter(pk=run.pk).update(phase="closed")
     assert browser("bob").get(address).status_code == 200 and prepared == ["gpu-7"]
