@@ -9,6 +9,7 @@ from __future__ import annotations
 from tests.mutants.logins import LOGINS
 from tests.mutants.races import RACES
 from tests.mutants.safeguard import Safeguard
+from tests.mutants.shells import SHELLS
 from tests.mutants.time_and_connections import TIME_AND_CONNECTIONS
 
 RUNNER = "tests/unit/agents/runner"
@@ -17,23 +18,6 @@ LIFECYCLE = "tests/unit/jobs/lifecycle"
 
 
 SAFEGUARDS = (
-    Safeguard(
-        "key-typed-once",
-        "agents/runner/shell_holder.py",
-        "keys = keys[taken - number :] if number < taken else keys",
-        "keys = keys[:]",
-        (f"{RUNNER}/test_shell_holder.py::test_a_key_is_typed_once_however_often_it_is_sent",),
-    ),
-    Safeguard(
-        "kept-shell-of-a-lost-right",
-        "console/auth/shell_guard.py",
-        'return "" if access.can(user, "shell", session.run) else NOT_ALLOWED',
-        'return ""',
-        (
-            "tests/unit/console/consumers/test_held_shells.py"
-            "::test_a_shell_that_nobody_watches_ends_when_its_owner_may_not_have_it",
-        ),
-    ),
     Safeguard(
         "pass-lock-of-a-move",
         "jobs/scheduling/reorder.py",
@@ -223,5 +207,6 @@ SAFEGUARDS = (
     ),
     *LOGINS,
     *RACES,
+    *SHELLS,
     *TIME_AND_CONNECTIONS,
 )

@@ -347,6 +347,15 @@ async def test_a_shell_is_shared_from_its_own_page_and_all_who_are_there_are_tol
     await owner.leave()
 
 
+async def test_nobody_shares_a_shell_after_the_right_to_it_is_gone(join, run, shell):
+    """The socket is open for some seconds more, until it looks at the rights again."""
+    owner = await join()
+    await in_database_thread(leave_project, run)
+    await owner.tell(share=True)
+    assert (await owner.until_closed())[0] in (4403, 4404)
+    assert not (await in_database_thread(session_of, run)).shared
+
+
 async def test_nobody_makes_a_shell_by_watching_it(join, visit, run, shell):
     """Its record is there, and its host was never asked."""
     user = await in_database_thread(lambda: run.job.owner)

@@ -1,0 +1,120 @@
+"""Safeguards of shells: what is typed, who watches, and what their recordings hold."""
+
+from __future__ import annotations
+
+from tests.mutants.safeguard import Safeguard
+
+HOLDER = "tests/unit/agents/runner/test_shell_holder.py"
+RECORDING = "tests/unit/agents/runner/test_recording.py"
+RECORDINGS = "tests/unit/jobs/recordings/test_recordings.py"
+SOCKETS = "tests/unit/console/consumers/test_held_shells.py"
+REPLAYS = "tests/unit/console/views/test_recordings.py"
+
+SHELLS = (
+    Safeguard(
+        "key-typed-once",
+        "agents/runner/shell_holder.py",
+        "keys = keys[taken - number :] if number < taken else keys",
+        "keys = keys[:]",
+        (f"{HOLDER}::test_a_key_is_typed_once_however_often_it_is_sent",),
+    ),
+    Safeguard(
+        "kept-shell-of-a-lost-right",
+        "console/auth/shell_guard.py",
+        'return "" if access.can(user, "shell", session.run) else NOT_ALLOWED',
+        'return ""',
+        (f"{SOCKETS}::test_a_shell_that_nobody_watches_ends_when_its_owner_may_not_have_it",),
+    ),
+    Safeguard(
+        "key-between-messages",
+        "console/runtime/websocket_protocol.py",
+        "if not self.is_between_messages() or self.close_sent or not self.queue.empty():",
+        "if self.close_sent or not self.queue.empty():",
+        (
+            "tests/unit/console/runtime/test_keys_of_sockets.py"
+            "::test_what_looks_like_a_key_within_a_message_is_none",
+        ),
+    ),
+    # -- who watches --
+    Safeguard(
+        "watched-only-while-shared",
+        "console/consumers/held_shells.py",
+        'return "watch_shell" if shells.is_shared(run, self.arguments["key"]) else "shell"',
+        'return "watch_shell"',
+        (
+            f"{SOCKETS}::test_a_colleague_watches_a_shell_that_is_shared",
+            f"{SOCKETS}::test_who_watches_leaves_when_the_shell_is_shared_no_more",
+        ),
+    ),
+    Safeguard(
+        "shared-by-who-may-type",
+        "console/consumers/held_shells.py",
+        'if access.can(self.user, "shell", self.run_row):',
+        "if True:",
+        (f"{SOCKETS}::test_nobody_shares_a_shell_after_the_right_to_it_is_gone",),
+    ),
+    Safeguard(
+        "no-shell-made-by-watching",
+        "console/consumers/held_shells.py",
+        "if self._session.attached_at is None and not self._may_type:",
+        "if False:",
+        (f"{SOCKETS}::test_nobody_makes_a_shell_by_watching_it",),
+    ),
+    Safeguard(
+        "keys-of-a-watcher",
+        "agents/runner/shell_holder.py",
+        "if keys and viewer.types and not self.end_frame:",
+        "if keys and not self.end_frame:",
+        (f"{HOLDER}::test_a_watcher_types_nothing_and_holds_up_nobody",),
+    ),
+    Safeguard(
+        "program-waits-for-no-watcher",
+        "agents/runner/shell_holder.py",
+        "if not viewer.types or not viewer.is_behind(self.ring, BEHIND_BYTES):",
+        "if not viewer.is_behind(self.ring, BEHIND_BYTES):",
+        (f"{HOLDER}::test_a_watcher_types_nothing_and_holds_up_nobody",),
+    ),
+    # -- recordings --
+    Safeguard(
+        "secret-cut-in-a-recording",
+        "agents/runner/recording.py",
+        "end = len(data) - (0 if last else self._patterns.unfinished(data))",
+        "end = len(data)",
+        (f"{RECORDING}::test_a_mask_is_the_same_wherever_output_is_cut",),
+    ),
+    Safeguard(
+        "what-a-recording-left-out",
+        "agents/runner/recording.py",
+        'self._write(self._line(self._tail[0][0], "m", words))',
+        "pass",
+        (f"{RECORDING}::test_a_long_recording_keeps_its_beginning_and_its_end",),
+    ),
+    Safeguard(
+        "recording-proved-by-its-host",
+        "jobs/recordings/store.py",
+        "return RecordingState.WHOLE if digest == session.recording_digest else RecordingState.DIFFERS",
+        "return RecordingState.WHOLE",
+        (f"{RECORDINGS}::test_what_differs_from_the_host_and_what_has_no_end_are_told",),
+    ),
+    Safeguard(
+        "run-kept-for-its-recordings",
+        "jobs/host_sync/wanted.py",
+        "if forgettable(row) and (recordings is None or row.job_deleted_at is not None):",
+        "if forgettable(row):",
+        (f"{RECORDINGS}::test_the_host_keeps_the_run_until_its_recordings_are_here",),
+    ),
+    Safeguard(
+        "replayed-by-who-may-type",
+        "console/auth/access.py",
+        'Role.SUBMITTER: VIEWER_VERBS | {"submit", "watch_shell"},',
+        'Role.SUBMITTER: VIEWER_VERBS | {"submit", "watch_shell", "replay_shell"},',
+        (f"{REPLAYS}::test_who_may_replay",),
+    ),
+    Safeguard(
+        "replay-in-the-audit",
+        "console/presenters/shells/recordings.py",
+        "store.record_replay(session, actor, timezone.now())",
+        "pass",
+        (f"{REPLAYS}::test_a_recording_is_a_download_and_in_the_audit",),
+    ),
+)
