@@ -10,6 +10,8 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 
 import requests
+from requests.adapters import HTTPAdapter
+from urllib3 import Retry
 from websockets.exceptions import WebSocketException
 from websockets.sync.client import connect
 
@@ -19,6 +21,8 @@ from tests.harness.wait_and_processes import PATIENCE_S
 CSRF = re.compile(r'name="csrfmiddlewaretoken" value="([^"]+)"')
 # So many requests at once: the pages are many, and a process of the product answers several.
 AT_ONCE = 6
+# The server closes an idle connection, maybe just when a question comes. Browsers ask once more then.
+ONCE_MORE = Retry(total=1, status=0, allowed_methods={"GET", "HEAD"})
 # How long a socket is listened to, after which it has sent what it has.
 LISTEN_S = 0.7
 
@@ -31,6 +35,7 @@ class Visitor:
         self.browser, self.script = requests.Session(), requests.Session()
         for each in (self.browser, self.script):
             each.trust_env = False
+            each.mount("http://", HTTPAdapter(max_retries=ONCE_MORE))
         if token:
             self.script.headers["Authorization"] = f"Bearer {token}"
 
