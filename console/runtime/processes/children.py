@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import re
 import socket
+from dataclasses import replace
 from importlib import import_module
 
 from celery import platforms
+from django.conf import settings
 from django.urls import get_resolver
 
 from console.environment import Environment
@@ -80,14 +82,13 @@ def plan(environment: Environment, names: tuple[str, ...], web_fd: int | None, l
     works = {
         "web": lambda: serve_web(web_fd),
         "worker": lambda: run_worker("worker", "default", WORKER_THREADS),
-        "dispatcher": lambda: run_worker("dispatcher", f"dispatch,dispatch.{dispatcher}", DISPATCHER_THREADS),
+        "dispatcher": lambda: run_dispatcher(dispatcher),
         "beat": run_beat,
     }
     wanted = [
         Process(
             name=name,
             work=works[name],
-            env={"TRAINYARD_DISPATCHER": dispatcher} if name == "dispatcher" else {},
             keep_fds=(lock_fd, web_fd) if name == "web" and web_fd is not None else (lock_fd,),
         )
         for name in names
@@ -108,6 +109,13 @@ def run_worker(role: str, queues: str, threads: int) -> None:
         *("worker", "-P", "threads", "-c", str(threads), "-Q", queues, "-n", f"{role}@%h", "-l", "WARNING"),
         *("--without-gossip", "--without-mingle", "--without-heartbeat"),
     )
+
+
+def run_dispatcher(name: str) -> None:
+    # The settings were read before the fork. A dispatcher that is started again under its old name has its leases at
+    # once.
+    settings.TRAINYARD = replace(settings.TRAINYARD, dispatcher=name)
+    run_worker("dispatcher", f"dispatch,dispatch.{name}", DISPATCHER_THREADS)
 
 
 def run_beat() -> None:

@@ -9,8 +9,8 @@ import os
 import selectors
 import signal
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from console.runtime.processes import forks
 
@@ -32,12 +32,7 @@ class Process:
     name: str
     work: forks.Work
     stage: int = 1
-    env: Mapping[str, str] = field(default_factory=dict)
     keep_fds: tuple[int, ...] = ()
-
-    def run(self) -> None:
-        os.environ.update(self.env)
-        self.work()
 
 
 class Child:
@@ -66,14 +61,17 @@ class Child:
         self.say(f"{self.process.name} {how}; starting it again in {pause:.1f} s")
 
     def start(self, now: float) -> forks.Fork:
-        self.fork = forks.start(self.process.name, self.process.run, self.process.keep_fds)
+        self.fork = forks.start(self.process.name, self.process.work, self.process.keep_fds)
         self.started_at = now
         return self.fork
 
     def signal(self, number: int) -> None:
         if self.is_running():
             assert self.fork is not None
-            os.killpg(self.fork.pid, number)
+            try:
+                os.killpg(self.fork.pid, number)
+            except ProcessLookupError:  # it was forked just now, and leads no group yet
+                os.kill(self.fork.pid, number)
 
     def is_running(self) -> bool:
         return self.fork is not None and self.fork.exit_code() is None

@@ -108,6 +108,16 @@ def test_every_process_that_is_killed_comes_back(product):
     assert product.output.read_text().count("was killed by signal 9; starting it again") == len(ROLES)
 
 
+def test_a_dispatcher_that_is_started_again_has_its_old_name(product):
+    """So that it has its leases at once, and takes the hints that wait in its own queue."""
+    beats = "SELECT name, seen_at FROM agents_dispatcher ORDER BY seen_at"
+    old = product.processes.kill("dispatcher")
+    before = product.query(beats)[-1]
+    product.processes.wait_for_new("dispatcher", old)
+    wait_for(lambda: product.query(beats)[-1]["seen_at"] > before["seen_at"], "a new beat", dump=product.tail)
+    assert product.query(beats)[-1]["name"] == before["name"]
+
+
 def test_each_queue_answers_the_echo(product):
     """The watchdog's echo passes through the queue of the worker and of the dispatcher and comes back."""
     path = product.data / "broker" / "redis.sock"
