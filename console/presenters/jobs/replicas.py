@@ -123,9 +123,9 @@ def _runs_of(job: Job, name: str) -> dict[int, list[Run]]:
     for run in rows:
         found[run.replica_id].append(run)
     shown = {run.host_id for runs in found.values() for run in runs}
-    hosts = {
-        host.pk: host for host in Host.objects.only("name", "status", "status_since").filter(pk__in=shown)
-    }
+    # A host that was taken out of service since then still has a name.
+    rows_of_hosts = Host.every.only("name", "status", "status_since").filter(pk__in=shown)
+    hosts = {host.pk: host for host in rows_of_hosts}
     for runs in found.values():
         for run in runs:
             run.host = hosts[run.host_id]

@@ -12,7 +12,9 @@ from django.utils import timezone
 
 from agents.infra.texts import said
 from agents.models import HostStatus
+from console.presenters.jobs import job_parts
 from console.presenters.jobs.event_groups import ranges
+from jobs.maintenance.remove_host import remove_host
 from jobs.models import Job, Replica, Run, RunSample, Transition
 from tests.unit.console.log_rows import write
 from tests.unit.console.views.example_rows import a_host, a_job, moved, one_line
@@ -329,3 +331,27 @@ def test_the_specification_names_all_variables_and_no_secret_value(browser, proj
     assert file["Content-Disposition"] == f'attachment; filename="job-{job.pk}.json"'
     assert file.json() == {"displayName": "train", "jobSpec": job.spec, "labels": {"team": "nlp"}}
     assert browser("charlie").get(f"/jobs/{job.pk}/spec?as=json").status_code == 404
+
+
+@pytest.mark.parametrize("tab", [*TABS, "?view=table"])
+def test_a_job_is_shown_after_its_host_was_removed(browser, over_and_removed, tab):
+    assert browser("bob").get(f"/jobs/{over_and_removed.pk}/{tab}").status_code == 200
+
+
+def test_the_live_parts_of_a_job_are_shown_after_its_host_was_removed(browser, cast, over_and_removed):
+    for name in job_parts.PARTS:
+        assert job_parts.part_live(name, cast.bob, over_and_removed.pk, {}), name
+    assert "gone-host" in job_parts.part_live(
+        "job-replicas", cast.bob, over_and_removed.pk, {"view": "table"}
+    )
+
+
+@pytest.fixture
+def over_and_removed(project, cast):
+    """A job that is over, and whose host was taken out of service for good."""
+    now, host = timezone.now(), a_host("gone-host")
+    job = a_job(project, cast.bob, host=host, state="FAILED", ended_at=now)
+    ended = {"phase": "closed", "ended_at": now, "released_at": now, "log_complete_at": now, "exit_code": 1}
+    Run.objects.filter(job=job).update(**ended)
+    remove_host(host, "root", now)
+    return job
