@@ -7,7 +7,7 @@ from django.utils import timezone
 
 from agents.hosts import gpu_quarantine
 from agents.models import Gpu, Host
-from console.presenters import host_stamp, hosts_stamp
+from console.presenters.live import host_stamp, hosts_stamp
 from jobs.models import AuditEntry
 from tests.unit.console.views.example_rows import a_host, a_job, a_run
 
