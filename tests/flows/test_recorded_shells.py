@@ -93,8 +93,11 @@ def test_a_recording_outlives_its_job_and_the_run_on_the_host(yard, client):
         text for _, kind, text in events if kind == "o"
     )
     wait_for(lambda: yard.runs(job)[0]["forgotten_at"], "the host to forget the run", 60)
-    told = yard.query(f"SELECT what FROM jobs_auditentry WHERE subject LIKE '{job}/%%' ORDER BY id")
-    assert [each["what"] for each in told] == ["shell.open", "shell.close", "shell.recording", "shell.replay"]
+    rows = yard.query(f"SELECT what FROM jobs_auditentry WHERE subject LIKE '{job}/%%' ORDER BY id")
+    told = [row["what"] for row in rows]
+    # The recording may be here before a web process notes that the shell is over.
+    told.remove("shell.close")
+    assert told == ["shell.open", "shell.recording", "shell.replay"]
 
 
 def reason(client, shell):
