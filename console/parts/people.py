@@ -39,7 +39,8 @@ def _people(user: User, place: Place, rights: Hashable) -> str:
 
 
 def _see_own(user: User, place: Place) -> Seen:
-    """What belongs to one person alone."""
+    """What belongs to one person alone, and so not to a token that is limited to a project."""
+    access.require_account(user, change=False)
     return Seen(user, (access.rights_key(user), user.pk), ())
 
 

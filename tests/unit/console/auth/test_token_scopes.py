@@ -6,6 +6,7 @@ from itertools import product
 
 import pytest
 from django.contrib.auth.models import User
+from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.http import Http404
 from django.test import Client
@@ -17,6 +18,8 @@ from console.auth import access, scopes, tokens
 from console.auth.scopes import Grant, Scope
 from console.consumers import credentials
 from console.models import ApiToken
+from console.parts import registry
+from console.parts.part import Place
 from jobs.models import AuditEntry, Job, MachineType, Membership, Project, Run
 from tests.unit.console import test_permission_matrix as matrix
 from tests.unit.console.permission_table import LOOK, MAY, OWN, PEOPLE, VERBS
@@ -34,6 +37,31 @@ KINDS = (Job, Run, Project, Host, Location, User, AuditEntry, MachineType)
 READS = {"/v2/entries:list"}
 # Each job of a list is judged by itself: the answer is 200 and names the jobs that were refused.
 BY_ITEM = {"/api/v1/jobs:batchCancel"}
+# For each page with live parts: an address for scripts that tells the same, or needs the same right.
+SAME_FOR_SCRIPTS = {
+    "jobs": "/api/v1/jobs",
+    "queue": "/api/v1/queue",
+    "job": "/api/v1/jobs/{job}",
+    "log": "/api/v1/jobs/{job}/replicas/workerpool0-0/log",
+    "merged-log": "/api/v1/jobs/{job}/log/earlier?until=1",
+    "job-metrics": "/api/v1/jobs/{job}/metrics",
+    "job-shells": "/api/v1/jobs/{job}/replicas/workerpool0-0/files",
+    "job-spec": "/api/v1/jobs/{job}",
+    "job-events": "/api/v1/jobs/{job}/events",
+    "hosts": "/api/v1/hosts",
+    "host": "/api/v1/hosts/{host}",
+    "host-keys": "/api/v1/recovery",
+    "gpus": "/api/v1/hosts/{host}/gpus",
+    "projects": "/api/v1/projects",
+    "project": "/api/v1/projects/default",
+    "audit": "/api/v1/audit",
+    "people": "/api/v1/people",
+    "usage": "/api/v1/usage",
+    "account": "/api/v1/tokens",
+    "security": "/api/v1/sessions",
+    "notifications": "/api/v1/notifications",
+    "project-notifications": "/api/v1/projects/default/notifications",
+}
 
 
 @pytest.fixture
@@ -187,6 +215,37 @@ def test_a_socket_has_the_rights_of_its_token_and_no_more(cast, objects):
         user = credentials.user({"headers": [(b"authorization", f"Bearer {token}".encode())]})
         assert access.can(user, "see_log", objects["job"])
         assert access.can(user, "shell", objects["run"]) is shell
+
+
+@pytest.mark.parametrize("scope", Scope)
+@pytest.mark.parametrize("limited", [False, True])
+def test_a_socket_tells_a_token_no_more_than_the_addresses_for_scripts(scene, cast, project, scope, limited):
+    """Each page with live parts, against the address for scripts that tells the same."""
+    _, example = scene
+    given = {"job_id": example["job"], "host_id": example["host"], "project": "default"}
+    assert set(SAME_FOR_SCRIPTS) == set(registry.PAGES)
+    wrong = []
+    for person, (page, path) in product(("root", "alice", "bob", "vera"), SAME_FOR_SCRIPTS.items()):
+        token = token_of(getattr(cast, person), scope=scope, project=project if limited else None)
+        header = f"Bearer {token}"
+        answer = Client(headers={"authorization": header}).get(path.format(**example)).status_code
+        user = credentials.user({"headers": [(b"authorization", header.encode())]})
+        place = Place.of(page, {**given, "replica": "workerpool0-0"}, "")
+        if (told := _told(user, place)) != matrix.ANSWERS.get(answer, "in"):
+            wrong.append((person, page, told, answer))
+    assert wrong == [], "\n".join(map(str, wrong))
+
+
+def _told(user, place):
+    """The answer to a socket of this page, which has all parts or none."""
+    try:
+        for part in registry.parts_of(place):
+            part.see(user, place)
+    except Http404:
+        return "absent"
+    except PermissionDenied:
+        return "refused"
+    return "in"
 
 
 def test_a_script_makes_a_narrower_token(cast, project):
