@@ -30,21 +30,36 @@ READ_BYTES = 256 * 1024
 
 def stream(session: ShellSession) -> Iterator[bytes]:
     """The stored bytes of a recording, in pieces."""
-    if session.recording_file:
-        yield from _of_file(session.recording_file)
-        return
-    at = 0
-    # One query for each piece: a slow reader must not hold a connection of the database.
-    while (piece := RecordingPiece.objects.filter(session=session, start=at).first()) is not None:
-        yield zlib.decompress(bytes(piece.data))
-        at = piece.end
+    at, name = 0, session.recording_file
+    if not name:
+        # One query for each piece: a slow reader must not hold a connection of the database.
+        while (piece := RecordingPiece.objects.filter(session=session, start=at).first()) is not None:
+            yield zlib.decompress(bytes(piece.data))
+            at = piece.end
+        # Between two pieces it may have become a file: the rest is there then.
+        now = ShellSession.objects.only("recording_file").filter(pk=session.pk).first()
+        name = now.recording_file if now else ""
+    if name:
+        yield from _of_file(name, at)
 
 
-def _of_file(name: str) -> Iterator[bytes]:
+def _of_file(name: str, start: int) -> Iterator[bytes]:
+    """The recording from byte `start` on, in pieces."""
+    for data in _unpacked(name):
+        if rest := data[start:]:
+            yield rest
+        start = max(start - len(data), 0)
+
+
+def _unpacked(name: str) -> Iterator[bytes]:
+    """At most READ_BYTES at a time: some files are a thousand times as large when they are unpacked."""
     unpacker = zlib.decompressobj()
     with storage.store().open(name, "rb") as file:
         while data := file.read(READ_BYTES):
-            yield unpacker.decompress(data)
+            while data:
+                yield unpacker.decompress(data, READ_BYTES)
+                data = unpacker.unconsumed_tail
+    yield unpacker.flush()
     if not unpacker.eof:
         raise OSError(f"the file {name} ends too early")
 

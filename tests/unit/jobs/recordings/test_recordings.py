@@ -165,6 +165,23 @@ def test_a_crash_between_file_and_row_leaves_the_recording_and_an_orphan(send, s
     assert b"".join(store.stream(session)) == CAST
 
 
+@pytest.mark.parametrize("read", [0, 1, 2, 3])
+def test_a_recording_that_is_kept_while_somebody_reads_it_is_read_to_its_end(send, session, read):
+    send(piece(0, 1000), piece(1000, 90_000), piece(90_000, len(CAST)), end())
+    stream = store.stream(session)
+    seen = [next(stream) for _ in range(read)]
+    store.keep_complete(timezone.now())
+    assert not Row.objects.exists()
+    assert b"".join([*seen, *stream]) == CAST
+
+
+def test_a_file_of_zeros_is_unpacked_a_little_at_a_time(session):
+    raw = bytes(8 << 20)
+    session.recording_file = storage.write("1/run/shell-zeros.cast.z", zlib.compress(raw, 9))
+    pieces = list(store.stream(session))
+    assert b"".join(pieces) == raw and max(map(len, pieces)) <= store.READ_BYTES
+
+
 def test_a_flipped_byte_in_a_file_is_seen(send, session):
     send(piece(0, len(CAST)), end())
     kept(session)
