@@ -205,9 +205,13 @@ def sweep_orphans(elapsed: float) -> int:
 
 
 def _without_row(keys: Sequence[str]) -> list[str]:
+    recordings = [key for key in keys if "/shell-" in key]
     known = set(LogSegment.objects.filter(key__in=keys).values_list("key", flat=True))
-    recordings = ShellSession.objects.filter(recording_file__in=keys)
-    known.update(recordings.order_by().values_list("recording_file", flat=True))
+    if recordings:
+        # By their runs, which have an index: names of files have none.
+        rows = ShellSession.objects.filter(run__in={key.split("/")[1] for key in recordings})
+        found = rows.filter(recording_file__in=recordings)
+        known.update(found.order_by().values_list("recording_file", flat=True))
     return [key for key in keys if key not in known]
 
 

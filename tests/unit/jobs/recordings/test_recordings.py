@@ -9,6 +9,8 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from agents.links.control_plane import Arrival, RecordingEnd, RecordingPiece
@@ -180,6 +182,16 @@ def test_a_file_of_zeros_is_unpacked_a_little_at_a_time(session):
     session.recording_file = storage.write("1/run/shell-zeros.cast.z", zlib.compress(raw, 9))
     pieces = list(store.stream(session))
     assert b"".join(pieces) == raw and max(map(len, pieces)) <= store.READ_BYTES
+
+
+def test_the_sweep_of_orphans_asks_about_recordings_for_their_files_only(send, session):
+    with CaptureQueriesContext(connection) as asked:
+        segments._without_row(["1/run/0000000000000000-0000000000000009"])
+    assert not [one for one in asked if "shellsession" in one["sql"]]
+    send(piece(0, len(CAST)), end())
+    kept(session)
+    lost = session.recording_file.replace("shell-", "shell-f")
+    assert segments._without_row([session.recording_file, lost]) == [lost]
 
 
 def test_a_flipped_byte_in_a_file_is_seen(send, session):
