@@ -93,7 +93,7 @@ def occupancy(user: User, query: Mapping[str, str]) -> Occupancy:
         filters, span=window.span, at=window.first, project=filters.project * (filters.project in names)
     )
     hosts = _hosts(user, filters).select_related("maintenance").defer("checklist", "facts")
-    one = hosts.filter(name=filters.host).first() if filters.host else None
+    one = _one(hosts, filters)
     page = [one] if one else list(hosts.filter(name__gt=filters.after)[: SIZE + 1])
     shown = page[:SIZE]
     held = _held(shown, window, names, filters.project)
@@ -130,6 +130,11 @@ def _hosts(user: User, filters: Filters) -> QuerySet[Host]:
     return hosts.filter(name__icontains=filters.host) if filters.host else hosts
 
 
+def _one(hosts: QuerySet[Host], filters: Filters) -> Host | None:
+    """The host that is asked for by its whole name: it is shown alone."""
+    return hosts.filter(name=filters.host).first() if filters.host else None
+
+
 def _sums(locations: Iterable[tuple[int, str]], window: Window, filters: Filters) -> tuple[Lane, ...]:
     """The sums of locations are of all their hosts and projects, so they are left out where others are asked for."""
     if filters.host or filters.project or filters.after:
@@ -143,11 +148,9 @@ def _sums(locations: Iterable[tuple[int, str]], window: Window, filters: Filters
 
 
 def _held(hosts: list[Host], window: Window, projects: Mapping[str, int], project: str) -> list[Held]:
-    machines = {
-        login: machine
-        for login, machine in Host.objects.filter(machine__in=hosts).values_list("pk", "machine")
-        if machine is not None
-    }
+    # Also logins that were taken out of service since: what they held was held.
+    logins = Host.every.filter(machine__in=hosts).values_list("pk", "machine")
+    machines = {login: machine for login, machine in logins if machine is not None}
     rows = lanes.runs_of(machines, [host.pk for host in hosts], window, projects.get(project))
     found = lanes.held_on(rows, machines, frozenset(projects.values()))
     return [each for each in found if each.uuids]
@@ -165,11 +168,13 @@ def _gpu_lanes(host: Host, held: list[Held], window: Window) -> tuple[Lane, ...]
 
 
 def csv_parts(user: User, query: Mapping[str, str]) -> Iterator[str]:
-    """All runs of the filtered hosts as CSV, some hosts at a time."""
+    """All runs of the hosts that the page shows as CSV, some hosts at a time."""
     filters = Filters.of(query)
     window = Window.of(filters.span, filters.at, timezone.now())
     names = dict(access.visible(user, Project.objects.order_by()).values_list("name", "pk"))
-    hosts = list(_hosts(user, filters).defer("checklist", "facts"))
+    found = _hosts(user, filters).defer("checklist", "facts")
+    one = _one(found, filters)
+    hosts = [one] if one else list(found)
     yield csv_cells.lines([HEADER])
     for first in range(0, len(hosts), AT_ONCE):
         some = hosts[first : first + AT_ONCE]

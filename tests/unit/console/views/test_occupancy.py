@@ -112,6 +112,31 @@ def test_the_csv_has_every_run(browser, cluster):
     assert len(rows) == 2 and rows[1]["held_until"] == ""
 
 
+def test_the_csv_of_the_page_of_one_host_has_that_host_alone(browser, cluster, project, cast, now):
+    other = a_host(name="gpu-a0", gpus=1)
+    hold(a_job(project, cast.bob, name="other"), other, list(other.gpus.all()), now - HOUR, None)
+
+    def told(**query):
+        link = shown(browser("root"), **query).csv
+        rows = csv.DictReader(b"".join(browser("root").get(link).streaming_content).decode().splitlines())
+        return {row["host"] for row in rows}
+
+    assert told(host="gpu-a") == {"gpu-a"}
+    assert told(host="gpu-") == {"gpu-a", "gpu-a0"}, "of a part of a name, all that the page shows"
+
+
+def test_what_a_login_held_stays_after_it_was_taken_out_of_service(browser, cluster, project, cast, now):
+    host, _ = cluster
+    login = a_host(name=host.name, user="train-x", machine=host)
+    gpus = list(host.gpus.filter(index=3))
+    hold(
+        a_job(project, cast.bob, name="by-login", state="SUCCEEDED"), login, gpus, now - 2 * HOUR, now - HOUR
+    )
+    before = shown(browser("root"), host="gpu-a").lanes[3].percent
+    type(login).objects.filter(pk=login.pk).update(retired_at=now)
+    assert shown(browser("root"), host="gpu-a").lanes[3].percent == before == round(100 / 24)
+
+
 def test_filters_and_time_are_in_the_address(browser, cluster):
     root = browser("root")
     assert [lane.name for lane in shown(root, host="b").lanes] == ["gpu-b"]
