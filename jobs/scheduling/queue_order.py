@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
 from agents.infra.sql import SelectStatement
-from jobs.projects import claim_holders, usage
+from jobs.projects import claim_holders, locations, usage
 from jobs.rules.scheduling.fairness import Share
 from jobs.rules.scheduling.order import WaitingJob, in_order
 from jobs.scheduling import queue_snapshot
@@ -45,10 +45,26 @@ class QueueOrder:
 
 
 def read_order(now: datetime) -> QueueOrder:
-    """The jobs that wait for a place, first come those that are offered one first. Jobs that were set aside for a while
-    are left out.
+    """The jobs that wait for a place, first come those that are offered one first. Jobs that are offered none are left
+    out: those that were set aside for a while, and those of projects that their location does not serve any more.
     """
-    waiting = [
+    waiting = list(_served(_waiting()))
+    if len({each.project for each in waiting}) <= 1:
+        return QueueOrder(in_order(waiting, {}, {}), {}, {})
+    claims = claim_holders.read_holders()
+    shares, held = usage.shares(now, claims), queue_snapshot.held_by_project(claims)
+    return QueueOrder(in_order(waiting, shares, held), shares, held)
+
+
+def _served(waiting: Iterable[WaitingJob]) -> Iterator[WaitingJob]:
+    bindings, existing = locations.read_bindings(), frozenset(locations.names())
+    for each in waiting:
+        if bindings.serves(locations.resolved(each.location, existing), each.project):
+            yield each
+
+
+def _waiting() -> list[WaitingJob]:
+    return [
         WaitingJob(
             pk,
             project,
@@ -63,8 +79,3 @@ def read_order(now: datetime) -> QueueOrder:
         )
         for pk, project, owner, location, request, priority, spot, rank, whole in _rows()
     ]
-    if len({each.project for each in waiting}) <= 1:
-        return QueueOrder(in_order(waiting, {}, {}), {}, {})
-    claims = claim_holders.read_holders()
-    shares, held = usage.shares(now, claims), queue_snapshot.held_by_project(claims)
-    return QueueOrder(in_order(waiting, shares, held), shares, held)

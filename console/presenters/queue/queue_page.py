@@ -53,7 +53,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class QueueRow:
-    """`place`: in the whole queue, from 1. None: it is offered no place before `rests_until`.
+    """`place`: in the whole queue, from 1. None: it is offered none: not before `rests_until`, or `reason` says why.
 
     `starts_by`: when it starts at the latest, where that is known. `expected`: when it would start as the queue is now.
     `moved_by`: who moved it by hand; `kept_by`: by whose move it keeps its place. `movable`: this person may move it.
@@ -114,7 +114,7 @@ def queue(user: User, query: Mapping[str, str], size: int = SIZE) -> Queue:
     rows = rows.filter(project__name=project) if project else rows
     wants = dict(rows.values_list("pk", "gpu_count"))
     placed = {pk: place for place, pk in enumerate(order, 1) if pk in wants}
-    # Jobs that came since, or were set aside, are not in the order. They come last.
+    # Jobs that came since, were set aside, or are not served by their location are not in the order. They come last.
     ids = [*placed, *sorted(wants.keys() - placed.keys())]
     start = _following(ids, query.get("after", ""))
     page = ids[start : start + size]

@@ -9,8 +9,9 @@ from django.test import Client
 from django.utils import timezone
 
 from agents.infra import shared_answers
+from agents.models import Location
 from jobs import services
-from jobs.models import AuditEntry, Job, QueuePin
+from jobs.models import AuditEntry, Job, LocationBinding, QueuePin
 from tests.unit.console.views.example_rows import a_host, a_job, document
 
 MOVE = "/jobs/queue/move"
@@ -76,6 +77,19 @@ def test_an_admin_of_a_project_moves_within_it_and_does_not_see_the_others(brows
     confirm(alice, asked)
     assert order(alice) == [str(queue[n]) for n in (2, 0, 1)]
     assert not QueuePin.objects.get(job=queue[2]).whole
+
+
+def test_a_job_that_its_location_does_not_serve_has_no_place_and_is_not_moved(browser, queue, project):
+    here, foreign = Location.objects.get(name="default"), Job.objects.get(display_name="foreign")
+    LocationBinding.objects.create(location=here, project=project)
+    assert foreign.pk < min(queue), "it would be the first: it is the oldest"
+    root = browser("root")
+    assert order(root) == [str(pk) for pk in (*queue, foreign.pk)]
+    found = {row.id: row for row in root.get("/jobs/queue").context["queue"].rows}
+    assert (found[foreign.pk].place, found[foreign.pk].movable, found[queue[0]].place) == (None, False, 1)
+    asked = root.post(MOVE, {"one": f"down-{queue[0]}"})
+    assert [(row.place, row.new_place) for row in asked.context["preview"].moved] == [(1, 2)]
+    assert "1 job is moved." in text(confirm(root, asked))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ import pytest
 from django.utils import timezone
 
 from agents.infra.refusals import Conflict, Refused
-from jobs.models import AuditEntry, Job, Project, QueuePin, Transition
+from agents.models import Location
+from jobs.models import AuditEntry, Job, LocationBinding, Project, QueuePin, Transition
 from jobs.rules.scheduling.reorder import Move, To
 from jobs.scheduling import queue_order, reorder, scheduler
 from jobs.scheduling.what_if import what_if
@@ -105,6 +106,20 @@ def test_a_job_that_starts_meanwhile_far_ahead_does_not_disturb_a_move_to_the_to
     Job.objects.filter(pk=one).update(state="CANCELLED", ended_at=timezone.now())
     reorder.move(move, seen.stamp, ADMIN, timezone.now())
     assert order() == [four, two, three]
+
+
+def test_jobs_that_their_location_does_not_serve_are_no_part_of_the_queue(queue):
+    """The move keeps a job ahead of the moved one; the first of the queue is offered no place at all."""
+    one, two, three, four = queue
+    other = Project.objects.create(name="other", created_at=timezone.now())
+    Job.objects.filter(pk=one).update(project=other)
+    served = Job.objects.get(pk=two).project
+    LocationBinding.objects.create(location=Location.objects.get(name="default"), project=served)
+    seen = moved([four], To.BEFORE, three)
+    assert order() == [two, four, three]
+    assert [(each.place, each.new_place) for each in seen.moved] == [(3, 2)]
+    with pytest.raises(Refused, match="does not wait"):
+        moved([one])
 
 
 def test_within_a_project_other_projects_keep_their_turns(queue, alice):
