@@ -63,6 +63,8 @@ def pins(queue: Sequence[WaitingJob], move: Move) -> Pins:
         raise ImpossibleMove(
             "jobs", said("A job does not wait for a place any more. Look at the queue again.")
         )
+    if move.project is not None:
+        _check_within(moved, move.project)
     if move.to == To.AUTOMATIC:
         return Pins(freed=frozenset(wanted))
     among = _among(queue, moved, move)
@@ -79,6 +81,16 @@ def pins(queue: Sequence[WaitingJob], move: Move) -> Pins:
     return Pins(tuple(each.job for each in order[: last + 1]), frozenset(wanted))
 
 
+def _check_within(moved: Sequence[WaitingJob], project: int) -> None:
+    """Of any move within a project, also back to the automatic order."""
+    if any(each.project != project for each in moved):
+        raise ImpossibleMove("jobs", said("Within a project, only its own jobs can be moved."))
+    if any(each.pin is not None for each in moved):
+        raise ImpossibleMove(
+            "jobs", said("An admin of the deployment has moved this job in the whole queue: it stays there.")
+        )
+
+
 def _pin(job: WaitingJob, move: Move) -> float | None:
     return job.pin if move.project is None else job.own_pin
 
@@ -90,12 +102,6 @@ def _among(queue: Sequence[WaitingJob], moved: Sequence[WaitingJob], move: Move)
     spot = moved[0].spot
     if move.project is None:
         return [each for each in queue if each.spot == spot]
-    if any(each.project != move.project for each in moved):
-        raise ImpossibleMove("jobs", said("Within a project, only its own jobs can be moved."))
-    if any(each.pin is not None for each in moved):
-        raise ImpossibleMove(
-            "jobs", said("An admin of the deployment has moved this job in the whole queue: it stays there.")
-        )
     if len({each.priority for each in moved}) > 1:
         raise ImpossibleMove("jobs", said("Within a project, jobs of one priority can be moved together."))
     mine = (move.project, spot, moved[0].priority, None)

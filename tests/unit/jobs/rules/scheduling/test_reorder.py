@@ -80,6 +80,9 @@ def test_what_is_not_possible_is_refused():
         (Move((2,), To.TOP, project=1), "only its own jobs"),
         (Move((1, 3), To.TOP, project=1), "one priority"),
         (Move((4,), To.TOP, project=1), "stays there"),
+        (Move((4,), To.AUTOMATIC, project=1), "stays there"),
+        (Move((1, 4), To.AUTOMATIC, project=1), "stays there"),
+        (Move((2,), To.AUTOMATIC, project=1), "only its own jobs"),
         (Move((1,), To.BEFORE, 2, project=1), "not among those"),
         (Move((1,), To.BEFORE, 1), "not among those"),
     ):
