@@ -105,11 +105,19 @@ def test_export_is_what_the_page_shows(browser, entries):
         ("since=2026-11-20&until=2026-11-20", ["root"]),
         ("kind=host", ["root"]),
         ("since=yesterday&until=2026-99-99", ["alice", "root"]),
+        ("since=0001-01-01&until=9999-12-31", ["alice", "root"]),
     ],
 )
 def test_the_audit_is_filtered_by_day_and_by_kind_of_subject(browser, entries, query, actors):
     page = browser("root").get(f"/audit/?{query}").context["page"]
     assert [entry.actor for entry in page.entries] == actors
+
+
+def test_a_last_day_without_a_next_one_is_no_filter(browser, cast, entries):
+    query, root = "until=9999-12-31", browser("root")
+    assert len(body(root.get(f"/audit/export?format=jsonl&{query}")).splitlines()) == 2
+    assert len(root.get(f"/api/v1/audit?{query}").json()["entries"]) == 3
+    assert len(presenter.stamp(cast.root, {"until": "9999-12-31"})) == 2
 
 
 def test_no_cell_of_the_csv_is_a_formula(browser, entries):
