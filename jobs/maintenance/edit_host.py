@@ -159,9 +159,12 @@ def _write(row: Host, wanted: Place, tried: Tried | None, actor: str, now: datet
 
 
 def _check_again(row: Host, rows: Collection[int], tried: Tried | None, now: datetime) -> None:
-    """The host is dialled at once by its new way, whatever was wrong with the old one."""
+    """The host is dialled at once by its new way, whatever was wrong with the old one.
+
+    Nothing is placed on another machine before it was checked: until its link is made, orders go to the old one.
+    """
     misbehaviour.reopen(row.pk, now)
-    if tried is not None and row.status not in WELL:
+    if tried is not None and (row.status not in WELL or not tried.same):
         host_history.set_status(row.pk, HostStatus.CHECKING, "", now)
     for each in rows:
         hints.enrol(each)

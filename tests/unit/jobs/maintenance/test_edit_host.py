@@ -164,6 +164,14 @@ def test_a_machine_with_the_same_key_that_is_not_the_same_loses_no_run(host, tri
     assert edit(host, address="10.0.0.9")  # a machine that was installed anew
 
 
+@pytest.mark.parametrize("same", [True, False])
+def test_nothing_is_placed_on_another_machine_before_it_was_checked(host, tried, same):
+    tried.same = same
+    edit(host, address="10.0.0.9")
+    host.refresh_from_db()
+    assert host.status == (HostStatus.UP if same else HostStatus.CHECKING) and host.due_at
+
+
 def test_the_logins_of_projects_move_with_their_machine(host, tried, project):
     logins.set_template(host, "train-{project}", "root", timezone.now())
     login = Host.objects.get(machine=host)
