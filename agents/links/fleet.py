@@ -6,6 +6,7 @@ import logging
 import random
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
 import paramiko
@@ -28,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 RENEWALS_PER_LEASE = 3  # how often a lease is renewed before it would end
 MIN_BETWEEN_RENEWALS_S = 0.25
+_WAY = ("name", "address", "port", "user", "pinned_key", "jump", "jump_keys")  # what Target.of reads
 OLD_WORK_S = 30.0
 
 
@@ -54,7 +56,10 @@ class Fleet:
         self._fresh = True
         self._named: HostThread | None = None  # whose old work is in the log
         self._stopping = threading.Event()
-        self._renew_soon = threading.Event()
+        # The lease keeper is woken for a renewal, or to look whether poked hosts were edited.
+        self._woken = threading.Event()
+        self._renew_soon = False
+        self._poked: deque[int] = deque()
         self._work_queue = WorkQueue(settings.worker_threads)
         self._lease_thread = threading.Thread(target=self._keep_leases, name="leases", daemon=True)
         self._heartbeat_thread = threading.Thread(target=self._heartbeat, name="heartbeat", daemon=True)
@@ -68,7 +73,7 @@ class Fleet:
         if self in _running:
             _running.remove(self)
         self._stopping.set()
-        self._renew_soon.set()
+        self._woken.set()
         self._lease_thread.join(timeout_s)
         self._heartbeat_thread.join(timeout_s)
         deadline = time.monotonic() + timeout_s
@@ -91,11 +96,13 @@ class Fleet:
         for host_id in host_ids:
             host = self._hosts.get(host_id)
             if host is None or not host.up:
-                self._renew_soon.set()
+                self._renew_soon = True
             if host is None:
                 not_ours.add(host_id)
             else:
+                self._poked.append(host_id)
                 host.poke()
+        self._woken.set()
         return not_ours
 
     def ready(self) -> list[int]:
@@ -126,19 +133,40 @@ class Fleet:
     def _keep_leases(self) -> None:
         try:
             while not self._stopping.is_set():
-                try:
-                    self._renew_leases()
-                except Exception as problem:
-                    if isinstance(problem, DATABASE_UNAVAILABLE):
-                        logger.warning("leases could not be renewed: %s", problem)
-                    else:
-                        logger.exception("leases could not be renewed")
-                    connection.close()
-                self._stopping.wait(MIN_BETWEEN_RENEWALS_S)
-                self._renew_soon.wait(self._settings.lease_s / RENEWALS_PER_LEASE)
-                self._renew_soon.clear()
+                self._guarded(self._renew_leases)
+                self._guarded(self._wait_to_renew)
         finally:
             connection.close()
+
+    def _guarded(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except Exception as problem:
+            if isinstance(problem, DATABASE_UNAVAILABLE):
+                logger.warning("leases could not be renewed: %s", problem)
+            else:
+                logger.exception("leases could not be renewed")
+            connection.close()
+
+    def _wait_to_renew(self) -> None:
+        """Wait until leases are due, or a poke asks for it. Pokes are frequent: of a host that is up, only a changed
+        address is a reason, because orders would go to the machine that it was."""
+        due = time.monotonic() + self._settings.lease_s / RENEWALS_PER_LEASE
+        while not self._stopping.wait(MIN_BETWEEN_RENEWALS_S):
+            left_s = due - time.monotonic()
+            if left_s <= 0 or not self._woken.wait(left_s):
+                break
+            self._woken.clear()
+            if self._renew_soon or self._has_moved():
+                break
+        self._renew_soon = False
+
+    def _has_moved(self) -> bool:
+        """Whether a host that was poked is reached in another way now."""
+        poked = {self._poked.popleft() for _ in range(len(self._poked))}
+        links = {host_id: self._hosts[host_id] for host_id in poked & self._hosts.keys()}
+        rows = Host.objects.filter(pk__in=links).only(*_WAY) if links else ()
+        return any(Target.of(row) != links[row.pk].target for row in rows)
 
     def _renew_leases(self) -> None:
         if self._key is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from datetime import timedelta
 
@@ -11,15 +12,29 @@ from django.utils import timezone
 from agents.hosts import recovery, seals
 from agents.hosts.seals import SealOwner
 from agents.links import host_status, leases
+from agents.links.fleet import Fleet, FleetSettings
 from agents.links.leases import renew_and_take
 from agents.links.link import Hello
 from agents.models import Dispatcher, Host, HostEvent, HostStatus, Location, Recovery
+from agents.ssh.targets import Target
 from tests.unit.agents.conftest import row
 
 pytestmark = pytest.mark.django_db
 
 NOW = timezone.now()
 LEASE_S = 15.0
+
+
+class Linked:
+    """A host thread whose link is up, as a fleet sees it."""
+
+    up = True
+
+    def __init__(self, target):
+        self.target, self.pokes = target, 0
+
+    def poke(self):
+        self.pokes += 1
 
 
 class Machine:
@@ -221,3 +236,36 @@ def test_marks_are_sent_to_hosts_that_this_dispatcher_holds():
     [pk] = hosts(1)
     share("one", fresh=True)
     assert leases.record_answers("two", [pk], NOW) == {} and leases.record_answers("one", [], NOW) == {}
+
+
+def test_a_poke_of_a_host_that_was_edited_does_not_wait_for_the_next_renewal():
+    """Until then orders would go to the machine that it was. A poke for any other reason renews nothing."""
+    host = Host.objects.get(pk=hosts(1)[0])
+    fleet = Fleet(None, "one", FleetSettings("d", worker_threads=0), lambda: None)
+    fleet._hosts[host.pk] = linked = Linked(Target.of(host))
+    assert fleet.poke([host.pk]) == set() and linked.pokes == 1
+    assert not fleet._has_moved()
+    Host.objects.update(address="192.0.2.9")
+    assert not fleet._has_moved(), "nobody has said so"
+    fleet.poke([host.pk])
+    assert fleet._has_moved() and not fleet._has_moved()
+
+
+def test_pokes_begin_a_renewal_only_where_one_is_needed(monkeypatch):
+    fleet = Fleet(None, "one", FleetSettings("d", lease_s=60.0, worker_threads=0), lambda: None)
+    fleet._hosts[1] = Linked(None)
+    moved = [True, False]
+    monkeypatch.setattr(fleet, "_has_moved", moved.pop)
+    waiting = threading.Thread(target=fleet._wait_to_renew, daemon=True)
+    waiting.start()
+    fleet.poke([1])
+    waiting.join(1.0)
+    assert waiting.is_alive() and moved == [True]
+    fleet.poke([1])
+    waiting.join(5.0)
+    assert not waiting.is_alive() and moved == []
+    again = threading.Thread(target=fleet._wait_to_renew, daemon=True)
+    again.start()
+    assert fleet.poke([2]) == {2}
+    again.join(5.0)
+    assert not again.is_alive()
