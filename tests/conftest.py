@@ -20,6 +20,7 @@ LONG = (
     "tests/flows/test_services_die.py",
     "tests/flows/test_end_to_end.py",
     "tests/flows/",
+    "tests/walks/",
     "tests/behaviour/",
     "tests/walks/",
     "tests/browser/test_first_run.py",
