@@ -13,7 +13,7 @@ from agents.infra.refusals import Refused
 from agents.infra.texts import said
 from console.auth import access
 from jobs.models import Job
-from jobs.rules.scheduling.reorder import MOST_PINNED, Move, To
+from jobs.rules.scheduling.reorder import MOST_PINNED, NOT_PASSED, Move, To
 from jobs.scheduling.what_if import Change, WhatIf, what_if
 
 
@@ -60,8 +60,11 @@ def wanted(user: User, ids: Sequence[int], to: To, before: int | None, within: b
         raise Refused("jobs", said("Select 1 to {most} jobs that wait.", most=MOST_PINNED))
     asked = [*ids, *([before] if before is not None else [])]
     seen = {job.pk: job for job in access.visible(user, Job.objects.filter(pk__in=asked))}
-    if not seen.keys() >= set(asked):
+    if not seen.keys() >= set(ids):
         raise Http404
+    # A place of the queue may be that of a job which the person does not see: no page is missing then.
+    if not seen.keys() >= set(asked):
+        raise Refused("before", NOT_PASSED)
     jobs = [seen[pk] for pk in ids]
     allowed = access.jobs_allowing(user, "reorder", jobs)
     for job in jobs:

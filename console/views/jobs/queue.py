@@ -41,21 +41,27 @@ def queue(request: HttpRequest) -> HttpResponse:
 @login_required
 def move(request: HttpRequest) -> HttpResponse:
     """Without `stamp`, show what the move would change. With it, do what was shown."""
-    user, now = person(request), timezone.now()
+    user = person(request)
     try:
         asked = _asked(request, user)
         if stamp := request.POST.get("stamp", ""):
-            reorder.move(asked, stamp[:100], user.username, now)
-            queue_page.forget_order()
-            messages.success(request, _done(asked))
-            return redirect(_back(request))
-        return _ask(request, user, asked)
-    except Conflict as conflict:
-        messages.error(request, shown(conflict.message))
+            return _confirmed(request, user, asked, stamp[:100])
         return _ask(request, user, asked)
     except Refused as refused:
         messages.error(request, shown(refused.message))
         return redirect(_back(request))
+
+
+def _confirmed(request: HttpRequest, user: User, asked: Move, stamp: str) -> HttpResponse:
+    """Do what was shown. Where the queue has changed since, show what the move would do now."""
+    try:
+        reorder.move(asked, stamp, user.username, timezone.now())
+    except Conflict as conflict:
+        messages.error(request, shown(conflict.message))
+        return _ask(request, user, asked)
+    queue_page.forget_order()
+    messages.success(request, _done(asked))
+    return redirect(_back(request))
 
 
 def _asked(request: HttpRequest, user: User) -> Move:

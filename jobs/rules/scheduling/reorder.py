@@ -17,6 +17,7 @@ from jobs.rules.scheduling.order import WaitingJob, in_order, is_pinned
 
 # So many jobs can be pinned at once: nobody oversees more, and each is held in its place against all that come later.
 MOST_PINNED = 200
+NOT_PASSED = said("The jobs cannot be put before that one: it is not among those that they pass.")
 
 
 class To(StrEnum):
@@ -122,9 +123,7 @@ def _turn(
     for place, each in enumerate(rest):
         if each.job == move.before:
             return place
-    raise ImpossibleMove(
-        "before", said("The jobs cannot be put before that one: it is not among those that they pass.")
-    )
+    raise ImpossibleMove("before", NOT_PASSED)
 
 
 def pinned(queue: Sequence[WaitingJob], of: Pins, move: Move) -> list[WaitingJob]:

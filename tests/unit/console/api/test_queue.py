@@ -153,6 +153,14 @@ def test_a_move_is_previewed_done_and_told(script, queue):
     assert ids_of(script) == before
 
 
+def test_a_job_of_others_is_no_place_to_move_to(script, queue):
+    mine, foreign = str(queue.pk), ids_of(script)[1]
+    for before in (foreign, "7"):
+        answer = send(script("alice"), PREVIEW, {"jobs": [mine], "to": "before", "before": before})
+        assert answer.status_code == 400
+        assert "is not among those that they pass" in answer.json()["error"]["message"]
+
+
 def test_an_old_stamp_is_refused_with_409(script, queue):
     root, before = script("root"), ids_of(script)
     answer = send(root, REORDER, {"jobs": [before[2]], "to": "top", "stamp": "old"})

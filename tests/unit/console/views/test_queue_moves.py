@@ -9,9 +9,11 @@ from django.test import Client
 from django.utils import timezone
 
 from agents.infra import shared_answers
+from agents.infra.refusals import Conflict
 from agents.models import Location
 from jobs import services
 from jobs.models import AuditEntry, Job, LocationBinding, QueuePin
+from jobs.scheduling import queue_view, reorder
 from tests.unit.console.views.example_rows import a_host, a_job, document
 
 MOVE = "/jobs/queue/move"
@@ -112,6 +114,32 @@ def test_a_queue_that_changed_in_between_is_shown_again(browser, queue):
     again = confirm(root, asked)
     assert "The queue has changed since you looked" in text(again) and "Nothing is moved yet" in text(again)
     assert not QueuePin.objects.filter(job=queue[2]).exists()
+
+
+def test_a_job_that_starts_while_a_changed_queue_is_shown_again_is_a_refusal(browser, queue, monkeypatch):
+    def starts_meanwhile(*given):
+        Job.objects.filter(pk=queue[2]).update(state="PENDING")
+        queue_view.forget_recent()
+        raise Conflict("stamp", reorder.CHANGED)
+
+    root = browser("root")
+    asked = root.post(MOVE, {"job": queue[2], "act": "top"})
+    monkeypatch.setattr(reorder, "move", starts_meanwhile)
+    answer = confirm(root, asked)
+    assert answer.redirect_chain == [("/jobs/queue", 302)]
+    assert "does not wait for a place any more" in text(answer)
+
+
+@pytest.mark.parametrize("named", ["place", "before"])
+def test_a_place_before_a_job_of_others_is_refused_with_a_sentence(browser, queue, named):
+    foreign = str(Job.objects.get(display_name="foreign").pk)
+    place = str(order(browser("root")).index(foreign) + 1)
+    sent = {"act": "before", "job": queue[2], named: {"place": place, "before": foreign}[named]}
+    answer = browser("alice").post(MOVE, sent, follow=True)
+    assert answer.redirect_chain == [("/jobs/queue", 302)]
+    assert "it is not among those that they pass" in text(answer) and "foreign" not in text(answer)
+    missing = browser("alice").post(MOVE, {**sent, named: "", "before": "7"}, follow=True)
+    assert "it is not among those that they pass" in text(missing), "the same as of a job that does not exist"
 
 
 @pytest.mark.parametrize(
