@@ -14,7 +14,10 @@ from agents.infra.texts import said
 from console.auth import access
 from jobs.models import Job
 from jobs.rules.scheduling.reorder import MOST_PINNED, NOT_PASSED, Move, To
-from jobs.scheduling.what_if import Change, WhatIf, what_if
+from jobs.scheduling.what_if import Change, what_if
+
+# Of those that start sooner, and of those that start later, so many of the first are named. The others are counted.
+MOST_NAMED = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,8 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """`sooner` and `later` have the jobs that the person may see; `sooner_hidden` and `later_hidden` count the others.
+    """`sooner` and `later` have those of the first `MOST_NAMED` each that the person may see; `sooner_hidden` and
+    `later_hidden` count all others.
 
     `project`: the name of the project within which the jobs are moved; empty for the whole queue.
     """
@@ -80,9 +84,10 @@ def wanted(user: User, ids: Sequence[int], to: To, before: int | None, within: b
 
 def preview(user: User, move: Move, now: datetime) -> Preview:
     found = what_if(move, now)
-    jobs = _jobs(user, found)
+    named = found.sooner[:MOST_NAMED], found.later[:MOST_NAMED]
+    jobs = _jobs(user, (*found.moved, *named[0], *named[1]))
     first = jobs[found.moved[0].job] if found.moved else None
-    sooner, later = (_rows(jobs, changes) for changes in (found.sooner, found.later))
+    sooner, later = (_rows(jobs, changes) for changes in named)
     return Preview(
         found.stamp,
         first.project.name if first and move.project is not None else "",
@@ -95,8 +100,8 @@ def preview(user: User, move: Move, now: datetime) -> Preview:
     )
 
 
-def _jobs(user: User, found: WhatIf) -> Mapping[int, Job]:
-    ids = [change.job for change in (*found.moved, *found.sooner, *found.later)]
+def _jobs(user: User, changes: Iterable[Change]) -> Mapping[int, Job]:
+    ids = [change.job for change in changes]
     rows = access.visible(user, Job.objects.filter(pk__in=ids).order_by()).select_related("project")
     return {job.pk: job for job in rows.only("display_name", "owner_name", "project__name")}
 

@@ -161,6 +161,15 @@ def test_a_job_of_others_is_no_place_to_move_to(script, queue):
         assert "is not among those that they pass" in answer.json()["error"]["message"]
 
 
+def test_the_preview_of_a_long_queue_names_the_first_and_counts_the_others(script, queue, project, cast):
+    row = waits(project, cast.bob, "one of many")
+    known = {field.attname: getattr(row, field.attname) for field in Job._meta.concrete_fields}
+    Job.objects.bulk_create(Job(**{**known, "id": row.pk + number}) for number in range(1, 601))
+    told = send(script("root"), PREVIEW, {"jobs": [str(row.pk + 600)], "to": "top"}).json()
+    assert len(told["later"]) == 500 and told["notShown"] == {"sooner": 0, "later": 103}
+    assert [each["place"] for each in told["later"]] == list(range(1, 501))
+
+
 def test_an_old_stamp_is_refused_with_409(script, queue):
     root, before = script("root"), ids_of(script)
     answer = send(root, REORDER, {"jobs": [before[2]], "to": "top", "stamp": "old"})
