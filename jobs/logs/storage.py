@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 from django.conf import settings
 from django.core.files.base import ContentFile
@@ -18,9 +19,9 @@ def store() -> Storage:
     return storages["logs"]
 
 
-def write(key: str, data: bytes) -> str:
+def write(key: str, data: bytes | IO[bytes]) -> str:
     """Store a file durably. Returns its name, which may differ from `key` but never is that of another file."""
-    name = store().save(key, ContentFile(data))
+    name = store().save(key, ContentFile(data) if isinstance(data, bytes) else data)
     path = local_path(name)
     if path is not None:
         sync(path)

@@ -17,6 +17,9 @@ from jobs.models import RecordingState, ShellSession
 
 log = logging.getLogger(__name__)
 
+# A host writes at most 64 MiB, and some lines. What is larger was written by somebody else: a program of the job may.
+MAX_BYTES = 80 << 20
+
 
 def take(run: str, reports: Sequence[RecordingPiece | RecordingEnd]) -> None:
     for report in reports:
@@ -38,6 +41,10 @@ def take(run: str, reports: Sequence[RecordingPiece | RecordingEnd]) -> None:
 def _append(coming: QuerySet[ShellSession], piece: RecordingPiece) -> None:
     session = coming.filter(recording_stored=piece.start).only("pk").first()
     if session is None:
+        return
+    if piece.end > MAX_BYTES:
+        log.warning("The recording %s from its host is too long. Its rest is not fetched.", piece.shell)
+        coming.filter(pk=session.pk, recording_stored=piece.start).update(recording_size=piece.start)
         return
     data = _raw(piece)
     if len(data) != piece.end - piece.start:

@@ -8,10 +8,12 @@ is swept as those of logs are.
 from __future__ import annotations
 
 import hashlib
+import io
 import logging
 import zlib
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
+from typing import IO
 
 from django.db import transaction
 from django.db.models import F, Q
@@ -94,13 +96,14 @@ def _keep(session: ShellSession, now: datetime) -> None:
         storage.remove(name)
 
 
-def _packed(session: ShellSession) -> tuple[str, bytes]:
+def _packed(session: ShellSession) -> tuple[str, IO[bytes]]:
     """(the SHA-256 of the recording, the recording compressed)."""
-    found, packer, packed = hashlib.sha256(), zlib.compressobj(6), bytearray()
+    found, packer, packed = hashlib.sha256(), zlib.compressobj(6), io.BytesIO()
     for data in stream(session):
         found.update(data)
-        packed += packer.compress(data)
-    return found.hexdigest(), bytes(packed + packer.flush())
+        packed.write(packer.compress(data))
+    packed.write(packer.flush())
+    return found.hexdigest(), packed
 
 
 def _judged(session: ShellSession, digest: str) -> RecordingState:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
+import tracemalloc
 import zlib
 from dataclasses import replace
 from datetime import timedelta
@@ -27,6 +29,7 @@ from tests.unit.jobs.fake_hosts import settle
 
 pytestmark = pytest.mark.django_db
 
+MB = 1 << 20
 KEY = "0123456789abcdef" * 2
 CAST = b"".join(json.dumps([n / 10, "o", f"line {n}\r\n"]).encode() + b"\n" for n in range(5000))
 DIGEST = hashlib.sha256(CAST).hexdigest()
@@ -103,6 +106,27 @@ def test_a_piece_that_cannot_be_read_is_asked_for_again(send, session, host, run
     assert Row.objects.count() <= 1 and all(row.end <= 100 for row in Row.objects.all())
     send(RecordingPiece(KEY, 100, 300, True, zlib.compress(b"short")))
     assert pulls(host, run)[0][1] in (0, 100)
+
+
+def test_a_recording_that_grows_without_end_is_cut(send, session, host, run, monkeypatch):
+    monkeypatch.setattr(intake.recordings, "MAX_BYTES", 2000, raising=False)
+    send(piece(0, 1000), piece(1000, 2000), piece(2000, 2001), end())
+    assert pulls(host, run) == (), "its rest is not asked for"
+    assert kept(session) == CAST[:2000] and session.recording_state == RecordingState.CUT
+
+
+def test_a_recording_is_in_memory_once_while_it_is_kept(session):
+    raw = random.Random(1).randbytes(MB)
+    for at in range(0, 16 * MB, MB):
+        Row.objects.create(session=session, start=at, end=at + MB, data=zlib.compress(raw, 0))
+    ShellSession.objects.update(recording_stored=16 * MB, recording_size=16 * MB)
+    tracemalloc.start()
+    try:
+        store.keep_complete(timezone.now())
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert not Row.objects.exists() and most < 30 * MB
 
 
 def test_a_dispatcher_that_lost_the_host_stores_nothing(send, session):
