@@ -102,7 +102,7 @@ def parts() -> tuple[Part, ...]:
         Part(find_secrets_in_logs, "secrets in logs", timedelta(seconds=5)),
         Part(roll_long_logs),
         Part(compact_logs, "compact", timedelta(seconds=10)),
-        Part(keep_recordings, "recordings", timedelta(seconds=3)),
+        Part(keep_recordings, "recordings", timedelta(seconds=15)),
         Part(close_shells, "shells", timedelta(seconds=15)),
         Part(tidy, "orphans", timedelta(hours=1)),
         Part(fold_usage, "usage", timedelta(minutes=1)),

@@ -10,14 +10,16 @@ from __future__ import annotations
 import hashlib
 import io
 import logging
+import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import IO
 
 from django.db import transaction
-from django.db.models import F, Q
+from django.db.models import F, Q, QuerySet
 
+from agents.infra.database_errors import DATABASE_UNAVAILABLE
 from jobs.logs import storage
 from jobs.models import RecordingPiece, RecordingState, ShellSession
 from jobs.projects import audit
@@ -27,6 +29,7 @@ from jobs.wake import announce
 log = logging.getLogger(__name__)
 
 AT_ONCE, BATCH = 20, 500
+SLICE_S = 2.0
 READ_BYTES = 256 * 1024
 
 
@@ -66,56 +69,78 @@ def _unpacked(name: str) -> Iterator[bytes]:
         raise OSError(f"the file {name} ends too early")
 
 
-def keep_complete(now: datetime) -> None:
-    """Prove the recordings whose hosts have sent everything, and move them into files."""
+def keep_complete(now: datetime, clock: Callable[[], float] = time.monotonic) -> None:
+    """Prove the recordings whose hosts have sent everything, and move them into files. The rest waits after SLICE_S."""
+    until = clock() + SLICE_S
+    # In any order: some that fail each time must not keep others waiting.
+    for pk in list(_complete().order_by("?").values_list("pk", flat=True)[:AT_ONCE]):
+        # Another sweep may have kept it meanwhile.
+        if session := _complete().filter(pk=pk).first():
+            _try_to_keep(session, now)
+        if clock() >= until:
+            return
+
+
+def _complete() -> QuerySet[ShellSession]:
     done = Q(recording_size=F("recording_stored"), recording_state=RecordingState.COMING)
     rows = ShellSession.objects.filter(done).select_related("run__job__project", "run__replica")
-    for session in rows.defer("run__order", "run__log_proof").order_by("pk")[:AT_ONCE]:
-        try:
-            _keep(session, now)
-        except OSError:
-            log.exception("The recording of shell %s cannot be kept; it is tried again.", session.pk)
+    return rows.defer("run__order", "run__log_proof")
+
+
+def _try_to_keep(session: ShellSession, now: datetime) -> None:
+    try:
+        _keep(session, now)
+    except DATABASE_UNAVAILABLE:
+        raise
+    except Exception:
+        log.exception("The recording of shell %s cannot be kept; it is tried again.", session.pk)
 
 
 def _keep(session: ShellSession, now: datetime) -> None:
-    state, name, digest = RecordingState.NONE, "", ""
-    if session.recording_stored:
-        digest, packed = _packed(session)
-        state = _judged(session, digest)
+    size, digest, packed = _packed(session)
+    state, name = _judged(session, size, digest), ""
+    if size:
         name = storage.write(
             f"{session.run.job_id}/{session.run_id}/shell-{session.recording}.cast.z", packed
         )
     coming = ShellSession.objects.filter(pk=session.pk, recording_state=RecordingState.COMING)
     with transaction.atomic():
-        is_ours = coming.update(recording_state=state, recording_file=name)
+        is_ours = coming.update(recording_state=state, recording_file=name, recording_stored=size)
         if is_ours:
             RecordingPiece.objects.filter(session=session).delete()
-            _audit(session, state, digest, now)
+            _audit(session, state, size, digest, now)
             announce.hint(f"job:{session.run.job_id}")
     if name and not is_ours:
         storage.remove(name)
 
 
-def _packed(session: ShellSession) -> tuple[str, IO[bytes]]:
-    """(the SHA-256 of the recording, the recording compressed)."""
-    found, packer, packed = hashlib.sha256(), zlib.compressobj(6), io.BytesIO()
-    for data in stream(session):
-        found.update(data)
-        packed.write(packer.compress(data))
+def _packed(session: ShellSession) -> tuple[int, str, IO[bytes]]:
+    """(the size of what can be read of the recording, its SHA-256, the recording compressed)."""
+    size, found, packer, packed = 0, hashlib.sha256(), zlib.compressobj(6), io.BytesIO()
+    try:
+        for data in stream(session):
+            size += len(data)
+            found.update(data)
+            packed.write(packer.compress(data))
+    except zlib.error:
+        # It will not be better next time.
+        log.exception("The recording of shell %s can be read up to byte %d only.", session.pk, size)
     packed.write(packer.flush())
-    return found.hexdigest(), packed
+    return size, found.hexdigest() if size else "", packed
 
 
-def _judged(session: ShellSession, digest: str) -> RecordingState:
-    if not session.recording_digest:
+def _judged(session: ShellSession, size: int, digest: str) -> RecordingState:
+    if not size:
+        return RecordingState.NONE
+    if not session.recording_digest or size < session.recording_stored:
         return RecordingState.CUT
     return RecordingState.WHOLE if digest == session.recording_digest else RecordingState.DIFFERS
 
 
-def _audit(session: ShellSession, state: RecordingState, digest: str, now: datetime) -> None:
+def _audit(session: ShellSession, state: RecordingState, size: int, digest: str, now: datetime) -> None:
     """The digest is in the audit, whose rows nobody changes: a recording that is changed later is found out."""
     run = session.run
-    after = {"state": state.value, "bytes": session.recording_stored, "sha256": digest}
+    after = {"state": state.value, "bytes": size, "sha256": digest}
     subject = f"{run.job_id}/{run.replica.name}"
     audit.record(
         session.user_name, "shell.recording", "shell", subject, None, after, now, project=run.job.project

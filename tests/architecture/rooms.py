@@ -80,7 +80,7 @@ jobs/management: jobs/{models}
 jobs/models: jobs/rules/{lifecycle scheduling spec} agents/{infra models}
 jobs/notifications: jobs/rules/{lifecycle notifications} jobs/{models projects wake} agents/{infra models}
 jobs/projects: jobs/rules/{lifecycle list_text scheduling spec} jobs/{models wake} agents/{infra models}
-jobs/recordings: jobs/{logs models projects wake} agents/{links}
+jobs/recordings: jobs/{logs models projects wake} agents/{infra links}
 jobs/rules/lifecycle: jobs/rules/{list_text spec} agents/{infra}
 jobs/rules/list_text: agents/{infra}
 jobs/rules/notifications: jobs/rules/{lifecycle} agents/{infra}

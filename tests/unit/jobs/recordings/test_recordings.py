@@ -218,6 +218,60 @@ def test_the_sweep_of_orphans_asks_about_recordings_for_their_files_only(send, s
     assert segments._without_row([session.recording_file, lost]) == [lost]
 
 
+@pytest.fixture
+def others(run, alice):
+    """Recordings of other shells, whose hosts have sent everything."""
+    made = []
+    for key in "abc":
+        opened = shells.record_kept(run, alice, "", shells.Kept(key * 32, 1800, ""), timezone.now())
+        Row.objects.create(session=opened, start=0, end=1000, data=zlib.compress(CAST[:1000]))
+        ShellSession.objects.filter(pk=opened.pk).update(recording_stored=1000, recording_size=1000)
+        made.append(opened)
+    return made
+
+
+def states():
+    return sorted(ShellSession.objects.order_by().values_list("recording_state", flat=True))
+
+
+def test_recordings_are_kept_for_a_slice_of_time_and_none_twice(others, monkeypatch):
+    times = iter([0.0, 1.0, 2.5])
+    store.keep_complete(timezone.now(), lambda: next(times))
+    assert states() == ["coming", "cut", "cut"]
+    first = ShellSession.objects.get(recording_state=RecordingState.COMING)
+    real, tried = store._keep, []
+
+    def keep(session, now):
+        tried.append(session.pk)
+        real(session, now)
+        if len(tried) == 1:  # another sweep keeps all others at this moment
+            store.keep_complete(now)
+
+    ShellSession.objects.exclude(pk=first.pk).update(recording_state=RecordingState.COMING)
+    monkeypatch.setattr(store, "_keep", keep)
+    store.keep_complete(timezone.now())
+    assert sorted(tried) == sorted(each.pk for each in others)
+
+
+def test_a_recording_that_cannot_be_read_stops_no_other_and_is_tried_once(send, session, others):
+    send(piece(0, 1000), piece(1000, 2000), piece(2000, len(CAST)), end())
+    Row.objects.filter(session=session, start=1000).update(data=b"no zlib")
+    assert kept(session) == CAST[:1000]
+    assert (session.recording_state, session.recording_stored) == (RecordingState.CUT, 1000)
+    assert states() == ["cut"] * 4 and not Row.objects.exists()
+
+
+def test_a_recording_that_cannot_be_written_stops_no_other(others, monkeypatch):
+    def write(key, data, real=storage.write):
+        if "a" * 32 in key:
+            raise ValueError("no such name")
+        return real(key, data)
+
+    monkeypatch.setattr(store.storage, "write", write)
+    store.keep_complete(timezone.now())
+    assert states() == ["coming", "cut", "cut"]
+
+
 def test_a_flipped_byte_in_a_file_is_seen(send, session):
     send(piece(0, len(CAST)), end())
     kept(session)
