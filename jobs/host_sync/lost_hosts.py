@@ -11,7 +11,10 @@ from datetime import datetime
 from django.db import transaction
 from django.db.models import F, QuerySet
 
+from agents.infra.refusals import Refused
+from agents.infra.texts import said
 from agents.links.control_plane import Fact, Gap
+from agents.models import Host
 from jobs.host_sync import facts
 from jobs.host_sync.apply_reports import (
     IntakeResult,
@@ -22,6 +25,7 @@ from jobs.host_sync.apply_reports import (
     lock_jobs,
 )
 from jobs.models import Job, Run
+from jobs.recordings import intake as recordings
 from jobs.rules.lifecycle.states import TERMINAL, RunPhase
 
 LOST = "The host was restarted and holds nothing of this run any more."
@@ -33,9 +37,10 @@ def close_lost_runs(asked: Sequence[str], now: datetime) -> set[int]:
     The host once claimed these runs and now asks for their start orders: it holds nothing of them. Only a new boot
     proves that no process of them lives.
     """
-    gone = Run.objects.filter(pk__in=asked).exclude(phase__in=(RunPhase.CREATED, RunPhase.CLOSED))
+    gone = Run.objects.filter(pk__in=asked).exclude(phase=RunPhase.CREATED)
     gone = gone.exclude(boot_id="").exclude(host__boot_id="").exclude(boot_id=F("host__boot_id"))
-    found = list(gone.values_list("pk", flat=True))
+    recordings.give_up(gone)
+    found = list(gone.exclude(phase=RunPhase.CLOSED).values_list("pk", flat=True))
     if not found:
         return set()
     with transaction.atomic():
@@ -93,8 +98,16 @@ def _close(runs: QuerySet[Run], why: str, now: datetime, declared: bool = False)
     return jobs
 
 
+def refuse_unfetched_recordings(hosts: Sequence[Host], field: str) -> None:
+    """Raise Refused while these hosts still have something of the recordings of shells: it would be lost."""
+    if recordings.unfetched(Run.objects.filter(host__in=hosts)).exists():
+        why = said("The host still has recordings of shells that are not here yet. Try again in a moment.")
+        raise Refused(field, why)
+
+
 def give_up(host_id: int, why: str, now: datetime) -> None:
-    """Record gaps for what a host still has of the logs of closed runs: it will not be asked again.
+    """Record gaps for what a host still has of the logs of closed runs, and end the recordings of their shells: it will
+    not be asked again.
 
     The caller holds the lock of the host's row.
     """
@@ -108,6 +121,7 @@ def give_up(host_id: int, why: str, now: datetime) -> None:
             run.log_complete_at = run.prove_due_at = now
             writes.changed.append((run, {"log_complete_at", "prove_due_at"}))
     writes.save()
+    recordings.give_up(Run.objects.filter(host=host_id))
 
 
 def mark_jobs_of(host_id: int, now: datetime) -> set[int]:

@@ -14,6 +14,7 @@ from agents.infra.refusals import Conflict, Refused
 from agents.infra.texts import said, said_of
 from agents.models import Host, HostStatus
 from agents.ssh.targets import explicit_jumps
+from jobs.host_sync import lost_hosts
 from jobs.maintenance import logins
 from jobs.maintenance.enrol_host import audited
 from jobs.models import LoginTemplate, Project, Run
@@ -105,6 +106,7 @@ def _refuse_held(row: Host, way: Way) -> None:
         raise Refused(
             "user", said("The host still has log bytes that are not here yet. Try again in a moment.")
         )
+    lost_hosts.refuse_unfetched_recordings([row], "user")
     _refuse_login_of_project(row, way.user)
 
 

@@ -20,7 +20,7 @@ from jobs.wake import announce, hints
 
 def remove_host(host: Host, actor: str, now: datetime) -> None:
     """Retire the host. Raises Refused while a run holds anything there, or while the host, which answers, still has
-    log bytes that were not fetched. Doing it again changes nothing."""
+    log bytes or recordings that were not fetched. Doing it again changes nothing."""
     with transaction.atomic():
         pass_lock.lock_pass()  # nothing is placed on it meanwhile
         row = Host.every.select_for_update(no_key=True).get(pk=host.pk)
@@ -33,10 +33,12 @@ def remove_host(host: Host, actor: str, now: datetime) -> None:
                 "{number} runs hold it. Cancel their jobs, or wait until they are over.",
             )
             raise Refused("host", why)
-        if any(each.status == HostStatus.UP and _has_unfetched_logs(each) for each in rows):
+        answering = [each for each in rows if each.status == HostStatus.UP]
+        if any(_has_unfetched_logs(each) for each in answering):
             raise Refused(
                 "host", said("It still has log bytes that are not here yet. Try again in a moment.")
             )
+        lost_hosts.refuse_unfetched_recordings(answering, "host")
         for each in rows:
             _retire(each, actor, now)
 

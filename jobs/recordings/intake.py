@@ -9,11 +9,11 @@ import logging
 import zlib
 from collections.abc import Sequence
 
-from django.db.models import QuerySet
+from django.db.models import F, QuerySet
 
 from agents.links.control_plane import RecordingEnd, RecordingPiece
 from jobs.models import RecordingPiece as Piece
-from jobs.models import RecordingState, ShellSession
+from jobs.models import RecordingState, Run, ShellSession
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +54,18 @@ def _append(coming: QuerySet[ShellSession], piece: RecordingPiece) -> None:
         return
     if coming.filter(pk=session.pk, recording_stored=piece.start).update(recording_stored=piece.end):
         Piece.objects.create(session=session, start=piece.start, end=piece.end, data=zlib.compress(data, 6))
+
+
+def unfetched(runs: QuerySet[Run]) -> QuerySet[ShellSession]:
+    """The shells of these runs of whose recordings their hosts still have something."""
+    return ShellSession.objects.filter(
+        run__in=runs, recording_state=RecordingState.COMING, recording_size=None
+    )
+
+
+def give_up(runs: QuerySet[Run]) -> None:
+    """Of these recordings nothing more will come: what is here is kept."""
+    unfetched(runs).update(recording_size=F("recording_stored"))
 
 
 def _raw(piece: RecordingPiece) -> bytes:

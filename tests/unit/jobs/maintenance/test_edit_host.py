@@ -14,7 +14,7 @@ from agents.models import Host, HostEvent, HostStatus
 from jobs.maintenance import edit_host as service
 from jobs.maintenance import logins
 from jobs.maintenance.edit_host import Place
-from jobs.models import AuditEntry, Project, Run
+from jobs.models import AuditEntry, Project, RecordingState, Run, ShellSession
 from tests.unit.console.views.example_rows import KEY, a_host, a_job
 
 pytestmark = pytest.mark.django_db
@@ -130,6 +130,10 @@ def test_the_login_changes_only_while_nothing_runs(host, tried, project):
     why = refused(host, user="train")
     assert why.field == "user" and "1 run belongs to the login gpu" in why.message and not tried.ways
     Run.objects.update(released_at=timezone.now())
+    coming = {"recording": "a" * 32, "recording_state": RecordingState.COMING}
+    ShellSession.objects.create(run=Run.objects.get(), opened_at=timezone.now(), **coming)
+    assert "recordings of shells" in refused(host, user="train").message
+    ShellSession.objects.update(recording_state=RecordingState.WHOLE)
     assert edit(host, user="train")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+
 import pytest
 from django.utils import timezone
 
@@ -9,8 +11,40 @@ from agents.infra.refusals import Refused
 from agents.models import Host, HostStatus
 from jobs.logs import reader
 from jobs.maintenance.remove_host import remove_host
-from jobs.models import Run
+from jobs.models import RecordingPiece, RecordingState, Run, ShellSession
+from jobs.recordings import store
 from tests.unit.jobs.fake_hosts import settle
+
+BEGINNING = b'{"version": 2}\n'
+
+
+def ended_with_a_recording(submit, control_plane, host):
+    """A run that is over, its log fetched, and of the recording of its shell the beginning is here."""
+    job = submit()
+    settle(control_plane, host)
+    run = job.runs.get()
+    now = timezone.now()
+    session = ShellSession.objects.create(
+        run=run,
+        opened_at=now,
+        closed_at=now,
+        recording="a" * 32,
+        recording_state=RecordingState.COMING,
+        recording_stored=len(BEGINNING),
+    )
+    piece = zlib.compress(BEGINNING)
+    RecordingPiece.objects.create(session=session, start=0, end=len(BEGINNING), data=piece)
+    host.end(control_plane, run.pk, exit_code=0)
+    settle(control_plane, host)
+    assert Run.objects.get().log_complete_at
+    return session
+
+
+def is_cut(session):
+    """Whether what is here of the recording is kept, and it says that its end is missing."""
+    store.keep_complete(timezone.now())
+    session.refresh_from_db()
+    return session.recording_state == RecordingState.CUT and b"".join(store.stream(session)) == BEGINNING
 
 
 def test_a_host_is_removed_when_nothing_holds_it(add_host, submit, control_plane):
@@ -46,3 +80,30 @@ def test_an_unreachable_host_that_is_removed_leaves_a_gap_and_not_a_log_without_
     (gap,) = status.gaps
     assert status.complete and (gap.start, gap.end) == (run.log_stored, run.log_stored + 14)
     assert "h1 was removed" in gap.reason
+
+
+def test_a_host_with_a_recording_that_is_not_here_is_not_removed_while_it_answers(
+    add_host, submit, control_plane
+):
+    host = add_host()
+    session = ended_with_a_recording(submit, control_plane, host)
+    with pytest.raises(Refused, match="recordings of shells"):
+        remove_host(host.row, "alice", timezone.now())
+    assert session.run.host.retired_at is None
+    Host.objects.update(status=HostStatus.UNREACHABLE)
+    remove_host(host.row, "alice", timezone.now())
+    assert is_cut(session)
+
+
+@pytest.mark.parametrize("boot, lost", [("boot-1", False), ("boot-2", True)])
+def test_a_host_that_holds_nothing_of_a_run_after_a_new_boot_has_no_recording_of_it(
+    add_host, submit, control_plane, boot, lost
+):
+    host = add_host()
+    session = ended_with_a_recording(submit, control_plane, host)
+    Host.objects.update(boot_id=boot)
+    host.runs.clear()
+    host.reconcile(control_plane)
+    assert is_cut(session) == lost
+    if lost:
+        remove_host(host.row, "alice", timezone.now())
