@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from django import forms
 from django.contrib.auth.models import User
+from django.contrib.auth.password_validation import validate_password
+from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -14,6 +17,17 @@ from console.auth.scopes import Scope
 from jobs.models import Project
 
 NEW = {"autocomplete": "new-password"}
+
+
+def _compare(form: forms.Form, typed: Mapping[str, Any], first: str, again: str) -> None:
+    """Refuse two passwords that differ. Whether the first would do is said too, which is otherwise asked later."""
+    if not typed.get(first) or not typed.get(again) or typed[first] == typed[again]:
+        return
+    form.add_error(again, _("The two passwords differ. Type the same password twice."))
+    try:
+        validate_password(typed[first], User(username=typed.get("username", "")))
+    except ValidationError as refused:
+        form.add_error(first, refused)
 
 
 class Setup(forms.Form):
@@ -37,8 +51,7 @@ class Setup(forms.Form):
 
     def clean(self) -> dict[str, Any]:
         typed = super().clean() or {}
-        if typed.get("password") and typed.get("again") and typed["password"] != typed["again"]:
-            self.add_error("again", _("The two passwords differ. Type the same password twice."))
+        _compare(self, typed, "password", "again")
         return typed
 
 
@@ -119,8 +132,7 @@ class ChangePassword(forms.Form):
 
     def clean(self) -> dict[str, Any]:
         typed = super().clean() or {}
-        if typed.get("new_password2") and typed.get("new_password1") != typed["new_password2"]:
-            self.add_error("new_password2", _("The two passwords differ. Type the same password twice."))
+        _compare(self, typed, "new_password1", "new_password2")
         return typed
 
 
@@ -200,6 +212,5 @@ class NewPassword(forms.Form):
 
     def clean(self) -> dict[str, Any]:
         typed = super().clean() or {}
-        if typed.get("password") and typed.get("again") and typed["password"] != typed["again"]:
-            self.add_error("again", _("The two passwords differ. Type the same password twice."))
+        _compare(self, typed, "password", "again")
         return typed

@@ -13,7 +13,7 @@ from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
-from console.auth import setup, tokens
+from console.auth import accounts, setup, tokens
 from console.auth.login import throttle
 from console.models import ApiToken
 from tests.unit.console.views.conftest import PASSWORD
@@ -65,6 +65,21 @@ def test_a_refused_setup_form_shows_its_errors_and_the_link_stays_valid(client, 
     answer = client.post(link, typed(**change))
     assert answer.context["form"].errors[field] and not User.objects.exists()
     assert client.post(link, typed()).status_code == 302
+
+
+def test_a_new_password_with_two_faults_is_told_both(client, link, cast, browser):
+    """Whoever mends only the first would be refused once more."""
+    invited = f"/invited/{accounts.invite(cast.vera, 'root', timezone.now())}"
+    short = {"new_password1": "short", "new_password2": "other"}
+    for page, form in (
+        (client.post(invited, {"password": "short", "again": "other"}), "form"),
+        (browser("bob").post("/account/password", {"old_password": PASSWORD, **short}), "password"),
+    ):
+        told = str(page.context[form].errors)
+        assert "too short" in told and "two passwords differ" in told
+    User.objects.filter(is_superuser=True).delete()
+    errors = client.post(link, typed(password="short", again="other")).context["form"].errors
+    assert "too short" in str(errors["password"]) and "two passwords differ" in str(errors["again"])
 
 
 def test_the_login_page_says_that_trainyard_is_not_set_up(client, link):
