@@ -105,6 +105,29 @@ WORDS = {
     "project.idle_rule": gettext_noop("Idle rule"),
 }
 
+# Fields of changed objects, as their forms call them.
+FIELDS = {
+    "name": gettext_noop("Name"),
+    "title": gettext_noop("Title"),
+    "weight": gettext_noop("Weight"),
+    "highest_priority": gettext_noop("Highest priority of its jobs"),
+    "record_shells": gettext_noop("Recordings of shells"),
+    "login": gettext_noop("Login"),
+    "location": gettext_noop("Location"),
+    "jump": gettext_noop("Jump host"),
+    "data_address": gettext_noop("Address for data"),
+    "cpus": gettext_noop("CPUs"),
+    "memory_mb": gettext_noop("Memory in MiB"),
+    "accelerator_type": gettext_noop("Accelerator type"),
+    "note": gettext_noop("Note"),
+}
+# The values of `record_shells`.
+RECORDED = {
+    None: gettext_noop("as the deployment says"),
+    True: gettext_noop("recorded"),
+    False: gettext_noop("not recorded"),
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -217,9 +240,16 @@ def _text(value: object) -> str:
     if value is None:
         return ""
     if isinstance(value, dict):
-        return ", ".join(f"{name}: {_text(each) or '–'}" for name, each in value.items())
+        return ", ".join(_field(name, each) for name, each in value.items())
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:g}"
     return value if isinstance(value, str) else json.dumps(value)
+
+
+def _field(name: str, value: object) -> str:
+    label = gettext(FIELDS[name]) if name in FIELDS else name.replace("_", " ")
+    if name == "record_shells" and isinstance(value, bool | None):
+        return f"{label}: {gettext(RECORDED[value])}"
+    return f"{label}: {_text(value) or '–'}"

@@ -120,6 +120,21 @@ def test_a_last_day_without_a_next_one_is_no_filter(browser, cast, entries):
     assert len(presenter.stamp(cast.root, {"until": "9999-12-31"})) == 2
 
 
+def test_a_page_names_the_changed_fields_in_words(browser, cast, project):
+    project.record_shells, project.highest_priority = None, "normal"
+    project.save()
+    root = browser("root")
+    form = {"name": "default", "title": "", "weight": "1", "highest_priority": "high", "record_shells": "no"}
+    root.post("/projects/default/settings", form)
+    (shown,) = root.get("/audit/?what=project.change").context["page"].entries
+    assert "Highest priority of its jobs: high, Recordings of shells: not recorded" in shown.after
+    assert "Recordings of shells: as the deployment says" in shown.before
+    audit.record("root", "host.declare_gone", "host", "x", None, {"runs_given_up": 2}, datetime.now(UTC))
+    assert "runs given up: 2" in root.get("/audit/").content.decode()
+    lines = body(root.get("/audit/export?format=jsonl"))
+    assert '"record_shells"' in lines and '"runs_given_up"' in lines, "scripts get the names of fields"
+
+
 def test_no_cell_of_the_csv_is_a_formula(browser, entries):
     text = body(browser("root").get("/audit/export?format=csv&what=any"))
     rows = list(csv.reader(io.StringIO(text)))

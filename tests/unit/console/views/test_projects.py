@@ -237,7 +237,7 @@ def test_the_audit_shows_who_changed_what_with_old_and_new_value(browser, cast, 
     root.post(f"{HERE}settings", {"name": "default", "title": "Ours", "weight": "1"})
     page = text(root.get("/audit/?subject=running"))
     assert "project default: running jobs" in page and '<td data-label="From">4</td>' in page
-    assert "Ours" not in page and "title: Ours" in text(root.get("/audit/?what=project.change"))
+    assert "Ours" not in page and "Title: Ours" in text(root.get("/audit/?what=project.change"))
     assert "running jobs" in text(browser("alice").get("/audit/"))
     assert "running jobs" not in text(browser("charlie").get("/audit/"))
     assert "Nothing fits" in text(root.get("/audit/?actor=nobody"))
