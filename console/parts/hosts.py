@@ -15,7 +15,7 @@ from console.presenters.hosts import host_list
 
 def _see_host(user: User, place: Place) -> Seen:
     host_id = place.number("host_id")
-    access.get_or_404(user, "see", Host.objects.all(), pk=host_id)
+    access.get_or_404(user, "see", Host.every.all(), pk=host_id)
     return Seen(user, access.rights_key(user), (f"host:{host_id}",))
 
 

@@ -17,7 +17,8 @@ from console.parts.part import place_of
 from console.parts.registry import parts_of
 from console.presenters import live
 from console.runtime.database_threads import in_database_thread
-from jobs.models import GpuClaim, Membership, Replica
+from jobs.maintenance.remove_host import remove_host
+from jobs.models import GpuClaim, Membership, Replica, Run
 from tests.unit.console.consumers.test_live_pages import to_state
 from tests.unit.console.views.example_rows import KEY, OTHER_KEY, a_host
 from tests.unit.console.views.test_job_tabs import many
@@ -88,6 +89,24 @@ async def test_page_and_push_have_the_same_bytes(visit, cast, job, run, page, wh
     for part in socket.html:
         assert without_times(part).strip() in without_times(whole), page
     await socket.leave()
+
+
+async def test_the_page_of_a_host_says_that_it_was_removed(visit, run):
+    def remove():
+        now = timezone.now()
+        Run.objects.filter(pk=run.pk).update(released_at=now, phase="closed", log_complete_at=now)
+        remove_host(run.host, "root", now)
+
+    page = f"/hosts/{run.host_id}/"
+    socket = await visit(at(page), "bob")
+    await socket.until(lambda v: len(v.html) == number_of_parts(page))
+    await in_database_thread(remove)
+    await socket.until(lambda v: any("Removed" in part for part in v.html))
+    await socket.leave()
+    again = await visit(at(page), "bob")
+    assert again.accepted
+    await again.until(lambda v: len(v.html) == number_of_parts(page))
+    await again.leave()
 
 
 async def test_the_answer_to_htmx_has_the_same_parts(visit, cast, job, run):
