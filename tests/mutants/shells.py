@@ -8,6 +8,7 @@ HOLDER = "tests/unit/agents/runner/test_shell_holder.py"
 RECORDING = "tests/unit/agents/runner/test_recording.py"
 RECORDINGS = "tests/unit/jobs/recordings/test_recordings.py"
 SOCKETS = "tests/unit/console/consumers/test_held_shells.py"
+REMOVAL = "tests/unit/jobs/maintenance/test_remove_host.py"
 REPLAYS = "tests/unit/console/views/test_recordings.py"
 
 SHELLS = (
@@ -102,6 +103,20 @@ SHELLS = (
         "if forgettable(row) and (recordings is None or row.job_deleted_at is not None):",
         "if forgettable(row):",
         (f"{RECORDINGS}::test_the_host_keeps_the_run_until_its_recordings_are_here",),
+    ),
+    Safeguard(
+        "end-of-a-recording-without-end",
+        "jobs/recordings/intake.py",
+        "if piece.end > MAX_BYTES:",
+        "if False:",
+        (f"{RECORDINGS}::test_a_recording_that_grows_without_end_is_cut",),
+    ),
+    Safeguard(
+        "host-kept-for-its-recordings",
+        "jobs/maintenance/remove_host.py",
+        'lost_hosts.refuse_unfetched_recordings(answering, "host")',
+        "pass",
+        (f"{REMOVAL}::test_a_host_with_a_recording_that_is_not_here_is_not_removed_while_it_answers",),
     ),
     Safeguard(
         "replayed-by-who-may-type",
