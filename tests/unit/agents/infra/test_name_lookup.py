@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 
+import paramiko
 import pytest
 
 from agents.infra import name_lookup
@@ -39,10 +40,9 @@ def test_the_deadline_ends_the_wait(silent):
 def test_a_person_who_opens_a_shell_waits_less_for_a_name_than_a_link_does(silent, monkeypatch):
     """Web's own bound, not that of the dispatcher's links."""
     monkeypatch.setattr(pty, "LOOKUP_S", 0.2)
+    target, key = Target("h", "gpu.example", 22, "train", ""), paramiko.ECDSAKey.generate()
     with pytest.raises(Unreachable, match="has not answered for 0.2 s"):
-        pty.open_shell(
-            Target("h", "gpu.example", 22, "train", ""), None, {"shell": "s", "cols": 80, "rows": 24}
-        )
+        pty.open_shell(target, key, {"shell": "s", "cols": 80, "rows": 24})
 
 
 @pytest.mark.parametrize(
