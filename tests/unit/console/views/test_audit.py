@@ -127,7 +127,9 @@ def test_a_page_names_the_changed_fields_in_words(browser, cast, project):
     form = {"name": "default", "title": "", "weight": "1", "highest_priority": "high", "record_shells": "no"}
     root.post("/projects/default/settings", form)
     (shown,) = root.get("/audit/?what=project.change").context["page"].entries
-    assert "Highest priority of its jobs: high, Recordings of shells: not recorded" in shown.after
+    # PostgreSQL has an order of its own for the fields.
+    assert "Highest priority of its jobs: high" in shown.after
+    assert "Recordings of shells: not recorded" in shown.after
     assert "Recordings of shells: as the deployment says" in shown.before
     audit.record("root", "host.declare_gone", "host", "x", None, {"runs_given_up": 2}, datetime.now(UTC))
     assert "runs given up: 2" in root.get("/audit/").content.decode()
