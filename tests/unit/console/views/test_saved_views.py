@@ -115,3 +115,15 @@ def test_views_in_rest(cast, project):
         assert answer.status_code == 400 and field in answer.text, change
     assert client.delete(f"/api/v1/savedViews/{made['id']}").status_code == 200
     assert client.delete(f"/api/v1/savedViews/{made['id']}").status_code == 404
+
+
+def test_a_narrow_token_changes_no_views_of_its_owner(cast, project):
+    view = keep(cast.bob, name="mine")
+    body = {"name": "new", "query": "sort=-gpus"}
+    for narrow, sees in (({"scope": "read"}, 200), ({"scope": "submit"}, 200), ({"project": project}, 403)):
+        script = Client(headers={"authorization": f"Bearer {token_of(cast.bob, **narrow)}"})
+        assert script.get("/api/v1/savedViews").status_code == sees, narrow
+        made = script.post("/api/v1/savedViews", body, content_type="application/json")
+        assert made.status_code == 403, narrow
+        assert script.delete(f"/api/v1/savedViews/{view.pk}").status_code == 403, narrow
+    assert [each.name for each in saved_views.visible(cast.bob)] == ["mine"]
