@@ -43,8 +43,7 @@ def save(user: User, project: Project | None, name: str, query: str, now: dateti
         raise Refused("name", _("Give the view a name of at most 60 characters."))
     if not query:
         raise Refused("query", _("This is the whole list. Filter or sort it first, then keep it as a view."))
-    if project is not None and not access.can(user, "submit", project):
-        raise PermissionDenied
+    _require(user, project)
     owner = {"project": project} if project is not None else {"user": user}
     before = SavedView.objects.filter(**owner, name=name).first()
     if before is not None and not may_remove(user, before, managed(user)):
@@ -63,5 +62,14 @@ def remove(user: User, pk: int) -> SavedView:
         raise Http404
     if not may_remove(user, view, managed(user)):
         raise PermissionDenied
+    _require(user, view.project)
     view.delete()
     return view
+
+
+def _require(user: User, project: Project | None) -> None:
+    """Raises PermissionDenied where the person, or their token, may change no views of the project, or of their own."""
+    if project is None:
+        access.require_account(user, change=True)
+    else:
+        access.require(user, "submit", project)

@@ -13,7 +13,7 @@ from console import saved_views
 from console.api.errors import BadRequest
 from console.api.request_body import RequestBody
 from console.api.times import format_time
-from console.api.views import TrainyardView, account
+from console.api.views import TrainyardView, account, person
 from console.auth import access
 from console.models import SavedView
 from console.presenters.view_links import cleaned
@@ -26,7 +26,7 @@ class SavedViewsView(TrainyardView):
         return Response({"savedViews": [_resource(view) for view in saved_views.visible(account(request))]})
 
     def post(self, request: Request) -> Response:
-        user, body = account(request), RequestBody(request, "name", "query", "project")
+        user, body = person(request), RequestBody(request, "name", "query", "project")
         name, asked, named = body.text("name"), body.text("query"), body.text("project", "")
         query = cleaned(asked)
         if asked and not query:
@@ -44,7 +44,7 @@ class SavedViewView(TrainyardView):
 
     def delete(self, request: Request, view_id: str) -> Response:
         with transaction.atomic():
-            saved_views.remove(account(request), int(view_id))
+            saved_views.remove(person(request), int(view_id))
         return Response({})
 
 

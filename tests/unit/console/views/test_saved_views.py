@@ -126,4 +126,7 @@ def test_a_narrow_token_changes_no_views_of_its_owner(cast, project):
         made = script.post("/api/v1/savedViews", body, content_type="application/json")
         assert made.status_code == 403, narrow
         assert script.delete(f"/api/v1/savedViews/{view.pk}").status_code == 403, narrow
-    assert [each.name for each in saved_views.visible(cast.bob)] == ["mine"]
+    reader = Client(headers={"authorization": f"Bearer {token_of(cast.bob, scope='read')}"})
+    shared = keep(cast.bob, project, name="shared")
+    assert reader.delete(f"/api/v1/savedViews/{shared.pk}").status_code == 403
+    assert [each.name for each in saved_views.visible(cast.bob)] == ["mine", "shared"]
