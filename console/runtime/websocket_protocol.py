@@ -19,7 +19,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from websockets.protocol import State
 
 EXTENSION = "trainyard.frames"
 KEYS = "trainyard.keys"
@@ -27,9 +26,6 @@ KEYS = "trainyard.keys"
 # A client that takes nothing for so long is cut off. uvicorn's pings find those for whom nothing waits.
 STALLED_AFTER_S = 30.0
 LOOK_EVERY_S = 5.0
-
-# A client's message in one short frame (RFC 6455, 5.2): final and binary, masked, head and mask, the longest one.
-BINARY, MASKED, KEY_HEAD_BYTES, MAX_KEY_BYTES = 0x82, 0x80, 6, 125
 
 # Returns False when the frame cannot be written now: the client does not keep up, or it is closing.
 WriteFrame = Callable[[bytes], bool]
@@ -113,29 +109,6 @@ class Protocol(WebSocketsSansIOProtocol):
     def hand_to(self, take: TakeBytes) -> None:
         self.take = take
 
-    def data_received(self, data: bytes) -> None:
-        if self.take is None or not self.take_key(data):
-            super().data_received(data)
-
-    def take_key(self, data: bytes) -> bool:
-        """Hand over a short message that has come alone. Each step of a library would delay the echo of a key."""
-        size = len(data) - KEY_HEAD_BYTES
-        if not 0 < size <= MAX_KEY_BYTES or data[0] != BINARY or data[1] != MASKED | size:
-            return False
-        if not self.is_between_messages() or self.close_sent or not self.queue.empty():
-            return False
-        mask = int.from_bytes((data[2:KEY_HEAD_BYTES] * 32)[:size], "big")
-        key = int.from_bytes(data[KEY_HEAD_BYTES:], "big") ^ mask
-        return self.take is not None and self.take(key.to_bytes(size, "big"))
-
-    def is_between_messages(self) -> bool:
-        """Whether all that came before was whole: the library's parser waits for the beginning of a message."""
-        waits: Any = self.conn.parser
-        while (inner := waits.gi_yieldfrom) is not None:
-            waits = inner
-        is_at_frame = waits.__name__ == "at_eof"
-        return is_at_frame and self.conn.current_size is None and self.conn.state is State.OPEN
-
     def handle_bytes(self, event: Any) -> None:
         # Never overtake bytes that still wait for the application: the order is kept.
         at_once = self.take is not None and event.fin and self.queue.empty() and not self.close_sent
@@ -158,7 +131,7 @@ def direct_writer(scope: Mapping[str, Any]) -> WriteFrame | None:
 
 def binary_frame(data: bytes) -> bytes:
     """A server's binary message as one whole frame (RFC 6455, 5.2)."""
-    return _frame(BINARY, data)
+    return _frame(0x82, data)
 
 
 def text_frame(text: str) -> bytes:

@@ -26,16 +26,6 @@ SHELLS = (
         'return ""',
         (f"{SOCKETS}::test_a_shell_that_nobody_watches_ends_when_its_owner_may_not_have_it",),
     ),
-    Safeguard(
-        "key-between-messages",
-        "console/runtime/websocket_protocol.py",
-        "if not self.is_between_messages() or self.close_sent or not self.queue.empty():",
-        "if self.close_sent or not self.queue.empty():",
-        (
-            "tests/unit/console/runtime/test_keys_of_sockets.py"
-            "::test_what_looks_like_a_key_within_a_message_is_none",
-        ),
-    ),
     # -- who watches --
     Safeguard(
         "watched-only-while-shared",

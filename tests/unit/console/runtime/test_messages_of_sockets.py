@@ -1,4 +1,4 @@
-"""Keys take a short way past the WebSocket library. They arrive whole, in order and once, wherever bytes are cut."""
+"""The messages of clients arrive whole, in order and once, wherever their bytes are cut on the way."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ async def application(scope, receive, send):
 
 
 def received(pieces, takes=lambda data: True):
-    """(what came, how much of it took the short way) of a client that sends these pieces one after the other."""
-    came, short = [], []
+    """What came of a client that sends these pieces one after the other."""
+    came = []
 
     async def run():
         config = uvicorn.Config(application, lifespan="off", ws_ping_interval=None, log_config=None)
@@ -60,8 +60,6 @@ def received(pieces, takes=lambda data: True):
             came.append(data)
             return True
 
-        honest = protocol.take_key
-        protocol.take_key = lambda data: short.append(honest(data)) or short[-1]
         protocol.hand_to(take)
         for piece in pieces:
             protocol.data_received(piece)
@@ -72,7 +70,7 @@ def received(pieces, takes=lambda data: True):
             task.cancel()
 
     asyncio.run(run())
-    return came, short.count(True)
+    return came
 
 
 def frame(opcode, data, fin=True):
@@ -84,26 +82,25 @@ def cut(data, places):
     return [data[begin:end] for begin, end in zip(edges, edges[1:], strict=False)]
 
 
-def test_a_key_takes_the_short_way():
+def test_messages_of_each_size_and_kind_arrive():
     keys = [b"a", b"\x1b[A", b"\r", b"x" * 125]
-    assert received([frame(Opcode.BINARY, key) for key in keys]) == (keys, 4)
-    assert received([frame(Opcode.BINARY, b"x" * 126)]) == ([b"x" * 126], 0)
-    assert received([frame(Opcode.TEXT, b"{}")]) == ([b"{}"], 0)
+    assert received([frame(Opcode.BINARY, key) for key in keys]) == keys
+    assert received([frame(Opcode.BINARY, b"x" * 126)]) == [b"x" * 126]
+    assert received([frame(Opcode.TEXT, b"{}")]) == [b"{}"]
 
 
-def test_a_key_that_nobody_takes_now_goes_the_long_way():
-    assert received([frame(Opcode.BINARY, b"a")], lambda data: False) == ([b"a"], 0)
+def test_a_message_that_nobody_takes_at_once_reaches_the_application():
+    assert received([frame(Opcode.BINARY, b"a")], lambda data: False) == [b"a"]
 
 
-def test_what_looks_like_a_key_within_a_message_is_none():
+def test_what_looks_like_a_message_within_a_message_is_none():
     key, mask = frame(Opcode.BINARY, b"k"), bytes(4)
     message = bytes((0x82, 0x80 | len(key) + 4)) + mask + b"ab" + key + b"cd"
     begin = message.index(key)
     pieces = [message[:begin], key, message[begin + len(key) :]]
-    assert received([*pieces, key]) == ([b"ab" + key + b"cd", b"k"], 1)
-    # Between the frames of one message only the library may say what it is.
-    came, short = received([frame(Opcode.BINARY, b"first", fin=False), key])
-    assert (came, short) == ([], 0)
+    assert received([*pieces, key]) == [b"ab" + key + b"cd", b"k"]
+    # Between the frames of one message comes no other one.
+    assert received([frame(Opcode.BINARY, b"first", fin=False), key]) == []
 
 
 @settings(max_examples=150, deadline=None)
@@ -123,4 +120,4 @@ def test_messages_arrive_whole_in_order_and_once(messages, places):
             whole = data + inner * shape
             sent += frame(Opcode.BINARY, whole)
             expected.append(whole)
-    assert received(cut(sent, places))[0] == expected
+    assert received(cut(sent, places)) == expected
