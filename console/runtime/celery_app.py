@@ -38,7 +38,7 @@ class Application(Celery):
         return clock.now()
 
 
-app = Application("trainyard")
+app = Application("trainyard", fixups=["console.runtime.task_connections:fixup"])
 app.conf.update(settings.CELERY)
 app.conf.beat_schedule = {
     # A message that no worker took in 10 s is useless: the next one is already there.

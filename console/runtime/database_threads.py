@@ -53,10 +53,14 @@ def returning_connections() -> Iterator[None]:
     try:
         yield
     finally:
-        for connection in connections.all(initialized_only=True):
-            # Closing a pooled connection returns it to the process's pool. SQLite's file stays open in this thread.
-            if connection.vendor != "sqlite" or connection.errors_occurred or not connection.get_autocommit():
-                connection.close()
+        return_connections()
+
+
+def return_connections() -> None:
+    for connection in connections.all(initialized_only=True):
+        # Closing a pooled connection returns it to the process's pool. SQLite's file stays open in this thread.
+        if connection.vendor != "sqlite" or connection.errors_occurred or not connection.get_autocommit():
+            connection.close()
 
 
 def close() -> None:

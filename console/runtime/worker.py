@@ -8,11 +8,11 @@ from typing import Any
 
 from celery import bootsteps
 from django.conf import settings
-from django.db import close_old_connections
 
 import console.runtime.celery_app
 from agents.clock_keeper import ClockKeeper
 from agents.infra.database_errors import DATABASE_UNAVAILABLE
+from console.runtime.database_threads import return_connections
 from console.runtime.schema_watch import SchemaWatch
 
 __all__ = ["SweepTimer", "app"]
@@ -57,7 +57,7 @@ class SweepTimer(bootsteps.StartStopStep):
             except Exception:  # a failed sweep is tried again; the timer must go on
                 log.exception("the sweep failed")
             finally:
-                close_old_connections()
+                return_connections()
 
 
 app.steps["worker"].add(SweepTimer)

@@ -78,17 +78,18 @@ def record_strays(host_id: int, documents: Mapping[str, Document], now: datetime
     unsealed = []
     for run, found in unknown.items():
         proof = _check_seal(SealOwner.of(host), run, found.facts.seal)
+        # First of all: after a crash between the two, the row would say that this was done.
+        if proof is Proof.SEALED and (run not in rows or rows[run].proof != proof):
+            why = said(
+                "{host} has the run {run}, of which the database knows nothing.", host=host.name, run=run
+            )
+            recovery.begin(why, now)
         if run in rows:
             _update(rows[run], found, proof)
         elif proof is Proof.SEALED:
             _write(host, run, found, proof, now)
         else:
             unsealed.append((run, found, proof))
-        if proof is Proof.SEALED and (run not in rows or rows[run].proof != proof):
-            why = said(
-                "{host} has the run {run}, of which the database knows nothing.", host=host.name, run=run
-            )
-            recovery.begin(why, now)
     if unsealed:
         _record_unsealed(host, unsealed, now)
 

@@ -38,6 +38,17 @@ http {{
             proxy_buffering off;
             proxy_read_timeout 1h;
         }}
+        location ~ ^/(upload/storage/|api/v1/projects/[^/]+/(artifacts|buckets/)|projects/[^/]+/storage/) {{
+            proxy_pass http://127.0.0.1:{upstream};
+            proxy_http_version 1.1;
+            proxy_set_header Host $http_host;
+            proxy_set_header X-Forwarded-Proto $scheme;
+            proxy_set_header X-Forwarded-For $remote_addr;
+            proxy_request_buffering off;
+            proxy_buffering off;
+            client_max_body_size 0;
+            client_body_timeout 60s;
+        }}
     }}
 }}
 """

@@ -12,7 +12,7 @@ from tests.harness.wait_and_processes import command_of, environment_of, pids, p
 
 # A version before forks ran a command line of its own in each process (tests/flows/test_upgrade.py).
 ROLES = {
-    "up": r"console\.cli up",
+    "up": r"^trainyard: up|console\.cli up",
     "web": r"^trainyard: web|-m console\.runtime\.web",
     "worker": r"^trainyard: worker|celery .*-A console\.runtime\.worker",
     "dispatcher": r"^trainyard: dispatcher|celery .*-A console\.runtime\.dispatcher",
@@ -24,14 +24,16 @@ ROLES = {
 
 
 class Processes:
-    """The processes whose environment names this product's data directory."""
+    """The processes whose environment names this product's data directory, but the fork server of the harness."""
 
-    def __init__(self, data):
+    def __init__(self, data, forks=None):
         self.data = str(data)
+        self.forks = forks
         self.mark = f"TRAINYARD_DATA={data}\0".encode()
 
     def all(self):
-        return [pid for pid in pids() if self.is_ours(pid) and process_alive(pid)]
+        server = self.forks.pid if self.forks else None
+        return [pid for pid in pids() if pid != server and self.is_ours(pid) and process_alive(pid)]
 
     def is_ours(self, pid):
         """Decide by the environment; redis-server overwrites it with its title, which has the path of its socket."""

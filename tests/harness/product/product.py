@@ -21,6 +21,7 @@ from tests.harness.invariants import WHEN_QUIET, check, nothing_lives_after_the_
 from tests.harness.product import collect
 from tests.harness.product.client import TERMINAL, Client
 from tests.harness.product.database import DatabaseReader
+from tests.harness.product.forks import Forks
 from tests.harness.product.logs import StoredLogs
 from tests.harness.product.processes import Processes
 from tests.harness.services import Postgres, Redis
@@ -34,7 +35,9 @@ QUICK["STALL_S"] = "15"
 QUICK["RETRY_WAIT_S"] = "0.05"
 # Tests open hundreds of sockets with one token; test_front_door.py has limits of its own.
 MANY = {"SESSION_CONNECTIONS": "5000", "PERSON_CONNECTIONS": "5000", "ADDRESS_CONNECTIONS": "5000"}
+MANY["TOKEN_REQUESTS"] = "0"
 QUICK["NOTIFY_PRIVATE"] = "127.0.0.0/8"  # receivers of tests
+# Where the commands cannot be forked: each start of an interpreter takes a second or two.
 SEVERAL = """
 import json, sys
 from console.cli import main
@@ -50,8 +53,9 @@ SHAPES = ("embedded", "apart")
 class Product:
     """Shape "embedded": SQLite, private Redis. Shape "apart": PostgreSQL, Redis, a second dispatcher and worker."""
 
-    def __init__(self, shape="embedded", data_mb=None, clocks=None, **settings):
+    def __init__(self, shape="embedded", data_mb=None, clocks=None, forked=True, **settings):
         self.shape = shape
+        self.forked = forked
         self.more_environment = clocks.of_product() if clocks else {}
         self.data = leftovers.scratch(f"product-{shape}")
         if data_mb:  # a disk of its own, so that it can be full
@@ -61,10 +65,10 @@ class Product:
         self.failpoints.mkdir()
         self.output = self.data / "output.log"
         self.settings = {**QUICK, **MANY, "FAILPOINT": str(self.failpoints), **settings}
-        self.processes = Processes(self.data)
+        self.forks = Forks(self)
+        self.processes = Processes(self.data, self.forks)
         self.accepted = []
         self.extras = []
-        self.fork_server = None
         self.fleet = None
         self.root = ROOT
         self.up = None
@@ -92,17 +96,19 @@ class Product:
     def environment(self):
         services = {"DATABASE_URL": self.database, "REDIS_URL": self.redis.url} if self.redis else {}
         named = {f"TRAINYARD_{name}": str(value) for name, value in self.settings.items()}
-        # The same port after a restart, so that pages find it.
-        port = self.url.rsplit(":", 1)[1] if self.url else "0"
-        place = {"TRAINYARD_DATA": str(self.data), "TRAINYARD_PORT": port}
+        place = {"TRAINYARD_DATA": str(self.data), "TRAINYARD_PORT": str(self.port())}
         return {**leftovers.product_environment(), **self.more_environment, **named, **services, **place}
+
+    def port(self):
+        """The same after a restart, so that pages find it."""
+        return int(self.url.rsplit(":", 1)[1]) if self.url else 0
 
     def start(self):
         """Start, and wait until it says that it is ready."""
         if self.up is None and self.root == ROOT and not self.more_environment:
             self.put_database()
         begin = self.output.stat().st_size if self.output.exists() else 0
-        self.up = self.spawn("-m", "console.cli", "up")
+        self.up = self.forks.start_up() if self.may_fork() else self.spawn("-m", "console.cli", "up")
         ready = re.compile(r"Trainyard is ready at (http://\S+)")
 
         def announced():
@@ -137,22 +143,7 @@ class Product:
 
     def start_extra(self, role):
         """Start one more dispatcher or worker, beside those of `up`. It is not restarted when it dies."""
-        if self.fork_server is None:
-            command = [sys.executable, "-m", "tests.harness.product.fork_server"]
-            with open(self.output, "ab") as output:
-                self.fork_server = subprocess.Popen(
-                    ["setpriv", "--pdeathsig", "KILL", *command],
-                    cwd=self.root,
-                    env=self.fork_environment(),
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=output,
-                    text=True,
-                )
-            assert self.fork_server.stdout.readline() == "ready\n", self.tail()
-        self.fork_server.stdin.write(role + "\n")
-        self.fork_server.stdin.flush()
-        pid = int(self.fork_server.stdout.readline())
+        pid = self.forks.start_role(role)
         self.extras.append((role, pid))
         return pid
 
@@ -160,6 +151,10 @@ class Product:
         """The fork server finds the harness, too."""
         environment = self.environment()
         paths = [environment.get("PYTHONPATH"), str(ROOT)]
+        # Each fork is told the port, which is known later.
+        environment["TRAINYARD_PORT"] = "0"
+        # Otherwise the title of a fork would be written over what /proc shows of the environment.
+        environment["SPT_NOENV"] = "1"
         return {**environment, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
     def start_beat(self):
@@ -199,12 +194,8 @@ class Product:
         for _, pid in self.extras:
             leftovers.kill(pid)
         self.extras.clear()
-        if self.fork_server:
-            self.fork_server.kill()
-            self.fork_server.wait()
-            self.fork_server.stdin.close()
-            self.fork_server.stdout.close()
-            self.fork_server = None
+        if not self.may_fork():
+            self.forks.close()
 
     def stop(self):
         """Stop the product as Ctrl-C does."""
@@ -225,6 +216,7 @@ class Product:
         if self.up:
             self.up.wait()
         self.end_extras()
+        self.forks.remove()
         self.database_reader.close()
         for service in filter(None, (self.redis, self.postgres)):
             service.close()
@@ -247,15 +239,20 @@ class Product:
     # people and hosts, through the command line
 
     def command(self, *words, stdin=None, check=True):
-        done = subprocess.run(
-            [sys.executable, "-m", "console.cli", *words],
-            cwd=ROOT,
-            env=self.environment(),
-            input=stdin,
-            text=True,
-            capture_output=True,
-            timeout=240,
-        )
+        """Run one command. What starts processes, or has another data directory, has an interpreter of its own."""
+        if self.may_fork() and words[0] != "up" and "--data" not in words:
+            done = self.forks.run([words], stdin)
+            done.stdout = done.stdout.removesuffix("\0")
+        else:
+            done = subprocess.run(
+                [sys.executable, "-m", "console.cli", *words],
+                cwd=ROOT,
+                env=self.environment(),
+                input=stdin,
+                text=True,
+                capture_output=True,
+                timeout=240,
+            )
         if check and done.returncode:
             raise AssertionError(
                 f"trainyard {' '.join(words)}: exit {done.returncode}: {done.stdout}{done.stderr}"
@@ -263,15 +260,27 @@ class Product:
         return done
 
     def commands(self, *commands, stdin=None):
-        """Run several commands in one process, because each start takes a second or two. Return what each printed."""
-        words = [sys.executable, "-c", SEVERAL, json.dumps(commands)]
-        environment = self.environment()
-        done = subprocess.run(
-            words, cwd=self.root, env=environment, input=stdin, text=True, capture_output=True, timeout=240
-        )
+        """Run several commands, one after the other. Return what each printed."""
+        if not self.may_fork():
+            words = [sys.executable, "-c", SEVERAL, json.dumps(commands)]
+            done = subprocess.run(
+                words,
+                cwd=self.root,
+                env=self.environment(),
+                input=stdin,
+                text=True,
+                capture_output=True,
+                timeout=240,
+            )
+        else:
+            done = self.forks.run(commands, stdin)
         if done.returncode:
             raise AssertionError(f"{commands}: exit {done.returncode}: {done.stdout}{done.stderr}")
         return done.stdout.split("\0")[:-1]
+
+    def may_fork(self):
+        """An older version has no fork server, and a process that was loaded before has the clock of before."""
+        return self.forked and self.root == ROOT and not self.more_environment
 
     def with_admin(self):
         add = ("user", "add", "ada", "--admin", "--password-stdin")

@@ -9,14 +9,16 @@ import threading
 import time
 from dataclasses import replace
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 from celery.worker.state import revoked
 from django.conf import settings
-from django.db import InterfaceError, InternalError, OperationalError
+from django.db import InterfaceError, InternalError, OperationalError, connection
 from django.utils import timezone
 from kombu.utils.imports import symbol_by_name
 
+from console.runtime.task_connections import Fixup
 from console.runtime.timed_request import TimedRequest
 from console.runtime.worker import SweepTimer, app
 from jobs import sweep as sweeping
@@ -69,6 +71,22 @@ def test_a_task_does_not_fail_when_the_database_is_unavailable(problem, monkeypa
     monkeypatch.setattr(sweeping, "sweep", lambda now: 1 / 0)
     app.tasks[tasks.sweep.name].apply()
     assert "ZeroDivisionError" in caplog.text and "ERROR" in caplog.text
+
+
+@pytest.mark.django_db(transaction=True)
+def test_after_a_task_sqlite_stays_open_and_postgresql_goes_back_to_the_pool():
+    """Opening SQLite's file costs more than a sweep that finds nothing. After an error it is opened anew."""
+    (fixup,) = (each for each in app._fixups if isinstance(each, Fixup))
+    task = SimpleNamespace(request=SimpleNamespace(is_eager=False))
+    connection.ensure_connection()
+    was = connection.connection
+    fixup.worker_fixup.on_task_postrun(task)
+    fixup.worker_fixup.on_task_prerun(task)
+    assert (connection.connection is was) is (connection.vendor == "sqlite")
+    connection.ensure_connection()
+    connection.errors_occurred = True
+    fixup.worker_fixup.on_task_postrun(task)
+    assert connection.connection is None
 
 
 def test_every_worker_has_the_sweep_timer():

@@ -54,6 +54,16 @@ def states(*jobs):
     return [Job.objects.get(pk=job.pk).state for job in jobs]
 
 
+def test_no_crash_keeps_a_run_without_what_it_means(control_plane, add_host, monkeypatch):
+    """Whoever sees the run in the database finds recovery mode on: later reports of the same run begin none."""
+    one = add_host("one")
+    one.runs[LOST] = stray(one)
+    begun = []
+    monkeypatch.setattr(strays, "_write", lambda *_: begun.append(recovery.in_recovery_mode()))
+    inventory(one, control_plane)
+    assert begun == [True]
+
+
 def test_nothing_is_started_or_killed_before_the_admin_confirms(control_plane, restored):
     one, known, forgotten, waiting = restored
     assert recovery.in_recovery_mode()
