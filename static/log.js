@@ -211,6 +211,7 @@ export class LogView {
     this.#follow(true);
     this.#ask(behind > NEAR ? { tail: TAIL } : { run: this.bottom.run, from: this.bottom.offset });
     this.wire.send({ pause: false });
+    this.link.followed();
     this.toEnd();
   }
 

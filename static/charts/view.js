@@ -20,6 +20,26 @@ export function begin(text) {
   base = new URLSearchParams(text);
 }
 
+// Links to the table of use were written before the person zoomed. They keep what is looked at.
+function kept(path) {
+  const url = new URL(path, location.href);
+  if (url.pathname !== location.pathname || url.hash !== "#job-use") return path;
+  const asked = new URLSearchParams(url.search);
+  for (const name of ["from", "to", "hide"]) {
+    if (query().has(name)) asked.set(name, query().get(name));
+    else asked.delete(name);
+  }
+  return `?${asked}${url.hash}`;
+}
+
+document.addEventListener("htmx:configRequest", ({ detail }) => {
+  if (detail.boosted) detail.path = kept(detail.path);
+});
+document.addEventListener("click", ({ target }) => {
+  const link = target.closest?.("a[href$='#job-use']");
+  if (link) link.setAttribute("href", kept(link.getAttribute("href")));
+}, { capture: true });
+
 // How many seconds before the newest sample are followed.
 export function length() {
   return LENGTHS[base.get("span") ?? "hour"] ?? LENGTHS.hour;

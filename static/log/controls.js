@@ -12,7 +12,7 @@ export class Controls {
     view.more.addEventListener("click", () => view.resume());
     view.start.addEventListener("click", () => view.goto({ from: 0 }));
     view.end.addEventListener("click", () => view.resume());
-    view.time.addEventListener("change", () => this.#toTime());
+    view.time.addEventListener("change", () => view.link.toTime(view.loaded.top.run || view.status?.run));
     view.wrap.addEventListener("click", () => {
       this.#wrapped(!view.root.classList.contains("wrapped"));
       choose("wrap", view.root.classList.contains("wrapped") ? "on" : "off");
@@ -22,12 +22,6 @@ export class Controls {
     view.root.addEventListener("keydown", (event) => this.#escaped(event));
     new ResizeObserver(() => view.following && view.toEnd()).observe(view.body);
     document.addEventListener("visibilitychange", () => this.#visible());
-  }
-
-  #toTime() {
-    // Times on our pages are in UTC, so this one is too.
-    const when = Date.parse(`${this.view.time.value}Z`) / 1000;
-    if (when > 0) this.view.goto({ at: when });
   }
 
   // Esc closes the list of lines found, then unpicks lines.

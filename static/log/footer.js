@@ -22,8 +22,16 @@ export class Footer {
     const size = bytes(unread);
     view.more.textContent = unread > 0 ? say("↓ {size} further down", { size }) : say("↓ To the end");
     view.download.href = `${view.raw}?run=${encodeURIComponent(bottom.run || status.run)}`;
+    this.#follow(status);
     view.empty.hidden = view.rows.length > 0 || bottom.offset > 0;
     this.#size(status);
+  }
+
+  // Nothing comes any more that could be paused or followed. A run that starts again has a status of its own.
+  #follow({ complete }) {
+    const { follow, end } = this.view;
+    if (complete && document.activeElement === follow) end.focus();
+    follow.hidden = Boolean(complete);
   }
 
   #size(status) {

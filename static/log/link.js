@@ -1,15 +1,17 @@
-// What the log shows stands in the address of the page: the replica, the run, the search, and the lines that are
-// picked. A click on a line number picks the line, with the Shift key down all lines up to it. Each such address leads back.
+// What the log shows stands in the address of the page: the replica, the run, the search, the time, and the lines that
+// are picked. A click on a line number picks the line, with the Shift key down all lines up to it. Each such address leads back.
 
 import { say } from "../texts.js";
 
 const LINES = /^(\d{1,15})(?:-(\d{1,15}))?$/;
+const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?$/;
 const MAX_RANGE = 4000;
 
 export class Link {
   constructor(view) {
     this.view = view;
     this.picked = null; // {run, first, last}
+    this.time = ""; // the time that the person went to, as the field writes it
     view.body.addEventListener("click", (event) => this.#clicked(event));
     view.copy.addEventListener("click", () => this.#copy());
   }
@@ -29,6 +31,10 @@ export class Link {
     if (/^\d{1,15}$/.test(byte)) this.#toByte(view.namedRun, Number(byte));
     const lines = LINES.exec(asked.get("lines") ?? "");
     if (lines) this.goto(view.namedRun, Number(lines[1]), Number(lines[2] ?? lines[1]));
+    else if (TIME.test(asked.get("time") ?? "")) {
+      view.time.value = asked.get("time");
+      this.toTime(view.namedRun);
+    }
   }
 
   // Go to these lines of the run; of the newest run if there is no `run`.
@@ -41,6 +47,26 @@ export class Link {
     await view.goto({ from: found.offset }, found.run);
     this.#pick(found.run, found.line, Math.max(high, found.line));
     if (view.rows.length) view.center(view.rows[0]);
+  }
+
+  // Go to the time in the field, which is in UTC as all times on our pages.
+  async toTime(run) {
+    const { view } = this;
+    const at = Date.parse(`${view.time.value}Z`) / 1000;
+    if (!(at > 0)) return;
+    const found = run ? { run } : await view.placeOf(1);
+    if (!found) return;
+    await view.goto({ at }, found.run);
+    this.picked = null;
+    this.time = view.time.value;
+    this.#write();
+  }
+
+  // The end is followed again.
+  followed() {
+    if (!this.time) return;
+    this.time = "";
+    this.#write();
   }
 
   // Go to the line that holds this byte: a hit of a search in all replicas leads here.
@@ -60,6 +86,7 @@ export class Link {
 
   #pick(run, first, last, from = first) {
     this.picked = { run, first, last, from };
+    this.time = "";
     this.view.rows.forEach((row) => this.show(row));
     this.#write();
   }
@@ -84,6 +111,7 @@ export class Link {
 
   moved() {
     this.picked = null;
+    this.time = "";
     this.#write();
   }
 
@@ -115,6 +143,7 @@ export class Link {
     url.searchParams.delete("byte");
     set("run", picked?.run ?? view.namedRun);
     set("lines", picked && (picked.first === picked.last ? picked.first : `${picked.first}-${picked.last}`));
+    set("time", this.time);
     set("q", view.search.value);
     set("regex", view.search.value && view.marks.pattern ? "1" : "");
     set("in", view.search.value && view.finder.open ? (view.finder.all ? "all" : "log") : "");

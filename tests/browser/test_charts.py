@@ -219,6 +219,27 @@ def test_zoom_is_in_the_address(charts):
     assert "from" not in address(page) and "from" not in job.asked[-1]
 
 
+def test_the_table_of_use_keeps_the_zoom_when_it_is_sorted(charts):
+    """Its links were written before, for the whole time. htmx reads them when the page comes."""
+    page = charts(Job())
+    add = "document.body.insertAdjacentHTML('beforeend', `<a id=sorts href='?sort=silent#job-use'>sort</a>`)"
+    page.evaluate(add)
+    page.locator("[data-charts]").focus()
+    page.keyboard.press("+")
+    drawn(page, 2)
+    zoomed = address(page)
+    boosted = """path => { const detail = { boosted: true, path };
+      document.dispatchEvent(new CustomEvent('htmx:configRequest', { detail })); return detail.path; }"""
+    path = page.evaluate(boosted, "?sort=silent#job-use")
+    assert {name: values[0] for name, values in parse_qs(urlsplit(path).query).items()} == {
+        **zoomed,
+        "sort": "silent",
+    }
+    assert page.evaluate(boosted, "?span=day#job-charts") == "?span=day#job-charts"
+    page.locator("#sorts").click()
+    assert address(page) == {**zoomed, "sort": "silent"}
+
+
 def test_keys_zoom_and_move(charts):
     page = charts(Job())
     page.locator("[data-charts]").focus()

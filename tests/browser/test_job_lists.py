@@ -12,7 +12,7 @@ from django.utils import timezone
 from jobs import services
 from jobs.models import Job
 from tests.unit.console.views.conftest import browser, cast, project
-from tests.unit.console.views.example_rows import a_host, a_job, document
+from tests.unit.console.views.example_rows import a_host, a_job, a_pipeline, document
 
 __all__ = ["browser", "cast", "project"]
 
@@ -113,7 +113,10 @@ def test_a_box_stays_ticked_when_the_list_is_painted_again(seen):
 def test_the_pages_are_accessible_and_fit(seen, live_server, width, theme, tmp_path):
     seen.context.add_cookies([{"name": "theme", "value": theme, "url": live_server.url}])
     seen.set_viewport_size({"width": width, "height": 900})
-    for address in ("/jobs/?label=team", "/jobs/queue"):
+    for job in Job.objects.filter(display_name__startswith="bert").order_by("pk")[:2]:
+        a_pipeline(job, "digits")
+    model = "/jobs/models/default/digits/"
+    for address in ("/jobs/?label=team", "/jobs/queue", "/jobs/pipelines/", "/jobs/models/", model):
         seen.goto(live_server.url + address)
         is_accessible(seen)
         assert seen.evaluate("document.documentElement.scrollWidth") <= width

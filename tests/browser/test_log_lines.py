@@ -129,8 +129,25 @@ def test_an_address_leads_to_a_line_and_to_a_range(page, viewer):
     assert asked(page)["lines"] == "1201"
 
 
+def test_the_time_that_one_goes_to_is_in_the_address(page, viewer):
+    fetched = []
+    page.on("request", lambda request: "at=" in request.url and fetched.append(request.url))
+    viewer(numbered(0, 20_000), "?time=2023-11-14T22:13:20")
+    field, follow = page.locator("[data-part=time]"), page.locator("[data-part=follow]")
+    expect(follow).to_have_text("Follow")
+    assert f"at={int(T)}&" in f"{fetched[0]}&"
+    assert field.input_value().startswith("2023-11-14T22:13:20")
+    wait_for_text(page, "0000000")
+    field.fill("2023-11-14T22:14:21")
+    page.wait_for_function("() => new URLSearchParams(location.search).get('time') === '2023-11-14T22:14:21'")
+    assert f"at={int(T) + 61}&" in f"{fetched[-1]}&"
+    follow.click()
+    wait_for_text(page, "0019999")
+    assert "time" not in asked(page)
+
+
 @pytest.mark.parametrize(
-    "query", ["?lines=x", "?lines=0", "?lines=99999999999", "?q=&in=all", "?run=r0&lines=3-1"]
+    "query", ["?time=soon", "?lines=x", "?lines=0", "?lines=99999999999", "?q=&in=all", "?run=r0&lines=3-1"]
 )
 def test_a_strange_address_does_no_harm(page, viewer, query):
     viewer(numbered(0, 5), query)

@@ -44,6 +44,20 @@ def test_the_viewer_follows_the_log_pauses_and_continues(page, viewer):
     assert page.locator(ROWS).all_text_contents() == ["first", "second", "third"]
 
 
+def test_a_complete_log_can_not_be_paused_until_its_replica_starts_again(page, viewer):
+    product = viewer(b"first\n")
+    wait_for_text(page, "first")
+    pause = page.locator("[data-part=follow]")
+    pause.focus()
+    product.status = {"complete": True, "phase": "closed", "matches": None}
+    product.head()
+    expect(pause).to_be_hidden()
+    expect(page.locator("[data-part=end]")).to_be_focused()
+    product.status = {"complete": False, "phase": "running", "matches": None}
+    product.head()
+    expect(pause).to_be_visible()
+
+
 def test_the_viewer_keeps_only_a_window_of_a_long_log(page, viewer):
     data = numbered(0, 60_000)
     product = viewer(data)

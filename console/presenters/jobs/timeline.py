@@ -42,6 +42,8 @@ WORDS: Mapping[str, tuple[str, str]] = {
     HistoryKind.NOTIFICATION: (gettext_noop("Notification"), "note"),
     HistoryKind.LABEL: (gettext_noop("Label"), "note"),
     HistoryKind.MOVE: (gettext_noop("Moved in the queue"), "note"),
+    HistoryKind.OUTPUTS: (gettext_noop("Outputs"), "note"),
+    HistoryKind.PREPARATION: (gettext_noop("Preparation"), "hourglass"),
 }
 
 
