@@ -29,6 +29,7 @@ from console.api.query import whole_number
 from console.api.times import format_time
 from console.api.views import TrainyardView
 from console.auth import access
+from console.presenters.archive_sink import ArchiveSink
 from console.runtime.database_threads import in_database_thread
 from jobs.logs import job_search, reader
 from jobs.logs.search_pattern import LogPattern
@@ -92,28 +93,9 @@ def _name(run: Run, several: bool = True) -> str:
     return f"{run.replica.name}-a{run.attempt}-r{run.number}" if several else run.replica.name
 
 
-class _Sink:
-    """What the archive has written and nobody has taken yet. It has no `seek`, so nothing written is changed."""
-
-    def __init__(self) -> None:
-        self._parts: list[bytes] = []
-
-    def write(self, data: bytes, /) -> int:
-        self._parts.append(bytes(data))
-        return len(data)
-
-    def flush(self) -> None: ...
-
-    def close(self) -> None: ...
-
-    def take(self) -> bytes:
-        parts, self._parts = self._parts, []
-        return b"".join(parts)
-
-
 async def _zip(runs: Sequence[Run], folder: str) -> AsyncIterator[bytes]:
     """The archive, block by block. Its files are not compressed: nothing is waited for."""
-    sink, missing = _Sink(), []
+    sink, missing = ArchiveSink(), []
     with zipfile.ZipFile(sink, "w") as archive:
         for run in runs:
             parts, gaps = await in_database_thread(_stored, run)

@@ -25,6 +25,7 @@ from console.api.query import whole_number
 from console.api.views import TrainyardView
 from console.auth import access
 from console.live import tails
+from console.presenters import byte_range
 from console.runtime.database_threads import in_database_thread
 from jobs.logs import reader
 from jobs.models import Job, Run
@@ -36,7 +37,6 @@ BLOCK = 1024 * 1024
 MAX_GAPS = 50
 # The most gaps that a response skips. With more, the response ends before the next gap: see `Trainyard-Log-To`.
 MAX_PARTS = 10_000
-RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class LogView(TrainyardView):
             high = gaps.pop().start
         parts = stored_parts(low, high, [(gap.start, gap.end) for gap in gaps])
         total = sum(part.size for part in parts)
-        chosen = _range(request.headers.get("Range", ""), total)
+        chosen = byte_range.chosen(request.headers.get("Range", ""), total)
         if chosen is None:
             answer: HttpResponseBase = errors.error_response(416, f"There are {total} bytes.")
             answer["Content-Range"] = f"bytes */{total}"
@@ -166,22 +166,6 @@ def _window(request: Request, run: Run) -> tuple[int, int]:
         high = min(high, low + whole_number("limit", asked["limit"]))
     low = min(low, shown)
     return low, max(high, low)
-
-
-def _range(header: str, total: int) -> tuple[int, int] | None:
-    """The requested range [first, last). Everything if there is no valid range; None if it lies outside the log."""
-    found = RANGE.fullmatch(header.replace(" ", ""))
-    if found is None or found[1] == found[2] == "":
-        return 0, total
-    if not found[1]:
-        count = min(int(found[2]), total)
-        return (total - count, total) if count else None
-    first = int(found[1])
-    if found[2] and int(found[2]) < first:
-        return 0, total
-    if first >= total:
-        return None
-    return first, min(int(found[2]) + 1, total) if found[2] else total
 
 
 def _set_log_headers(

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 from django.test import Client
 
+from agents.models import Host, HostStatus
 from console.consumers import merged_logs
 from console.live import registry
 from console.runtime.database_threads import in_database_thread
+from jobs.models import Job
 from tests.unit.console.log_rows import complete, lose, write
 from tests.unit.console.views.example_rows import a_host, a_job, a_run
 
@@ -175,3 +177,113 @@ def test_the_page_has_all_replicas(wide, cast):
     assert all(replica.name in picker for replica in wide.replicas.all())
     browser.force_login(cast.charlie)
     assert browser.get(f"/jobs/{wide.pk}/log").status_code == 404
+
+
+async def everything(viewer, places=None, **more):
+    """What a viewer gets who wants every line, up to the end of the stream."""
+    if places:
+        await viewer.tell(**{"from": places})
+    await viewer.tell(begin=True, whole=True, **more)
+    while not any(told.get("over") for told in viewer.told):
+        await viewer.step()
+        if "sent" in (viewer.told or [{}])[-1]:
+            await viewer.tell(ack=viewer.told[-1]["sent"])
+    return rows(viewer)
+
+
+async def test_whoever_wants_everything_gets_every_line_in_order(visit, wide, runs, monkeypatch):
+    """Much more than is sent at once, of one that prints much and two that print little."""
+    monkeypatch.setattr(merged_logs, "WINDOW", 2000)
+    monkeypatch.setattr(merged_logs, "MAX_BEHIND", 4096)
+    monkeypatch.setattr(merged_logs, "STEP", 1024)
+    for n in range(0, 300, 10):
+        lines = b"".join(b"%04d %s\n" % (n + k, b"x" * 50) for k in range(10))
+        await in_database_thread(lambda n=n, lines=lines: write(runs[0], lines, wall=T + n))
+    for n in (5, 155, 295):
+        await in_database_thread(lambda n=n: write(runs[1], b"little at %d\n" % n, wall=T + n))
+    await in_database_thread(lambda: write(runs[2], b"half", wall=T + 1))
+    viewer = await visit(path(wide))
+    got = await everything(viewer, follow=False)
+    assert [text[:4] for replica, _, text in got if replica == runs[0].replica.name] == [
+        f"{n:04d}" for n in range(300)
+    ]
+    assert [text for replica, _, text in got if replica == runs[2].replica.name] == ["half"]
+    assert [at for _, at, _ in got] == sorted(at for _, at, _ in got)
+    assert await viewer.until_closed() == (1000, "")
+
+
+async def test_whoever_wants_everything_comes_back_over_two_restarts_and_a_gap(visit, wide, runs):
+    await print_line(runs[0], b"one\ntwo\n", T)
+    viewer = await visit(path(wide))
+    await viewer.tell(begin=True, whole=True)
+    await viewer.until(lambda v: len(rows(v)) == 2)
+    await viewer.leave()
+    places = ends(viewer)
+    await print_line(runs[0], b"three\n", T + 1)
+    await in_database_thread(lose, runs[0], 100)
+    await in_database_thread(complete, runs[0])
+    for number in (1, 2):
+        newer = await in_database_thread(
+            lambda number=number: a_run(wide, runs[0].replica, runs[0].host, number=number)
+        )
+        await print_line(newer, b"again %d\n" % number, T + 5 + number)
+        await in_database_thread(complete, newer)
+    for run in runs[1:]:
+        await in_database_thread(complete, run)
+    await in_database_thread(lambda: Job.objects.filter(pk=wide.pk).update(state="SUCCEEDED"))
+    got = await everything(await visit(path(wide)), places)
+    assert [text for _, _, text in got] == [
+        "three",
+        "100 bytes are missing: the host's log was cut",
+        "again 1",
+        "again 2",
+    ]
+
+
+def waits(viewer):
+    return [told["waits"] for told in viewer.told if "waits" in told]
+
+
+async def test_whoever_waits_for_a_silent_host_is_told_which(visit, wide, runs, monkeypatch):
+    monkeypatch.setattr(merged_logs, "WAITS_EVERY_S", 0.0)
+    names = [run.replica.name for run in runs]
+    await print_line(runs[0], b"one\n", T)
+    await in_database_thread(complete, runs[1])
+    viewer = await visit(path(wide))
+    await viewer.tell(begin=True, whole=True)
+    await viewer.until(rows)
+    assert await viewer.quiet(1.5) and not waits(viewer), "the job goes on"
+    await in_database_thread(lambda: Host.objects.update(status=HostStatus.UNREACHABLE))
+    await in_database_thread(lambda: Job.objects.filter(pk=wide.pk).update(state="CANCELLED"))
+    await viewer.until(waits)
+    assert waits(viewer) == [[[names[0], "gpu-a", False], [names[2], "gpu-a", False]]]
+    assert await viewer.quiet(1.5), "said once"
+    await print_line(runs[0], b"the last\n", T + 1)
+    await in_database_thread(complete, runs[0])
+    registry.of_this_loop().hint(f"log:{runs[0].pk}")
+    await viewer.until(lambda v: len(waits(v)) == 2)
+    assert waits(viewer)[1] == [[names[2], "gpu-a", False]] and rows(viewer)[-1][2] == "the last"
+    await in_database_thread(complete, runs[2])
+    await viewer.until(lambda v: v.told[-1].get("over"))
+    assert await viewer.until_closed() == (1000, "")
+
+
+async def test_whoever_wants_only_what_is_stored_waits_for_nothing(visit, wide, runs, monkeypatch):
+    monkeypatch.setattr(merged_logs, "WAITS_EVERY_S", 0.0)
+    await in_database_thread(lambda: Job.objects.filter(pk=wide.pk).update(state="CANCELLED"))
+    viewer = await visit(path(wide))
+    await everything(viewer, follow=False)
+    assert not waits(viewer)
+
+
+async def test_the_stream_begins_at_a_time_with_the_first_whole_line(visit, wide, runs):
+    for n in range(10):
+        await print_line(runs[0], b"at %d\n" % n, T + n)
+    got = await everything(await visit(path(wide)), since=T + 7, follow=False)
+    assert [text for _, _, text in got] == ["at 7", "at 8", "at 9"]
+
+
+async def test_a_time_that_is_none_is_refused(visit, wide):
+    viewer = await visit(path(wide))
+    await viewer.tell(begin=True, whole=True, since="yesterday")
+    assert (await viewer.until_closed())[0] == 4400

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from jobs.logs import line_numbers, print_times, reader, segments
 from jobs.logs.search_budget import SearchBudget
-from jobs.models import LogGap, LogPiece, LogSegment, Run
-from tests.unit.console.log_rows import lose, write
+from jobs.models import LogSegment
+from tests.unit.console.log_rows import lose, undone, write
 from tests.unit.jobs.conftest import spec
 
 pytestmark = pytest.mark.django_db
@@ -24,13 +24,6 @@ def run(add_host, submit):
 
 @pytest.fixture(autouse=True)
 def nothing_remembered():
-    line_numbers._last.clear()
-
-
-def forget_log(run):
-    for rows in (LogPiece, LogSegment, LogGap):
-        rows.objects.filter(run=run).delete()
-    Run.objects.filter(pk=run.pk).update(log_stored=0, log_rolled=0, log_size=0)
     line_numbers._last.clear()
 
 
@@ -73,8 +66,8 @@ parts = st.lists(
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(parts)
 def test_the_number_of_a_line_is_right_in_pieces_segments_and_after_gaps(run, parts):
-    forget_log(run)
-    with pytest.MonkeyPatch.context() as patch:
+    line_numbers._last.clear()
+    with undone(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(segments, "size", lambda: 10)
         patch.setattr(line_numbers, "STEP", 7)
         for part in parts:
