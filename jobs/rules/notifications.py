@@ -7,7 +7,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from types import MappingProxyType
 
 from agents.infra.texts import said
-from jobs.rules.lifecycle.history_kinds import JOB, HistoryKind
+from jobs.rules.lifecycle.history_kinds import JOB, HistoryKind, OutputEvent
 from jobs.rules.lifecycle.states import TERMINAL, FlagName, JobState
 
 # About a project, not about a job: it goes to the addresses of the project and of its admins.
@@ -25,10 +25,11 @@ EVENTS: Mapping[str, str] = MappingProxyType(
         "idle": said("all its GPUs are idle"),
         "unreachable": said("a host of it does not answer"),
         "waiting": said("it has waited for long"),
+        "outputs": said("outputs of it are still on a host"),
         LOG_STORAGE: said("the logs of its project reach their limit"),
     }
 )
-USUAL = ("succeeded", "failed", "cancelled", "preempted", "stalled", "idle", LOG_STORAGE)
+USUAL = ("succeeded", "failed", "cancelled", "preempted", "stalled", "idle", "outputs", LOG_STORAGE)
 TEST = "test"
 # About a person's account, not about a job: it goes to all addresses of the person, whatever events they chose.
 ACCOUNT = "account"
@@ -41,7 +42,7 @@ _BY_KIND = {
     HistoryKind.DRAIN: "moved",
 }
 _BY_FLAG = {FlagName.STALLED: "stalled", FlagName.IDLE: "idle", FlagName.UNREACHABLE: "unreachable"}
-KINDS = frozenset(_BY_KIND)
+KINDS = frozenset({*_BY_KIND, HistoryKind.OUTPUTS})
 FLAGS = frozenset(_BY_FLAG)
 
 # Sixteen hours in all: a receiver that is down for a night gets the notification in the morning.
@@ -59,6 +60,8 @@ def event_of(kind: str, subject: str, to_state: str) -> str:
         return JobState(to_state).lower()
     if kind == HistoryKind.FLAG:
         return _BY_FLAG.get(FlagName(to_state), "") if to_state in FlagName.__members__ else ""
+    if kind == HistoryKind.OUTPUTS:
+        return "" if to_state == OutputEvent.STORED else "outputs"
     return _BY_KIND.get(HistoryKind(kind), "") if kind in KINDS else ""
 
 

@@ -29,7 +29,7 @@ from jobs.rules.lifecycle.plan import (
 from jobs.rules.lifecycle.plan_builder import PlanBuilder, which_restart
 from jobs.rules.lifecycle.retry import EndClass
 from jobs.rules.lifecycle.states import TERMINAL, JobState, ReplicaState, RunPhase, legal
-from jobs.rules.lifecycle.verdict import NOT_YET, JobCase, Verdict, deadline, verdict, wait_deadline
+from jobs.rules.lifecycle.verdict import JobCase, Verdict, deadline, verdict, wait_deadline
 from jobs.rules.lifecycle.views import JobView, Outcome, ReplicaView, RunView
 from jobs.rules.spec.custom_job import CustomJobSpec
 
@@ -403,6 +403,6 @@ def _starts_until(builder: PlanBuilder) -> datetime | None:
     limit_s = builder.view.start_limit_s
     if limit_s is None or builder.state != JobState.PENDING or builder.outcome is not None:
         return None
-    runs = (run for run in builder.case.latest.values() if run.phase in NOT_YET)
-    waiting = [builder.view.sure(run.created_at) for run in runs]
+    asked = (builder.case.asked_at(run) for run in builder.case.latest.values())
+    waiting = [at for at in asked if at is not None]
     return min(waiting) + timedelta(seconds=limit_s) if waiting else None

@@ -24,9 +24,20 @@ class HistoryKind(StrEnum):
     NOTIFICATION = "notice"  # somebody was notified, or could not be
     LABEL = "label"  # somebody gave the job labels, or took them away
     MOVE = "move"  # somebody moved the job in the queue
+    OUTPUTS = "outputs"  # what the job wrote was stored, or is left on a host
+    PREPARATION = "preparation"  # its hosts began to prepare what it needs, or have all of it
 
 
 JOB = "job"
 # Subjects of lines about the job that change no state of it: `subject == JOB` is the chain of its states, nothing else.
 WAITING, FLAGGED, NOTIFIED, LABELLED, MOVED = "wait", "flag", "notice", "label", "move"
-ABOUT_THE_JOB = frozenset({JOB, WAITING, FLAGGED, NOTIFIED, LABELLED, MOVED})
+OUTPUTS, PREPARED = "outputs", "preparation"
+ABOUT_THE_JOB = frozenset({JOB, WAITING, FLAGGED, NOTIFIED, LABELLED, MOVED, OUTPUTS, PREPARED})
+
+
+class OutputEvent(StrEnum):
+    """What a line about outputs says, in `to_state`."""
+
+    STORED = "stored"  # all of them on one host
+    KEPT = "kept"  # some stay on their host, because they cannot be stored
+    LATE = "late"  # the job is over, and they are not stored yet

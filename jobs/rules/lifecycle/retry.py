@@ -7,13 +7,16 @@
 | we stopped it                                     | STOPPED       | nothing by itself                              |
 | 6, 134, 11, 139, SIGABRT, SIGSEGV                 | TRANSIENT     | the whole job again, at most 3 times           |
 | any other exit code that the program chose        | USER_ERROR    | job FAILED                                     |
-| its command could not be executed                 | USER_ERROR    | job FAILED (StartError)                        |
+| its command could not be executed, or what it     | USER_ERROR    | job FAILED (StartError)                        |
+| names (an image) does not exist                   |               |                                                |
 | out of memory                                     | OUT_OF_MEMORY | job FAILED                                     |
 | another signal, 129 to 159, host rebooted, lost   | NOT_PERMANENT | the replica again, same host, at most 5 times; |
 |                                                   |               | then the whole job again, at most 3 times      |
-| the host could not start it                       | INTERNAL      | the whole job again, 3 tries in all            |
+| the host could not start or prepare it            | INTERNAL      | the whole job again, 3 tries in all            |
 | another process was found on its GPUs             | BUSY          | the whole job again, elsewhere; the GPUs are   |
 |                                                   |               | quarantined; counts against nothing            |
+| the host has thrown away what it had prepared     | UNPREPARED    | the whole job again; the host is asked anew;   |
+| for another run                                   |               | counts against nothing                         |
 | the host ended it at its timeout                  | TIMEOUT       | job CANCELLED, with an error that says so      |
 
 All whole-job retries share one counter of 3, so a job has at most 4 attempts and a replica at most 6 runs in each.
@@ -42,6 +45,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 
 from agents.infra.texts import join, said
+from jobs.rules.lifecycle.preparation_states import NOT_PREPARED, UNPREPARED
 from jobs.rules.lifecycle.states import JobState
 from jobs.rules.lifecycle.views import Outcome, ReplicaView, RunView
 from jobs.rules.spec.custom_job import CustomJobSpec
@@ -76,10 +80,13 @@ class EndClass(StrEnum):
     NOT_PERMANENT = "NOT_PERMANENT"
     INTERNAL = "INTERNAL"
     BUSY = "BUSY"
+    UNPREPARED = "UNPREPARED"
     TIMEOUT = "TIMEOUT"
 
 
-_REFUSALS = {"exec_failed": EndClass.USER_ERROR, "gpu_busy": EndClass.BUSY}
+# Nothing of the program was executed, by a mistake in the job: no such command, no such image.
+_NOT_EXECUTED = frozenset({"exec_failed", NOT_PREPARED})
+_REFUSALS = {**dict.fromkeys(_NOT_EXECUTED, EndClass.USER_ERROR), "gpu_busy": EndClass.BUSY}
 # Ends that fail the job at once, and ends after which the whole job may be run again.
 PERMANENT = frozenset({EndClass.USER_ERROR, EndClass.OUT_OF_MEMORY})
 WELL = frozenset({EndClass.SUCCESS, EndClass.FINISHED})
@@ -94,6 +101,9 @@ def classify(run: RunView, primary: bool) -> EndClass | None:
     if run.why == "timeout":
         return EndClass.TIMEOUT
     if run.why == "refused":
+        # What was prepared just now for this very run and is not there does not become better without end.
+        if run.refusal == UNPREPARED and run.prepared_at is None:
+            return EndClass.UNPREPARED
         return _REFUSALS.get(run.refusal, EndClass.INTERNAL)
     if run.why in ("stop", "tombstone"):
         # A stop that we did not ask for (by an operator on the host, or an older console) is a loss like any other.
@@ -120,7 +130,7 @@ def exit_status(run: RunView) -> int | None:
     """The exit status as a shell shows it: the exit code, or 128 + the signal; None when the host does not know it."""
     if run.exit_signal is not None:
         return 128 + run.exit_signal
-    if run.exit_code is None and run.refusal == "exec_failed":
+    if run.exit_code is None and run.refusal in _NOT_EXECUTED:
         return _START_ERROR_STATUS
     if run.exit_code is None and run.oom:
         return 128 + signal.SIGKILL
@@ -184,7 +194,7 @@ def _sentence(run: RunView, end: EndClass) -> str:
             replica=run.replica,
             status=status,
         )
-    reason = "StartError" if run.refusal == "exec_failed" else "Error"
+    reason = "StartError" if run.refusal in _NOT_EXECUTED else "Error"
     sentence = said(
         "The replica {replica} exited with a non-zero status of {status}. Termination reason: {reason}.",
         replica=run.replica,

@@ -125,9 +125,16 @@ class JobCase:
             return []
         since = self.now - timedelta(seconds=limit_s)
         runs = (self.latest.get(replica.name) for replica in self.view.replicas)
-        return [
-            run for run in runs if run and run.phase in NOT_YET and self.view.sure(run.created_at) <= since
-        ]
+        return [run for run in runs if run and (began := self.asked_at(run)) and began <= since]
+
+    def asked_at(self, run: RunView) -> datetime | None:
+        """Since when a run that is not started yet could have been. None: it is, or its hosts are being prepared, which
+        may take as long as it takes while they answer."""
+        if run.phase not in NOT_YET:
+            return None
+        if run.preparing:
+            return run.unreachable_since and self.view.sure(max(run.created_at, run.unreachable_since))
+        return self.view.sure(run.prepared_at or run.created_at)
 
     def lost(self) -> Iterator[tuple[ReplicaView, RunView]]:
         """Replicas whose latest run is over and that should start again.
@@ -227,7 +234,7 @@ def _by_ends(case: JobCase) -> Verdict | None:
     permanent = _in_order(case.ended(*retry.PERMANENT))
     if permanent:
         return Verdict(_failed(case, permanent), _sentence(_words(permanent, case.lost_first())))
-    return _transient(case) or _internal(case) or _busy(case) or _lost_too_often(case)
+    return _transient(case) or _internal(case) or _busy(case) or _unprepared(case) or _lost_too_often(case)
 
 
 def _transient(case: JobCase) -> Verdict | None:
@@ -319,6 +326,15 @@ def _busy(case: JobCase) -> Verdict | None:
     if not ends:
         return None
     why = said("{what}; another place is taken, which counts against nothing.", what=_words(ends))
+    return Verdict(retry.whole_job_again(why), why)
+
+
+def _unprepared(case: JobCase) -> Verdict | None:
+    """A host that was believed to have everything has thrown some of it away, and is asked for it anew."""
+    ends = case.ended(EndClass.UNPREPARED)
+    if not ends:
+        return None
+    why = said("{what}; its host prepares it again, which counts against nothing.", what=_words(ends))
     return Verdict(retry.whole_job_again(why), why)
 
 

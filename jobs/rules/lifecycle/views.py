@@ -67,6 +67,9 @@ class RunView:
     # it follows is closed. `held_why` says why the replica moves.
     held: bool = False
     held_why: str = ""
+    # A host of its attempt is being prepared, and until then it does not start; and when that was over.
+    preparing: bool = False
+    prepared_at: datetime | None = None
     # A person declared its host gone: nothing starts there again.
     gone: bool = False
     # Why and until when its host is drained; empty when it is not.

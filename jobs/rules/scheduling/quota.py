@@ -17,18 +17,22 @@ from jobs.rules.spec.machine_types import Needs
 
 
 class Metric(StrEnum):
-    """What can be limited. GPUS is by accelerator type. Only QUEUED and LOG_GB are checked when a job is submitted."""
+    """What can be limited. GPUS is by accelerator type. QUEUED and LOG_GB are checked when a job is
+    submitted, and STORAGE_GB when something is stored."""
 
     GPUS = "gpus"
     RUNNING = "running"
     QUEUED = "queued"
     GPU_HOURS = "gpu_hours"
     LOG_GB = "log_gb"
+    STORAGE_GB = "storage_gb"
 
 
 # A pass over the queue does not ask for these.
-AT_SUBMIT = frozenset({Metric.QUEUED, Metric.LOG_GB})
+NOT_OF_PASS = frozenset({Metric.QUEUED, Metric.LOG_GB, Metric.STORAGE_GB})
 GB = 10**9
+# From this share of the limit on stored files people are told.
+STORAGE_WARNED = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,7 @@ class Limits:
     queued: int | None = None
     gpu_hours: float | None = None
     log_gb: float | None = None
+    storage_gb: float | None = None
 
     def concern(self, gpus: Mapping[str, int]) -> bool:
         """Can these limits refuse a job that needs these GPUs?"""
@@ -54,6 +59,7 @@ class Limits:
             base.queued if self.queued is None else self.queued,
             base.gpu_hours if self.gpu_hours is None else self.gpu_hours,
             base.log_gb if self.log_gb is None else self.log_gb,
+            base.storage_gb if self.storage_gb is None else self.storage_gb,
         )
 
 
@@ -230,4 +236,31 @@ def log_refusal(who: str, limit_gb: float | None, stored: int) -> str | None:
         who=who,
         stored=f"{stored / GB:.2f}",
         limit=f"{limit_gb:g}",
+    )
+
+
+def storage_warning(who: str, limit_gb: float | None, stored: int) -> str:
+    """What people of a project are to know before its stored files reach the limit; empty while there is room."""
+    if limit_gb is None or stored < STORAGE_WARNED * limit_gb * GB:
+        return ""
+    return said(
+        "{who} stores {stored} GB of files and may store {limit} GB. At the limit nothing more is stored: delete "
+        "objects or artifacts that no job needs; or an admin of the deployment may allow more.",
+        who=who,
+        stored=f"{stored / GB:.2f}",
+        limit=f"{limit_gb:g}",
+    )
+
+
+def storage_refusal(who: str, limit_gb: float | None, stored: int, more: int) -> str | None:
+    """Why a project that stores so many bytes may not store these; None if it may."""
+    if limit_gb is None or stored + more <= limit_gb * GB:
+        return None
+    return said(
+        "{who} stores {stored} GB of files and may store {limit} GB: {more} GB more are too many. Delete objects or "
+        "artifacts that no job needs; or an admin of the deployment may allow more.",
+        who=who,
+        stored=f"{stored / GB:.2f}",
+        limit=f"{limit_gb:g}",
+        more=f"{more / GB:.2f}",
     )

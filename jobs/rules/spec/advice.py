@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from agents.infra.texts import join, said, said_of
@@ -18,7 +18,8 @@ from jobs.rules.spec.cluster_variables import SET_FOR_REPLICAS
 from jobs.rules.spec.custom_job import CustomJobSpec, Pool
 from jobs.rules.spec.json_fields import duration
 from jobs.rules.spec.machine_types import NO_TYPES, Types, needs
-from jobs.rules.spec.without_effect import CLOUD_MOUNT, cloud_output, cloud_paths, kept_fields
+from jobs.rules.spec.output_addresses import output_addresses
+from jobs.rules.spec.without_effect import kept_fields
 
 CHECKPOINT_EVERY_S = 4 * 3600.0
 MAX_NAMED, MAX_KEPT, MAX_SHOWN = 4, 12, 100
@@ -47,11 +48,12 @@ def advice(
     spec: CustomJobSpec,
     storage: Mapping[str, str] | None = None,
     types: Types = NO_TYPES,
-    cloud: Mapping[str, str] | None = None,
+    missing: Collection[str] = (),
+    apart: Collection[str] = (),
 ) -> tuple[Advice, ...]:
     """All advice about this job. `storage`: for each host that the job may use, which network storage holds the base
-    output directory there, or "" for a disk of the host's own; None where that is not known. `cloud`: the same for
-    /gcs."""
+    output directory there, or "" for a disk of the host's own; None where that is not known. `missing`: buckets that
+    the project does not have. `apart`: those of which each host has files of its own."""
     return (
         *(Advice(WARNING, text) for text in launchers.separate_models(spec)),
         *_gpu_counts(spec, types),
@@ -62,7 +64,7 @@ def advice(
         *(Advice(HINT, text) for text in launchers.restarts_alone(spec)),
         *_checkpoints(spec),
         *_storage(spec, storage),
-        *_cloud_storage(spec, cloud),
+        *_cloud_storage(spec, missing, apart),
         *_without_effect(spec),
     )
 
@@ -100,7 +102,7 @@ def _evaluators(spec: CustomJobSpec) -> Iterator[Advice]:
 def _one_string_commands(spec: CustomJobSpec) -> Iterator[Advice]:
     """A whole command line as one string: the host looks for a program of that name, and there is none."""
     for number, pool in enumerate(spec.pools):
-        name = pool.container.argv[0] if pool is not None and pool.container.argv else ""
+        name = pool.task.argv[0] if pool is not None and pool.task.argv else ""
         if not name.split()[1:]:
             continue
         shown = name if len(name) <= MAX_SHOWN else f"{name[: MAX_SHOWN - 1]}…"
@@ -117,7 +119,7 @@ def _one_string_commands(spec: CustomJobSpec) -> Iterator[Advice]:
 
 
 def _variables_of_ours(spec: CustomJobSpec) -> Iterator[Advice]:
-    pools = [pool.container for pool in spec.pools if pool is not None]
+    pools = [pool.task for pool in spec.pools if pool is not None]
     given = {name for of in pools for name in (*dict(of.env), *(each.name for each in of.secrets))}
     names = sorted(given & SET_FOR_REPLICAS)
     if not names:
@@ -146,7 +148,7 @@ def looks_secret(name: str, value: str) -> bool:
 def _plain_secrets(spec: CustomJobSpec) -> Iterator[Advice]:
     pools = [pool for pool in spec.pools if pool is not None]
     names = dict.fromkeys(
-        name for pool in pools for name, value in pool.container.env if looks_secret(name, value)
+        name for pool in pools for name, value in pool.task.env if looks_secret(name, value)
     )
     if names:
         yield Advice(
@@ -230,39 +232,29 @@ def _storage(spec: CustomJobSpec, storage: Mapping[str, str] | None) -> Iterator
         )
 
 
-def _cloud_storage(spec: CustomJobSpec, cloud: Mapping[str, str] | None) -> Iterator[Advice]:
-    if output := cloud_output(spec):
+def _cloud_storage(spec: CustomJobSpec, missing: Collection[str], apart: Collection[str]) -> Iterator[Advice]:
+    found = output_addresses(spec)
+    for address in found.named:
+        if address.bucket in missing:
+            yield Advice(
+                WARNING,
+                said(
+                    "{path} is named, and the project has no bucket {bucket}: the program gets the address as it "
+                    "stands, and nothing is on the hosts. Make the bucket on the page Storage, and upload to it.",
+                    path=str(address),
+                    bucket=address.bucket,
+                ),
+            )
+    base = found.base
+    if base is not None and base.bucket in apart and spec.replica_count > 1:
         yield Advice(
-            WARNING,
+            HINT,
             said(
-                "The output directory {path} is not on the hosts, and Trainyard does not reach it: it mounts nothing, "
-                "copies nothing and checks nothing. The program finds the address in AIP_MODEL_DIR, "
-                "AIP_CHECKPOINT_DIR and AIP_TENSORBOARD_LOG_DIR, and must be able to write there by itself. If it "
-                "cannot, give a directory that all hosts share, such as /shared/runs/7.",
-                path=output,
+                "Each host has files of its own for {path}, and all of them are stored. A replica does not see what a "
+                "replica on another host writes there, before it is started again.",
+                path=str(base),
             ),
         )
-    own = None if cloud is None else {host: by for host, by in cloud.items() if not by}
-    if (named := cloud_paths(spec)) and own != {}:
-        places = list_text(named, MAX_NAMED)
-        if own:
-            text = said(
-                "A path below {path} is named in {places}. On Vertex that is Cloud Storage; "
-                "here nothing is mounted there on {hosts}, so what is written there is on each host's own disk, or "
-                "refused. Mount it on the hosts (gcsfuse), or use a directory that they share.",
-                path=CLOUD_MOUNT,
-                places=places,
-                hosts=_names(own),
-            )
-        else:
-            text = said(
-                "A path below {path} is named in {places}. On Vertex that is Cloud Storage; "
-                "here nothing is mounted there by Trainyard, so what is written there is on each host's own disk, or "
-                "refused. Mount it on the hosts (gcsfuse), or use a directory that they share.",
-                path=CLOUD_MOUNT,
-                places=places,
-            )
-        yield Advice(WARNING, text)
 
 
 def _without_effect(spec: CustomJobSpec) -> Iterator[Advice]:

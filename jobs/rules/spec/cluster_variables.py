@@ -113,7 +113,7 @@ def cluster_environment(
         variables |= _rendezvous(cluster, place, place.rank, job_id)
         variables |= _processes(gpus)
     pool = spec.pools[place.pool]
-    return variables | dict(pool.container.env if pool else ())
+    return variables | dict(pool.task.env if pool else ())
 
 
 @lru_cache(maxsize=8)
@@ -191,12 +191,17 @@ def _processes(gpus: int) -> dict[str, str]:
     return {"PET_NPROC_PER_NODE": str(gpus)} if gpus else {}
 
 
+def model_directory(base: str) -> str:
+    """Where a job leaves its model. `base`: its output directory."""
+    return f"{base.rstrip('/')}/model/"
+
+
 def _directories(base: str) -> dict[str, str]:
     if not base:
         return {}
     base = base.rstrip("/")
     return {
-        "AIP_MODEL_DIR": f"{base}/model/",
+        "AIP_MODEL_DIR": model_directory(base),
         "AIP_CHECKPOINT_DIR": f"{base}/checkpoints/",
         "AIP_TENSORBOARD_LOG_DIR": f"{base}/logs/",
     }

@@ -10,20 +10,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from jobs.rules.spec.json_fields import camel, duration
-from jobs.rules.spec.secret_variables import AskedSecret, SecretVariable
+from jobs.rules.spec.secret_variables import AskedSecret
+from jobs.rules.spec.tasks import Code, Task, code_document, given, task_document
 
-HOST_IMAGE = "host"
 DAY_S = 86_400.0
 DEFAULT_TIMEOUT_S = 7 * DAY_S
 MAX_TIMEOUT_S = 3_650 * DAY_S
 MAX_POOLS = 4
 MAX_REPLICAS = 1_000
-MAX_ENV = 100
 MAX_LABELS = 64
-# Linux takes no single argument or NAME=value over 128 KiB (MAX_ARG_STRLEN); execve would fail on the host.
-MAX_STRING_BYTES = 128 * 1024 - 1
-# All strings of one replica together: they travel in one order, and execve allows a quarter of the stack limit.
-MAX_STRINGS_BYTES = 512 * 1024
 # Each replica gets a start order of its own, and all orders of a job are written in one transaction.
 MAX_ORDERS_BYTES = 64 * 1024 * 1024
 
@@ -82,31 +77,15 @@ class Disk:
 
 
 @dataclass(frozen=True, slots=True)
-class Container:
-    """What one replica executes: `command` and `args` make one argument vector. `env` has no secret variables."""
-
-    image: str
-    command: tuple[str, ...] = ()
-    args: tuple[str, ...] = ()
-    env: tuple[tuple[str, str], ...] = ()
-    secrets: tuple[SecretVariable, ...] = ()
-
-    @property
-    def argv(self) -> tuple[str, ...]:
-        return self.command + self.args
-
-    @property
-    def strings_bytes(self) -> int:
-        pairs = [f"{name}={value}" for name, value in self.env]
-        return sum(len(text.encode()) for text in (*self.argv, *pairs))
-
-
-@dataclass(frozen=True, slots=True)
 class Pool:
+    """`runtime`: the one that the document pins, or "". `code`: files that are put into the work directory."""
+
     machine: Machine
     replica_count: int
-    container: Container
+    task: Task
     disk: Disk = Disk()
+    runtime: str = ""
+    code: Code | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,13 +147,13 @@ def to_document(thing: CustomJob | CustomJobSpec) -> dict[str, object]:
     """The canonical JSON of a job, or of its spec alone."""
     if isinstance(thing, CustomJobSpec):
         return _spec_document(thing)
-    return _given(
+    return given(
         displayName=thing.display_name, jobSpec=_spec_document(thing.job_spec), labels=dict(thing.labels)
     )
 
 
 def _spec_document(spec: CustomJobSpec) -> dict[str, object]:
-    scheduling = _given(
+    scheduling = given(
         timeout=duration(spec.timeout_s),
         disableRetries=spec.disable_retries,
         restartJobOnWorkerRestart=spec.restart_job_on_worker_restart,
@@ -182,10 +161,10 @@ def _spec_document(spec: CustomJobSpec) -> dict[str, object]:
     )
     if spec.max_wait_duration_s is not None:
         scheduling["maxWaitDuration"] = duration(spec.max_wait_duration_s)
-    return _given(
+    return given(
         workerPoolSpecs=[{} if pool is None else _pool_document(pool) for pool in spec.pools],
         scheduling=scheduling,
-        baseOutputDirectory=_given(outputUriPrefix=spec.base_output_directory),
+        baseOutputDirectory=given(outputUriPrefix=spec.base_output_directory),
         enableWebAccess=spec.enable_web_access,
         enableDashboardAccess=spec.enable_dashboard_access,
         **{camel(name): text for name, text in spec.kept},
@@ -193,29 +172,14 @@ def _spec_document(spec: CustomJobSpec) -> dict[str, object]:
 
 
 def _pool_document(pool: Pool) -> dict[str, object]:
-    return _given(
-        machineSpec=_given(
+    return given(
+        machineSpec=given(
             machineType=pool.machine.machine_type,
             acceleratorType=pool.machine.accelerator_type,
             acceleratorCount=pool.machine.accelerator_count,
         ),
         replicaCount=str(pool.replica_count),
-        diskSpec=_given(bootDiskType=pool.disk.boot_disk_type, bootDiskSizeGb=pool.disk.boot_disk_size_gb),
-        containerSpec=_given(
-            imageUri=pool.container.image,
-            command=list(pool.container.command),
-            args=list(pool.container.args),
-            env=_env_document(pool.container),
-        ),
+        diskSpec=given(bootDiskType=pool.disk.boot_disk_type, bootDiskSizeGb=pool.disk.boot_disk_size_gb),
+        **task_document(pool.task),
+        trainyard=given(runtime=pool.runtime, code=code_document(pool.code)),
     )
-
-
-def _env_document(container: Container) -> list[object]:
-    """The variables, the secret ones last."""
-    plain = [{"name": name, "value": value} for name, value in container.env]
-    return [*plain, *[variable.document() for variable in container.secrets]]
-
-
-def _given(**fields: object) -> dict[str, object]:
-    """A message without the fields that hold their default, as proto3 JSON is written."""
-    return {name: value for name, value in fields.items() if value}

@@ -94,6 +94,10 @@ class MessageReader:
         """Whether the field is given and not null. It is not taken out."""
         return any(self._left.get(key) is not None for key in (name, camel(name)))
 
+    def value(self, name: str) -> object:
+        """The value as it was sent. It is not taken out."""
+        return next((self._left[key] for key in (name, camel(name)) if self._left.get(key) is not None), None)
+
     def take(self, name: str) -> object:
         """The value under the snake_case or the camelCase name; None when absent or null."""
         found = [self._left.pop(key) for key in dict.fromkeys((name, camel(name))) if key in self._left]

@@ -82,14 +82,14 @@ def restarts_alone(spec: CustomJobSpec) -> Iterator[str]:
 def _trainers(spec: CustomJobSpec) -> tuple[int, str]:
     """How many replicas train together, and their commands as one text."""
     pools = [pool for number, pool in enumerate(spec.pools) if pool is not None and number in TRAINER_POOLS]
-    commands = dict.fromkeys(" ".join(pool.container.argv) for pool in pools)
+    commands = dict.fromkeys(" ".join(pool.task.argv) for pool in pools)
     return sum(pool.replica_count for pool in pools), "\n".join(commands)
 
 
 def _line(spec: CustomJobSpec) -> str:
     """The primary's command, started by torchrun of the same Python."""
     primary = spec.pools[0]
-    words = list(primary.container.argv) if primary else []
+    words = list(primary.task.argv) if primary else []
     if len(words) < 2 or not _INTERPRETER.fullmatch(words[0].rpartition("/")[2]) or "-c" in words[:4]:
         return "python3 -m torch.distributed.run train.py"
     options = 1

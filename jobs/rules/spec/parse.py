@@ -15,18 +15,13 @@ from agents.infra.texts import said
 from jobs.rules.spec.custom_job import (
     ACCELERATORS,
     DEFAULT_TIMEOUT_S,
-    HOST_IMAGE,
-    MAX_ENV,
     MAX_LABELS,
     MAX_ORDERS_BYTES,
     MAX_POOLS,
     MAX_REPLICAS,
-    MAX_STRING_BYTES,
-    MAX_STRINGS_BYTES,
     MAX_TIMEOUT_S,
     RESERVATION_AFFINITIES,
     STRATEGIES,
-    Container,
     CustomJob,
     CustomJobSpec,
     Disk,
@@ -38,15 +33,20 @@ from jobs.rules.spec.custom_job import (
 )
 from jobs.rules.spec.json_fields import Complaints, InvalidDocument, MessageReader, Violation, duration
 from jobs.rules.spec.machine_types import NO_TYPES, Types, UnknownMachine, needs
-from jobs.rules.spec.secret_variables import AskedSecret, read_secret
+from jobs.rules.spec.parse_task import read_extensions, read_task
+from jobs.rules.spec.secret_variables import AskedSecret
+from jobs.rules.spec.tasks import Code, Container, Git, PythonPackage
 
 __all__ = [
+    "Code",
     "Container",
     "CustomJob",
     "CustomJobSpec",
     "Disk",
+    "Git",
     "Machine",
     "Pool",
+    "PythonPackage",
     "InvalidDocument",
     "Violation",
     "parse_custom_job",
@@ -58,7 +58,6 @@ __all__ = [
 
 # GPUs that Google does not rent (a GeForce RTX 4090) are requested by the name that their host reports.
 OWN_ACCELERATOR = re.compile(r"(NVIDIA|AMD|INTEL)_[A-Z0-9_]{1,56}", re.ASCII)
-_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,255}", re.ASCII)
 _DIRECTORY = re.compile(r"(?:/|[a-z][a-z0-9+.-]*://[^/]).*", re.ASCII | re.DOTALL)
 _OUTPUT_ONLY = (
     "name",
@@ -94,7 +93,7 @@ def parse_custom_job(document: object, types: Types = NO_TYPES, gpus_here: Colle
     display_name = fields.text("display_name", maximum=128)
     if not display_name.strip() and not fields.complained("display_name"):
         fields.complain("display_name", said("is required."))
-    labels = _labels(fields)
+    labels = read_labels(fields)
     fields.unsupported("encryption_spec", said("customer-managed keys are not supported."))
     asked_secrets: list[AskedSecret] = []
     job_spec = _job_spec(fields.message("job_spec"), types, gpus_here, asked_secrets)
@@ -186,7 +185,7 @@ def _check_directory(prefix: str, complaints: Complaints) -> None:
         )
 
 
-def _labels(fields: MessageReader) -> dict[str, str]:
+def read_labels(fields: MessageReader) -> dict[str, str]:
     labels: dict[str, str] = {}
     for key, value in fields.pairs("labels", maximum=MAX_LABELS).items():
         if not key or not is_label(key):
@@ -222,7 +221,7 @@ def _pools(
         fields.complain(f"{name}[0]", said("is the pool of the primary replica and must not be empty."))
     if sum(pool.replica_count for pool in pools if pool is not None) > MAX_REPLICAS:
         fields.complain(name, said("asks for more than {number} replicas together.", number=MAX_REPLICAS))
-    orders = sum(pool.replica_count * pool.container.strings_bytes for pool in pools if pool is not None)
+    orders = sum(pool.replica_count * pool.task.strings_bytes for pool in pools if pool is not None)
     if orders > MAX_ORDERS_BYTES:
         fields.complain(
             name,
@@ -244,10 +243,6 @@ def _pool(
     asked_secrets: list[AskedSecret],
 ) -> Pool:
     fields.unsupported(
-        "python_package_spec",
-        said('is not supported yet: use container_spec with image_uri "host" and a command.'),
-    )
-    fields.unsupported(
         "nfs_mounts",
         said("is not supported: mount the file system on the hosts, and use its path in the command."),
     )
@@ -259,14 +254,17 @@ def _pool(
     if number == 0 and count != 1:
         fields.complain("replica_count", said("must be 1 in the first pool: it holds the primary alone."))
     disk = fields.message("disk_spec")
+    runtime, code = read_extensions(fields)
     pool = Pool(
         machine=_machine(fields.message("machine_spec"), types, gpus_here),
         replica_count=count,
-        container=_container(fields, number, asked_secrets),
+        task=read_task(fields, number, asked_secrets),
         disk=Disk(
             boot_disk_type=disk.text("boot_disk_type", maximum=64),
             boot_disk_size_gb=disk.whole("boot_disk_size_gb", default=0, minimum=0, maximum=2**31 - 1),
         ),
+        runtime=runtime,
+        code=code,
     )
     disk.close()
     fields.close()
@@ -309,86 +307,3 @@ def _accelerator(fields: MessageReader, here: Collection[str]) -> str:
 
 def _unless_unspecified(name: str, names: Mapping[int, str]) -> str:
     return "" if name == names[0] else name
-
-
-def _container(pool: MessageReader, number: int, asked_secrets: list[AskedSecret]) -> Container:
-    fields = pool.message("container_spec")
-    if fields.empty:
-        if not pool.complained("container_spec") and not pool.complained("python_package_spec"):
-            pool.complain("container_spec", said('is required: image_uri "host" and a command.'))
-        return Container(HOST_IMAGE)
-    image = fields.text("image_uri")
-    if image != HOST_IMAGE and not fields.complained("image_uri"):
-        fields.complain(
-            "image_uri",
-            said(
-                'must be "host" (the command runs on the host itself); container images are not supported yet.'
-            ),
-        )
-    command = fields.texts("command", maximum=10_000)
-    args = fields.texts("args", maximum=10_000)
-    if not fields.complained("command") and not fields.complained("args"):
-        if not command and not args:
-            fields.complain("command", said('"host" has no entrypoint: say what is to be run.'))
-        elif not (command + args)[0]:
-            fields.complain("command", said("its first string names the program and must not be empty."))
-    env, secrets = _env(fields, number)
-    asked_secrets += secrets
-    container = Container(image, command, args, env, tuple(asked.variable for asked in secrets))
-    _check_sizes(fields, container)
-    fields.close()
-    return container
-
-
-def _env(fields: MessageReader, pool: int) -> tuple[tuple[tuple[str, str], ...], list[AskedSecret]]:
-    """The plain variables of a pool, and the secret ones."""
-    pairs: dict[str, str] = {}
-    secrets: dict[str, AskedSecret] = {}
-    for message in fields.messages("env", maximum=MAX_ENV):
-        name = message.text("name", maximum=256)
-        secret = read_secret(message, name, pool)
-        value = message.text("value", maximum=MAX_STRING_BYTES, printable=False) if secret is None else ""
-        if not _ENV_NAME.fullmatch(name):
-            if not message.complained("name"):
-                message.complain(
-                    "name", said("must be letters, digits, _, . and -, and not begin with a digit.")
-                )
-        elif name.startswith("TRAINYARD_"):
-            message.complain("name", said("names that begin with TRAINYARD_ are the runner's own."))
-        elif name in pairs or name in secrets:
-            message.complain("name", said("{name} is given twice.", name=name))
-        elif secret is not None:
-            secrets[name] = secret
-        else:
-            pairs[name] = value
-        message.close()
-    return tuple(pairs.items()), list(secrets.values())
-
-
-def _check_sizes(fields: MessageReader, container: Container) -> None:
-    sizes = {
-        "command": [len(text.encode()) for text in container.command],
-        "args": [len(text.encode()) for text in container.args],
-        "env": [len(f"{name}={value}".encode()) for name, value in container.env],
-    }
-    for name, bytes_of in sizes.items():
-        for index, size in enumerate(bytes_of):
-            if size > MAX_STRING_BYTES:
-                fields.complain(
-                    f"{name}[{index}]",
-                    said(
-                        "has {size} bytes; Linux takes at most {most}.",
-                        size=size,
-                        most=MAX_STRING_BYTES,
-                    ),
-                )
-    total = container.strings_bytes
-    if total > MAX_STRINGS_BYTES:
-        fields.complain(
-            "command",
-            said(
-                "command, args and env have {size} bytes together; at most {most}.",
-                size=total,
-                most=MAX_STRINGS_BYTES,
-            ),
-        )

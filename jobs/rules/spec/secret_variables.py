@@ -38,6 +38,10 @@ class SecretVariable:
         return {"name": self.name, "value": "", "valueFrom": {"secret": self.secret, **whose}}
 
 
+# The name under which a job keeps the credential of a pool's repository. No variable can have it.
+GIT_CREDENTIAL = "git credential"
+
+
 @dataclass(frozen=True, slots=True)
 class AskedSecret:
     """A secret variable as a document asked for it: in which pool, at which path, and the value if it was there."""

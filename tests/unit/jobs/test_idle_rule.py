@@ -63,9 +63,10 @@ def test_a_stall_is_flagged_and_recorded_and_stops_nothing(scene):
     assert list(told) == [("", "STALLED"), ("STALLED", "")]
 
 
-def test_a_project_without_a_rule_has_none(scene):
+def test_a_project_without_a_rule_has_none(scene, django_assert_num_queries):
     now = scene.until(0, 100, cpu=1.0)
-    idle_rule.cancel_idle_jobs(now)
+    with django_assert_num_queries(1):
+        idle_rule.cancel_idle_jobs(now)
     scene.refresh_from_db()
     assert scene.state == "RUNNING" and flags(scene) == []
 

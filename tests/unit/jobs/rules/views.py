@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, settings
 from jobs.rules.lifecycle import states
 from jobs.rules.lifecycle.states import JobState, ReplicaState, RunPhase
 from jobs.rules.lifecycle.views import JobView, ReplicaView, RunView
-from jobs.rules.spec.custom_job import Container, CustomJobSpec, Machine, Pool
+from jobs.rules.spec.custom_job import CustomJobSpec, Machine, Pool
+from jobs.rules.spec.tasks import Container
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 GRACE_S = 10.0

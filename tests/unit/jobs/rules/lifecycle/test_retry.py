@@ -40,6 +40,12 @@ ENDS = [
     ({"why": "timeout", "exit_signal": 15}, EndClass.TIMEOUT, EndClass.TIMEOUT),
     ({"why": "refused", "refusal": "exec_failed"}, EndClass.USER_ERROR, EndClass.USER_ERROR),
     ({"why": "refused", "refusal": "gpu_busy"}, EndClass.BUSY, EndClass.BUSY),
+    ({"why": "refused", "refusal": "unprepared"}, EndClass.UNPREPARED, EndClass.UNPREPARED),
+    (
+        {"why": "refused", "refusal": "unprepared", "prepared_at": NOW},
+        EndClass.INTERNAL,
+        EndClass.INTERNAL,
+    ),
     *[
         ({"why": "refused", "refusal": refusal}, EndClass.INTERNAL, EndClass.INTERNAL)
         for refusal in ("port_taken", "disk_full", "bad_order", "something_new")
@@ -73,7 +79,7 @@ def expected(end, primary, restarts, retries, tries, disabled, together):
             return JobState.QUEUED if retry_left else JobState.FAILED
         case EndClass.INTERNAL:
             return JobState.QUEUED if retry_left and tries < 2 else JobState.FAILED
-        case EndClass.BUSY:
+        case EndClass.BUSY | EndClass.UNPREPARED:
             return JobState.QUEUED
         case EndClass.TIMEOUT:
             return JobState.CANCELLED
@@ -109,7 +115,7 @@ def test_every_class_role_counter_and_flag_leads_where_the_table_says():
         if outcome is not None:
             assert [stop.run for stop in plan.stop] == [view.runs[1].id], case
             assert not plan.restart, case
-            grown = outcome == JobState.QUEUED and end != EndClass.BUSY
+            grown = outcome == JobState.QUEUED and end not in (EndClass.BUSY, EndClass.UNPREPARED)
             assert plan.job_retries == (retries + 1 if grown else None), case
         elif end == EndClass.FINISHED:
             assert not plan.stop and not plan.restart, case
@@ -154,6 +160,7 @@ def test_maintenance_leads_where_its_table_says_and_counts_against_nothing():
             EndClass.USER_ERROR: JobState.FAILED,
             EndClass.OUT_OF_MEMORY: JobState.FAILED,
             EndClass.BUSY: JobState.QUEUED,
+            EndClass.UNPREPARED: JobState.QUEUED,
             EndClass.TIMEOUT: JobState.CANCELLED,
             EndClass.TRANSIENT: JobState.QUEUED if retries < 3 and not disabled else JobState.FAILED,
             EndClass.INTERNAL: JobState.QUEUED if retries < 3 and not disabled else JobState.FAILED,
@@ -193,7 +200,9 @@ def test_a_job_that_must_leave_goes_back_to_the_queue_unless_its_end_is_known():
             assert plan.outcome and plan.outcome.state == known, case
             continue
         assert plan.outcome and plan.outcome.state == JobState.QUEUED, case
-        assert (plan.job_retries is None) == (known is None or end == EndClass.BUSY), case
+        assert (plan.job_retries is None) == (known is None or end in (EndClass.BUSY, EndClass.UNPREPARED)), (
+            case
+        )
         assert plan.internal_tries is None or end == EndClass.INTERNAL, case
         assert {stop.grace_s for stop in plan.stop} == {30.0}, case
 

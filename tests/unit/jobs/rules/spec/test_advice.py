@@ -41,7 +41,7 @@ def test_more_than_one_evaluator():
 
 def with_container(**changes):
     one = pool(1)
-    return replace(spec(1, **SHORT), pools=(replace(one, container=replace(one.container, **changes)),))
+    return replace(spec(1, **SHORT), pools=(replace(one, task=replace(one.task, **changes)),))
 
 
 def test_a_whole_command_line_in_one_string():
@@ -83,7 +83,7 @@ def test_all_variables_of_the_cluster_are_known_to_the_advice():
 def test_more_than_four_hours():
     [(kind, text)] = advice_of(spec(1))
     assert kind == HINT and "at least every 4 hours" in text and "AIP_CHECKPOINT_DIR is not set" in text
-    [(_, text), _] = advice_of(spec(1, base_output_directory="gs://b/x"))
+    [(_, text)] = advice_of(spec(1, base_output_directory="gs://bucket/x"))
     assert "in AIP_CHECKPOINT_DIR at least" in text and "not set" not in text
 
 
@@ -112,8 +112,7 @@ def test_where_the_directory_is():
     for unsure in ({"a": one, "b": other}, {"a": one, "b": ""}, {"a": one}):
         [(kind, text)] = advice_of(of, unsure)
         assert kind == HINT and "is not known" in text and "own disk" not in text
-    [(_, text)] = advice_of(spec(1, base_output_directory="gs://b/x", **SHORT), {"a": ""})
-    assert "is not on the hosts" in text
+    assert advice_of(spec(1, base_output_directory="gs://bucket/x", **SHORT), {"a": ""}) == []
 
 
 def test_the_longest_mount_above_a_path_holds_it():
@@ -133,31 +132,22 @@ def test_one_storage_has_one_name_wherever_it_is_mounted():
     assert holder("/mnt/out/7", [other]) == "cifs //filer/x/sub/out/7"
 
 
-def test_an_output_directory_that_nothing_reaches():
-    [(kind, text)] = advice_of(spec(1, base_output_directory="gs://bucket/runs/7", **SHORT))
-    assert kind == WARNING and "gs://bucket/runs/7 is not on the hosts" in text
-    assert "AIP_MODEL_DIR" in text and "a directory that all hosts share" in text
-
-
-def cloud_advice(cloud, base="", **container):
+def test_a_bucket_that_the_project_does_not_have_is_named():
     one = pool(1)
-    of = spec(1, base_output_directory=base, **SHORT)
-    of = replace(of, pools=(replace(one, container=replace(one.container, **container)),))
-    return [(found.kind, found.text) for found in advice(of, None, cloud=cloud) if "/gcs" in found.text]
+    words = {"args": ("--data=/gcs/lost/x", "gs://here/y"), "env": (("DATA", "/data/gcs/other/x"),)}
+    of = spec(1, base_output_directory="gs://bucket/runs/7", **SHORT)
+    of = replace(of, pools=(replace(one, task=replace(one.task, **words)),))
+    [(kind, text)] = [
+        (found.kind, found.text) for found in advice(of, None, missing={"lost"}, apart={"bucket"})
+    ]
+    assert kind == WARNING and text.startswith("gs://lost/x is named, and the project has no bucket lost")
 
 
-def test_a_path_below_gcs_is_named_unless_it_is_mounted_on_every_host():
-    args = {"args": ("--out=/gcs/bucket/x",)}
-    [(kind, text)] = cloud_advice({"a": "", "b": ""}, **args)
-    assert kind == WARNING and "an argument of workerpool0" in text and "on a, b" in text
-    [(_, text)] = cloud_advice({"a": "fuse.gcsfuse bucket/", "b": ""}, **args)
-    assert "there on b, so" in text
-    assert cloud_advice({"a": "fuse.gcsfuse bucket/"}, **args) == []
-    [(_, text)] = cloud_advice(None, env=(("DATA", "file:///gcs/x"), ("OUT", "/gcs/b/x")))
-    assert "named in the variable OUT of workerpool0." in text
-    [(_, text)] = cloud_advice({"a": ""}, base="/gcs/b/x", command=("cat", "/gcs/b/y"))
-    assert "the output directory, the command of workerpool0" in text
-    assert cloud_advice({"a": ""}, args=("/data/gcs/x", "/gcsfuse", "my/gcs/x")) == []
+def test_replicas_on_several_hosts_have_files_of_their_own():
+    of = spec(2, base_output_directory="gs://bucket/runs/7", **SHORT)
+    told = [found.text for found in advice(of, None, apart={"bucket"}) if "files of its own" in found.text]
+    assert len(told) == 1 and "gs://bucket/runs/7" in told[0]
+    assert not [found for found in advice(of, None) if "files of its own" in found.text], "on shared storage"
 
 
 def test_fields_that_are_kept_without_effect_are_named():

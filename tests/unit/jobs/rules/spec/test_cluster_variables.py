@@ -6,7 +6,8 @@ import json
 from dataclasses import replace
 
 from jobs.rules.spec.cluster_variables import MAX_VARIABLE_BYTES, cluster_environment
-from jobs.rules.spec.custom_job import Container, to_document
+from jobs.rules.spec.custom_job import to_document
+from jobs.rules.spec.tasks import Container
 from tests.unit.jobs.rules.views import pool, spec
 
 # How the names of the variables begin that only trainers get.
@@ -146,13 +147,13 @@ def test_directories_end_in_a_slash_and_are_there_only_with_a_base():
 
 
 def test_the_users_own_variables_come_on_top():
-    mine = replace(pool(), container=Container("host", ("a",), (), (("RANK", "mine"), ("X", ""))))
+    mine = replace(pool(), task=Container("host", ("a",), (), (("RANK", "mine"), ("X", ""))))
     variables = variables_of(replace(spec(1), pools=(mine, pool())))
     assert (variables["RANK"], variables["X"]) == ("mine", "")
 
 
 def test_a_job_too_long_for_one_variable_is_left_out_of_it():
-    long = replace(pool(), container=Container("host", ("x" * MAX_VARIABLE_BYTES,)))
+    long = replace(pool(), task=Container("host", ("x" * MAX_VARIABLE_BYTES,)))
     for name in ("CLUSTER_SPEC", "TF_CONFIG"):
         value = variables_of(replace(spec(1), pools=(long, pool())))[name]
         assert len(value) < 1000 and "job" not in json.loads(value)

@@ -7,16 +7,14 @@ from dataclasses import replace
 import pytest
 
 from jobs.rules.spec.advice import HINT, WARNING, advice
-from jobs.rules.spec.custom_job import Container
+from jobs.rules.spec.tasks import Container
 from tests.unit.jobs.rules.views import pool, spec
 
 SHORT = {"timeout_s": 3600.0}
 
 
 def advice_of(*argv, counts=(1, 2), **options):
-    pools = tuple(
-        replace(pool(count), container=Container("host", argv)) if count else None for count in counts
-    )
+    pools = tuple(replace(pool(count), task=Container("host", argv)) if count else None for count in counts)
     of = replace(spec(1, **SHORT, **options), pools=pools)
     return {one.kind: one.text for one in advice(of)}
 

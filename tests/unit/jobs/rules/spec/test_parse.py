@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 
 import pytest
 from hypothesis import given
@@ -10,9 +11,7 @@ from hypothesis import strategies as st
 
 from jobs.rules.spec.custom_job import (
     ACCELERATORS,
-    MAX_STRING_BYTES,
     STRATEGIES,
-    Container,
     CustomJob,
     CustomJobSpec,
     Disk,
@@ -21,6 +20,8 @@ from jobs.rules.spec.custom_job import (
 )
 from jobs.rules.spec.json_fields import MAX_VIOLATIONS
 from jobs.rules.spec.parse import InvalidDocument, parse_custom_job, parse_spec, script_command, to_document
+from jobs.rules.spec.secret_variables import SecretVariable
+from jobs.rules.spec.tasks import MAX_STRING_BYTES, RUNTIMES, Code, Container, Git, PythonPackage
 from tests.unit.jobs.rules.views import examples
 
 CONTAINER = {"imageUri": "host", "command": ["python3", "train.py"]}
@@ -65,9 +66,9 @@ def violations(document):
 def test_a_job_is_read():
     job = parse_custom_job(GOOD)
     primary, skipped, servers = job.job_spec.pools
-    assert (job.display_name, primary.container.argv, skipped) == ("first", ("python3", "train.py"), None)
+    assert (job.display_name, primary.task.argv, skipped) == ("first", ("python3", "train.py"), None)
     assert servers.machine == Machine("", "NVIDIA_TESLA_T4", 2)
-    assert servers.container.env == (("A", "1"),)
+    assert servers.task.env == (("A", "1"),)
     names = [name for name, *_ in job.job_spec.replicas()]
     assert names == ["workerpool0-0", "workerpool2-0", "workerpool2-1"]
 
@@ -179,7 +180,6 @@ WRONG = [
     ([*POOL, "replicaCount"], float("nan"), f"{POOLS}[2].replica_count", "whole number"),
     ([*POOL, "replicaCount"], 1000, POOLS, "1000 replicas together"),
     ([*POOL, "replica_count"], 2, f"{POOLS}[2].replica_count", "twice"),
-    ([*POOL, "pythonPackageSpec"], {"x": 1}, f"{POOLS}[2].python_package_spec", "not supported"),
     ([*POOL, "nfsMounts"], [{}], f"{POOLS}[2].nfs_mounts", "not supported"),
     ([*POOL, "diskSpec"], {"bootDiskSizeGb": -1}, f"{POOLS}[2].disk_spec.boot_disk_size_gb", "from 0"),
     (
@@ -206,7 +206,12 @@ WRONG = [
         "MIG",
     ),
     ([*POOL, "containerSpec"], ..., f"{POOLS}[2].container_spec", "required"),
-    ([*TASK, "imageUri"], "python:3.11", f"{POOLS}[2].container_spec.image_uri", "host"),
+    ([*TASK, "imageUri"], ..., f"{POOLS}[2].container_spec.image_uri", "host"),
+    ([*TASK, "imageUri"], "Python:3.11", f"{POOLS}[2].container_spec.image_uri", "ghcr.io"),
+    ([*TASK, "imageUri"], "--privileged", f"{POOLS}[2].container_spec.image_uri", "ghcr.io"),
+    ([*TASK, "imageUri"], "a b", f"{POOLS}[2].container_spec.image_uri", "ghcr.io"),
+    ([*TASK, "imageUri"], "gs://bucket/image.tar", f"{POOLS}[2].container_spec.image_uri", "ghcr.io"),
+    ([*TASK, "imageUri"], "lab/train@sha256:12", f"{POOLS}[2].container_spec.image_uri", "ghcr.io"),
     ([*TASK, "args"], [], f"{POOLS}[2].container_spec.command", "no entrypoint"),
     ([*TASK, "args"], [""], f"{POOLS}[2].container_spec.command", "program"),
     ([*TASK, "args"], "x", f"{POOLS}[2].container_spec.args", "list"),
@@ -247,7 +252,7 @@ def test_each_wrong_field_is_named(path, value, field, word):
 def test_all_wrong_fields_are_named_at_once():
     document = changed(["displayName"], "")
     document["jobSpec"]["scheduling"] = {"timeout": "soon", "strategy": "FAST"}
-    document["jobSpec"]["workerPoolSpecs"][0]["containerSpec"] = {"imageUri": "x", "command": ["a"]}
+    document["jobSpec"]["workerPoolSpecs"][0]["containerSpec"] = {"imageUri": "X", "command": ["a"]}
     assert [violation.field for violation in violations(document)] == [
         "display_name",
         f"{POOLS}[0].container_spec.image_uri",
@@ -284,18 +289,43 @@ MACHINES = st.one_of(
     ),
 )
 ENVS = st.dictionaries(WORD.map("E{}".format), TEXT, max_size=3).map(lambda env: tuple(env.items()))
+SECRETS = st.sampled_from([(), (SecretVariable("HF_TOKEN", "hf", "project"),)])
 CONTAINERS = st.builds(
     Container,
-    st.just("host"),
+    st.sampled_from(["host", "ghcr.io/lab/train:1.2", "localhost:5000/a/b_c@sha256:" + 64 * "0"]),
     st.lists(TEXT, max_size=3).map(lambda rest: ("run", *rest)),
     st.tuples(TEXT),
     ENVS,
+    SECRETS,
+)
+PACKAGES = st.builds(
+    PythonPackage,
+    st.sampled_from(["host", "us-docker.pkg.dev/vertex-ai/training/pytorch-gpu.2-4.py310:latest"]),
+    st.lists(WORD.map("gs://staging/{}-0.1.tar.gz".format), min_size=1, max_size=3).map(tuple),
+    st.sampled_from(["trainer", "trainer.task", "_a.b_1"]),
+    st.lists(TEXT, max_size=2).map(tuple),
+    ENVS,
+    SECRETS,
+)
+CODES = st.none() | st.one_of(
+    st.builds(Code, artifact=st.just(64 * "a"), directory=st.sampled_from(["", "src", "a/b"])),
+    st.builds(Code, archive_uri=WORD.map("gs://bucket/{}.tar".format)),
+    st.builds(
+        Code,
+        git=st.builds(
+            Git,
+            st.sampled_from(["https://example.com/lab/train.git", "git@example.com:lab/train.git"]),
+            st.sampled_from(["main", "v1.2", 40 * "c", "feature/x"]),
+            st.sampled_from(["", "DEPLOY_KEY"]),
+        ),
+    ),
 )
 DISKS = st.builds(Disk, st.sampled_from(["", "pd-ssd"]), st.integers(0, 100))
 
 
 def pools(replicas):
-    return st.builds(Pool, MACHINES, replicas, CONTAINERS, DISKS)
+    runtimes = st.sampled_from(["", *RUNTIMES])
+    return st.builds(Pool, MACHINES, replicas, CONTAINERS | PACKAGES, DISKS, runtimes, CODES)
 
 
 SPECS = st.builds(
@@ -317,11 +347,53 @@ SPECS = st.builds(
 )
 
 
+NUMBERS = {"replicaCount", "acceleratorCount", "bootDiskSizeGb"}
+ENUMS = {"strategy": STRATEGIES, "acceleratorType": ACCELERATORS}
+SNAKE = re.compile("[A-Z]")
+
+
+def snake_case(key):
+    return SNAKE.sub(lambda match: f"_{match[0].lower()}", key)
+
+
+def snake(key, value):
+    """Names in the style of protos, enums as numbers, integers as numbers: what raw clients in Python send."""
+    return snake_case(key), numbered(key, value, int)
+
+
+def mixed_as_pipelines(key, value):
+    """What the SDK sends for a training pipeline: doubles for integers and enums, and both styles of names."""
+    outer = key in ("workerPoolSpecs", "machineSpec", "replicaCount", "diskSpec", "scheduling", "strategy")
+    return (snake_case(key) if outer else key), numbered(key, value, float)
+
+
+def numbered(key, value, kind):
+    if key in NUMBERS:
+        return kind(value)
+    known = {name: kind(number) for number, name in ENUMS.get(key, {}).items()}
+    return known.get(value, value) if isinstance(value, str) else value
+
+
+def as_sent_by(style, document):
+    """The document in another of the forms in which clients write it."""
+    if isinstance(document, list):
+        return [as_sent_by(style, item) for item in document]
+    if not isinstance(document, dict):
+        return document
+    return {
+        name: each if key == "labels" else as_sent_by(style, each)
+        for key, value in document.items()
+        for name, each in [style(key, value)]
+    }
+
+
 @examples(150)
 @given(SPECS, WORD, st.dictionaries(WORD.map(str.lower), WORD.map(str.lower), max_size=3))
 def test_every_job_survives_writing_and_reading(spec, name, labels):
     job = CustomJob(name, spec, labels)
     assert parse_custom_job(to_document(job)) == job
+    assert parse_custom_job(as_sent_by(snake, to_document(job))) == job
+    assert parse_custom_job(as_sent_by(mixed_as_pipelines, to_document(job))) == job
     assert parse_spec(to_document(spec)) == spec
 
 
@@ -369,6 +441,103 @@ def spoiled(draw):
                 break
             place = place[key]
     return document
+
+
+PACKAGE = {
+    "executorImageUri": "us-docker.pkg.dev/vertex-ai/training/pytorch-gpu.2-4.py310:latest",
+    "packageUris": ["gs://staging/trainer-0.1.tar.gz"],
+    "pythonModule": "trainer.task",
+    "args": ["--lr=0.1"],
+}
+
+
+def with_package(**fields):
+    package = {name: value for name, value in {**PACKAGE, **fields}.items() if value is not None}
+    document = changed([*POOL, "pythonPackageSpec"], package)
+    del document["jobSpec"]["workerPoolSpecs"][2]["containerSpec"]
+    return document
+
+
+def test_a_python_package_is_read():
+    package = parse_custom_job(with_package(env=[{"name": "A", "value": "1"}])).job_spec.pools[2].task
+    assert package.argv == ("python3", "-m", "trainer.task", "--lr=0.1")
+    assert (package.package_uris, package.env) == (("gs://staging/trainer-0.1.tar.gz",), (("A", "1"),))
+    assert package.strings_bytes == len("python3-mtrainer.task--lr=0.1A=1")
+
+
+def test_an_image_brings_its_own_program():
+    document = changed(TASK, {"imageUri": "ghcr.io/lab/train"})
+    assert parse_custom_job(document).job_spec.pools[2].task.argv == ()
+    only_args = changed(TASK, {"imageUri": "ghcr.io/lab/train", "args": [""]})
+    assert parse_custom_job(only_args).job_spec.pools[2].task.argv == ("",)
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "word"),
+    [
+        ({"executorImageUri": None}, "executor_image_uri", "host"),
+        ({"packageUris": None}, "package_uris", "1 to 100"),
+        ({"packageUris": ["gs://staging/a"] * 101}, "package_uris", "at most 100"),
+        ({"packageUris": ["gs://staging/a", "/tmp/b"]}, "package_uris[1]", "gs://bucket/name"),
+        ({"packageUris": ["gs://staging/"]}, "package_uris[0]", "gs://bucket/name"),
+        ({"pythonModule": None}, "python_module", "trainer.task"),
+        ({"pythonModule": "-c"}, "python_module", "trainer.task"),
+        ({"pythonModule": "a..b"}, "python_module", "trainer.task"),
+        ({"args": ["a", 1]}, "args[1]", "string"),
+        ({"args": ["x" * 100_000] * 6}, "args", "together"),
+        ({"command": ["x"]}, "command", "not a field"),
+        ({"env": [{"name": "1A"}]}, "env[0].name", "letters"),
+    ],
+)
+def test_each_wrong_field_of_a_python_package_is_named(fields, field, word):
+    (found,) = violations(with_package(**fields))
+    assert found.field == f"{POOLS}[2].python_package_spec.{field}" and word in found.description
+
+
+def test_a_pool_has_one_task():
+    (found,) = violations(changed([*POOL, "pythonPackageSpec"], PACKAGE))
+    assert found.field == f"{POOLS}[2].python_package_spec" and "one of the two" in found.description
+
+
+@pytest.mark.parametrize(
+    ("ours", "field", "word"),
+    [
+        ({"runtime": "lxc"}, "runtime", "podman"),
+        ({"image": "x"}, "image", "not a field"),
+        ("podman", "", "object"),
+        ({"code": {"directory": "a"}}, "code.artifact", "exactly one"),
+        ({"code": {"artifact": 64 * "a", "archiveUri": "gs://bucket/b"}}, "code.artifact", "exactly one"),
+        ({"code": {"artifact": "A" * 64}}, "code.artifact", "SHA-256"),
+        ({"code": {"archiveUri": "https://a/b"}}, "code.archive_uri", "gs://bucket/name"),
+        ({"code": {"artifact": 64 * "a", "directory": "../b"}}, "code.directory", "below"),
+        ({"code": {"artifact": 64 * "a", "directory": "/b"}}, "code.directory", "below"),
+        ({"code": {"artifact": 64 * "a", "branch": "b"}}, "code.branch", "not a field"),
+        ({"code": {"git": {"url": "https://a/b"}}}, "code.git.revision", "commit"),
+        (
+            {"code": {"git": {"url": "https://a/b", "revision": "--upload-pack=x"}}},
+            "code.git.revision",
+            "commit",
+        ),
+        ({"code": {"git": {"url": "https://a/b", "revision": "a..b"}}}, "code.git.revision", "commit"),
+        ({"code": {"git": {"url": "ext::sh -c x", "revision": "a"}}}, "code.git.url", "repository"),
+        ({"code": {"git": {"url": "--upload-pack=x", "revision": "a"}}}, "code.git.url", "repository"),
+        ({"code": {"git": {"url": "file:///etc", "revision": "a"}}}, "code.git.url", "repository"),
+        ({"code": {"git": {"url": "http://a/b", "revision": "a"}}}, "code.git.url", "https://"),
+        (
+            {"code": {"git": {"url": "https://me:pass@a/b", "revision": "a"}}},
+            "code.git.url",
+            "credential_secret",
+        ),
+        (
+            {"code": {"git": {"url": "https://a/b", "revision": "a", "credentialSecret": "-"}}},
+            "code.git.credential_secret",
+            "stored secret",
+        ),
+    ],
+)
+def test_each_wrong_field_of_ours_is_named(ours, field, word):
+    (found,) = violations(changed([*POOL, "trainyard"], ours))
+    assert found.field == f"{POOLS}[2].trainyard.{field}".rstrip(".") and word in found.description
 
 
 @examples(600)

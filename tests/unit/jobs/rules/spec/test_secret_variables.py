@@ -38,7 +38,7 @@ def test_the_value_is_taken_out_at_once():
     job = parse_custom_job(with_env(INLINE, {"name": "A", "value": "1"}))
     [asked] = job.asked_secrets
     assert (asked.value, asked.pool, asked.path, asked.variable.name) == (CANARY, 0, ENV, "HF_TOKEN")
-    container = job.job_spec.pools[0].container
+    container = job.job_spec.pools[0].task
     assert container.secrets == (SecretVariable("HF_TOKEN"),) and container.env == (("A", "1"),)
     assert CANARY not in json.dumps(to_document(job)) + repr(job) + repr(asked)
 
@@ -111,7 +111,7 @@ def test_a_name_is_given_once_whether_secret_or_not():
 
 def test_secret_false_is_a_plain_variable():
     job = parse_custom_job(with_env({"name": "A", "value": "1", "secret": False}))
-    assert job.job_spec.pools[0].container.env == (("A", "1"),) and not job.asked_secrets
+    assert job.job_spec.pools[0].task.env == (("A", "1"),) and not job.asked_secrets
 
 
 @given(st.text(min_size=1, max_size=50).filter(lambda text: "\0" not in text and text.isprintable()))

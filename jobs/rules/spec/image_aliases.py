@@ -1,0 +1,152 @@
+"""Which image a location uses in place of the one that a document names. Pure.
+
+An alias is the name of an image without tag and digest, or a prefix of such names that ends in `*`. It stands for
+another image, or for "host". Google's prebuilt images need one: their registries want Google's own accounts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from agents.infra.texts import said
+from jobs.rules.spec.custom_job import CustomJobSpec, Pool
+from jobs.rules.spec.json_fields import Complaints
+from jobs.rules.spec.parse_task import is_image
+from jobs.rules.spec.tasks import HOST_IMAGE, PythonPackage
+
+ANY = "*"
+MAX_NAME = 500
+_PREBUILT = re.compile(
+    r"(?:[a-z0-9-]+-docker\.pkg\.dev/vertex-ai|(?:[a-z]+\.)?gcr\.io/cloud-aiplatform)/.", re.ASCII
+)
+_PREFIX = re.compile(r"[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?(?::[0-9]{1,5})?/[a-z0-9._/-]*", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Aliases:
+    """The aliases of one location, by name."""
+
+    location: str
+    images: Mapping[str, str] = field(default_factory=dict)
+
+    def of(self, image: str) -> str | None:
+        """What the longest alias that matches stands for, one without `*` before one with it; None if none matches."""
+        name = name_of(image)
+        matching = [alias for alias in self.images if _matches(alias, name)]
+        if not matching:
+            return None
+        return self.images[max(matching, key=lambda each: (len(each.removesuffix(ANY)), each[-1] != ANY))]
+
+
+def name_of(image: str) -> str:
+    """The name of an image without tag and digest, its registry in small letters."""
+    first, *others = image.partition("@")[0].split("/")
+    if not others:
+        return first.partition(":")[0]
+    return "/".join([first.lower(), *others[:-1], others[-1].partition(":")[0]])
+
+
+def is_prebuilt(image: str) -> bool:
+    """Whether it is one of the images that Google keeps for training on Vertex."""
+    return bool(_PREBUILT.match(name_of(image)))
+
+
+def is_alias(name: str) -> bool:
+    """Whether this can be an alias. A prefix has at least a registry and a slash: `*` alone is none."""
+    if len(name) > MAX_NAME or name == HOST_IMAGE:
+        return False
+    if name.endswith(ANY):
+        return bool(_PREFIX.fullmatch(name.removesuffix(ANY)))
+    return "://" not in name and is_image(name) and name_of(name) == name
+
+
+def may_stand_for(image: str) -> bool:
+    """Whether an alias may stand for this."""
+    return image == HOST_IMAGE or is_image(image)
+
+
+def images_used(spec: CustomJobSpec, aliases: Aliases) -> dict[int, str]:
+    """By the number of the pool, the image that is used in place of the one that it names.
+
+    Raises InvalidDocument where a prebuilt image of Google has no alias, or what it stands for cannot run the task.
+    """
+    complaints = Complaints()
+    found: dict[int, str] = {}
+    for number, pool in enumerate(spec.pools):
+        if pool is None:
+            continue
+        image = aliases.of(pool.task.image)
+        path = f"job_spec.worker_pool_specs[{number}]"
+        if image is not None:
+            found[number] = image
+            _check(pool, image, path, complaints)
+        elif is_prebuilt(pool.task.image):
+            complaints.add(
+                f"{path}.{_field(pool)}",
+                said(
+                    "is an image of Google's, and location {location} has no alias for it. An admin adds one under "
+                    "Hosts → Locations, or with: trainyard location alias {location} {name} host (or the name of an "
+                    "image in place of host).",
+                    location=aliases.location,
+                    name=name_of(pool.task.image),
+                ),
+            )
+    complaints.raise_if_any()
+    return found
+
+
+def images_kept(resolved: Mapping[str, Any]) -> dict[int, str]:
+    """The images that were used in place of others when a job was submitted, from `Job.resolved`."""
+    pools: Mapping[str, Mapping[str, Any]] = resolved.get("pools", {})
+    return {int(number): pool["alias"] for number, pool in sorted(pools.items()) if "alias" in pool}
+
+
+def images_used_document(resolved: Mapping[str, Any]) -> dict[str, object]:
+    """The same for people and programs, by the names of the pools; empty if each pool uses the image that it names."""
+    images = {f"workerpool{number}": image for number, image in images_kept(resolved).items()}
+    return {"imagesUsed": images} if images else {}
+
+
+def with_images(spec: CustomJobSpec, images: Mapping[int, str]) -> CustomJobSpec:
+    pools = (pool and with_image(pool, images.get(number)) for number, pool in enumerate(spec.pools))
+    return replace(spec, pools=tuple(pools))
+
+
+def with_image(pool: Pool, image: str | None) -> Pool:
+    """The pool with the image that is used; None: with its own."""
+    if image is None:
+        return pool
+    if isinstance(pool.task, PythonPackage):
+        return replace(pool, task=replace(pool.task, executor_image=image))
+    return replace(pool, task=replace(pool.task, image=image))
+
+
+def _matches(alias: str, name: str) -> bool:
+    return name.startswith(alias.removesuffix(ANY)) if alias.endswith(ANY) else alias == name
+
+
+def _field(pool: Pool) -> str:
+    return (
+        f"{pool.task.field}.{'executor_image_uri' if isinstance(pool.task, PythonPackage) else 'image_uri'}"
+    )
+
+
+def _check(pool: Pool, image: str, path: str, complaints: Complaints) -> None:
+    if isinstance(pool.task, PythonPackage):
+        if image != HOST_IMAGE:
+            complaints.add(
+                f"{path}.{_field(pool)}",
+                said(
+                    'stands for {image} here, and packages are not run in images yet. Say "host" (the Python of the '
+                    "host), or ask an admin for an alias that stands for it.",
+                    image=image,
+                ),
+            )
+    elif image == HOST_IMAGE and not pool.task.command:
+        complaints.add(
+            f"{path}.container_spec.command",
+            said('is required: the image stands for "host" here, which has no entrypoint.'),
+        )

@@ -1,0 +1,109 @@
+"""Which runtime executes each pool of a job, or why none does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from agents.infra.texts import said
+from jobs.rules.list_text import list_text
+from jobs.rules.spec.custom_job import CustomJobSpec, Pool
+from jobs.rules.spec.json_fields import Complaints
+from jobs.rules.spec.tasks import HOST_IMAGE, PythonPackage
+
+PROCESS, PYTHON, PODMAN = "process", "python", "podman"
+# The engines by which this version runs containers.
+ENGINES = (PODMAN,)
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What the hosts of a location can run containers with, by the name of the host. Without hosts nothing is known."""
+
+    engines: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    def hosts_without(self, engine: str) -> list[str]:
+        return sorted(host for host, engines in self.engines.items() if engine not in engines)
+
+
+NOTHING_KNOWN = Offer()
+
+
+def check_runtimes(spec: CustomJobSpec, offer: Offer = NOTHING_KNOWN) -> None:
+    """Raises InvalidDocument with each field of the job that no runtime can execute in this location."""
+    complaints = Complaints()
+    for number, pool in enumerate(spec.pools):
+        if pool is not None:
+            _check(pool, offer, f"job_spec.worker_pool_specs[{number}]", complaints)
+    complaints.raise_if_any()
+
+
+def runtime_of(pool: Pool) -> str:
+    """The runtime that executes a pool which was not refused."""
+    if isinstance(pool.task, PythonPackage):
+        return PYTHON
+    return pool.runtime or (PROCESS if pool.task.image == HOST_IMAGE else PODMAN)
+
+
+def runtime_order(pool: Pool) -> dict[str, object]:
+    """What a start order says about the runtime; empty for a program of the host (agents/README.md).
+
+    As in a Kubernetes container, `command` replaces the image's ENTRYPOINT, and `args` its CMD.
+    """
+    runtime = runtime_of(pool)
+    if runtime not in ENGINES:
+        return {}
+    task = pool.task
+    entrypoint = list(task.command) or None
+    order: dict[str, object] = {
+        "kind": runtime,
+        "image": task.image,
+        "entrypoint": entrypoint,
+        "args": list(task.args),
+    }
+    # As without a container, a program that is brought starts where it was unpacked; else the image decides.
+    return {**order, "workdir": True} if pool.code is not None else order
+
+
+def _check(pool: Pool, offer: Offer, path: str, complaints: Complaints) -> None:
+    if isinstance(pool.task, PythonPackage):
+        _check_package(pool, path, complaints)
+    elif pool.task.image != HOST_IMAGE:
+        _check_container(pool, offer, path, complaints)
+    elif pool.runtime not in ("", PROCESS):
+        complaints.add(
+            f"{path}.trainyard.runtime",
+            said('needs an image: name one as image_uri, or leave the runtime out, or say "process".'),
+        )
+
+
+def _check_package(pool: Pool, path: str, complaints: Complaints) -> None:
+    if pool.task.image != HOST_IMAGE:
+        complaints.add(
+            f"{path}.python_package_spec.executor_image_uri",
+            said('must be "host" (the Python of the host); packages are not run in images yet.'),
+        )
+    if pool.runtime not in ("", PYTHON):
+        complaints.add(
+            f"{path}.trainyard.runtime",
+            said('does not fit: leave it out, or say "{runtime}".', runtime=PYTHON),
+        )
+
+
+def _check_container(pool: Pool, offer: Offer, path: str, complaints: Complaints) -> None:
+    engine = pool.runtime or PODMAN
+    if engine not in ENGINES:
+        complaints.add(
+            f"{path}.trainyard.runtime",
+            said('runs no images in this version: leave it out, or say "{engine}".', engine=PODMAN),
+        )
+    elif without := offer.hosts_without(engine):
+        complaints.add(
+            f"{path}.container_spec.image_uri",
+            said(
+                "names an image, but these hosts of the location cannot run it: {hosts}. Install {engine} there and "
+                'check the hosts, choose another location, or use "host" and a command.',
+                hosts=list_text(without),
+                engine=engine,
+            ),
+        )

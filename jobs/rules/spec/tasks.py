@@ -1,0 +1,145 @@
+"""What the replicas of a pool run, as frozen values: a container, or a Python package; and the code that is brought."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from jobs.rules.spec.secret_variables import SecretVariable
+
+HOST_IMAGE = "host"
+# The names of the runtimes that a pool may pin (agents/runner/runtimes/).
+RUNTIMES = ("process", "python", "podman", "docker", "apptainer")
+# Linux takes no single argument or NAME=value over 128 KiB (MAX_ARG_STRLEN); execve would fail on the host.
+MAX_STRING_BYTES = 128 * 1024 - 1
+# All strings of one replica together: they travel in one order, and execve allows a quarter of the stack limit.
+MAX_STRINGS_BYTES = 512 * 1024
+
+
+class _Program:
+    """What both kinds of tasks have: one argument vector, and variables."""
+
+    __slots__ = ()
+    env: tuple[tuple[str, str], ...]
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        raise NotImplementedError
+
+    @property
+    def strings_bytes(self) -> int:
+        pairs = [f"{name}={value}" for name, value in self.env]
+        return sum(len(text.encode()) for text in (*self.argv, *pairs))
+
+
+@dataclass(frozen=True, slots=True)
+class Container(_Program):
+    """`command` and `args` make one argument vector: of a program of the host, if `image` is "host". Else they replace
+    the image's ENTRYPOINT and CMD, as in a Kubernetes container. `env` has no secret variables."""
+
+    image: str
+    command: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+    secrets: tuple[SecretVariable, ...] = ()
+
+    # Its field in a pool, and the field of it that is named where all its strings are too long together.
+    field: ClassVar[str] = "container_spec"
+    strings_field: ClassVar[str] = "command"
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        return self.command + self.args
+
+
+@dataclass(frozen=True, slots=True)
+class PythonPackage(_Program):
+    """Python packages that are installed, and one of their modules that is run. `executor_image`: what Vertex runs it
+    in, or "host" for the Python of the host."""
+
+    executor_image: str
+    package_uris: tuple[str, ...]
+    module: str
+    args: tuple[str, ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+    secrets: tuple[SecretVariable, ...] = ()
+
+    field: ClassVar[str] = "python_package_spec"
+    strings_field: ClassVar[str] = "args"
+
+    @property
+    def image(self) -> str:
+        return self.executor_image
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        return ("python3", "-m", self.module)
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        return self.command + self.args
+
+
+Task = Container | PythonPackage
+
+
+@dataclass(frozen=True, slots=True)
+class Git:
+    """A revision of a repository. `credential_secret` names a stored secret that opens it."""
+
+    url: str
+    revision: str
+    credential_secret: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Files that are put into `directory` of the work directory before a run starts. One of the three sources is
+    given: an artifact by its SHA-256, an archive in the storage, or a git revision."""
+
+    artifact: str = ""
+    archive_uri: str = ""
+    git: Git | None = None
+    directory: str = ""
+
+
+def given(**fields: object) -> dict[str, object]:
+    """A message without the fields that hold their default, as proto3 JSON is written."""
+    return {name: value for name, value in fields.items() if value}
+
+
+def task_document(task: Task) -> dict[str, object]:
+    """The field of a pool that says what its replicas run."""
+    if isinstance(task, PythonPackage):
+        return given(
+            pythonPackageSpec=given(
+                executorImageUri=task.executor_image,
+                packageUris=list(task.package_uris),
+                pythonModule=task.module,
+                args=list(task.args),
+                env=_env_document(task),
+            )
+        )
+    return given(
+        containerSpec=given(
+            imageUri=task.image,
+            command=list(task.command),
+            args=list(task.args),
+            env=_env_document(task),
+        )
+    )
+
+
+def code_document(code: Code | None) -> dict[str, object]:
+    if code is None:
+        return {}
+    git = code.git and given(
+        url=code.git.url, revision=code.git.revision, credentialSecret=code.git.credential_secret
+    )
+    return given(artifact=code.artifact, archiveUri=code.archive_uri, git=git, directory=code.directory)
+
+
+def _env_document(task: Task) -> list[object]:
+    """The variables, the secret ones last."""
+    plain = [{"name": name, "value": value} for name, value in task.env]
+    return [*plain, *[variable.document() for variable in task.secrets]]

@@ -1,0 +1,69 @@
+"""What no runtime can execute is refused with its field, before anything is stored."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from jobs.rules.spec.json_fields import InvalidDocument
+from jobs.rules.spec.runtime_choice import Offer, check_runtimes, runtime_order
+from jobs.rules.spec.tasks import Code, Container, PythonPackage
+from tests.unit.jobs.rules.views import pool, spec
+
+POOL = "job_spec.worker_pool_specs[1]"
+
+
+def test_programs_of_the_host_are_executed():
+    one = spec(1)
+    check_runtimes(one)
+    check_runtimes(replace(one, pools=(replace(pool(), runtime="process"), None)))
+    check_runtimes(replace(one, pools=(replace(pool(), code=Code(archive_uri="gs://a/b")),)))
+    package = PythonPackage("host", ("gs://a/b.whl",), "m")
+    for runtime in ("", "python"):
+        check_runtimes(replace(one, pools=(replace(pool(), task=package, runtime=runtime),)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"task": Container("ghcr.io/lab/train"), "runtime": "docker"}, f"{POOL}.trainyard.runtime"),
+        (
+            {"task": PythonPackage("gcr.io/x/pytorch", ("gs://a/b",), "m")},
+            f"{POOL}.python_package_spec.executor_image_uri",
+        ),
+        ({"runtime": "podman"}, f"{POOL}.trainyard.runtime"),
+        ({"runtime": "python"}, f"{POOL}.trainyard.runtime"),
+    ],
+)
+def test_what_cannot_be_executed_is_refused(changes, field):
+    with pytest.raises(InvalidDocument) as refused:
+        check_runtimes(replace(spec(1), pools=(pool(), replace(pool(), **changes))))
+    assert [each.field for each in refused.value.violations] == [field]
+
+
+def test_images_run_where_every_host_has_the_engine():
+    image = replace(pool(), task=Container("ghcr.io/lab/train", ("python",), ("-m", "x")))
+    job = replace(spec(1), pools=(image, None))
+    check_runtimes(job)
+    check_runtimes(job, Offer({"h1": frozenset({"podman", "docker"})}))
+    with pytest.raises(InvalidDocument) as refused:
+        check_runtimes(
+            job, Offer({"h1": frozenset({"podman"}), "h2": frozenset({"docker"}), "h3": frozenset()})
+        )
+    (violation,) = refused.value.violations
+    assert violation.field == "job_spec.worker_pool_specs[0].container_spec.image_uri"
+    assert "h2, h3" in violation.description and "Install podman" in violation.description
+    assert runtime_order(image) == {
+        "kind": "podman",
+        "image": "ghcr.io/lab/train",
+        "entrypoint": ["python"],
+        "args": ["-m", "x"],
+    }
+    assert runtime_order(pool()) == {}
+
+
+def test_a_container_with_code_starts_where_the_code_is():
+    image = replace(pool(), task=Container("ghcr.io/lab/train", ("python", "train.py")))
+    assert "workdir" not in runtime_order(image)
+    assert runtime_order(replace(image, code=Code(archive_uri="gs://a/b")))["workdir"] is True

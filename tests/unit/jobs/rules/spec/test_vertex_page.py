@@ -1,0 +1,29 @@
+"""docs/vertex.md says what the code does with each field of Google's messages."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.behaviour import vertex_page
+from tests.behaviour.vertex_page import HONOURED, IGNORED, REFUSED, WITHOUT
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """What was observed of each field, by its path. Reading Google's schema takes seconds."""
+    found = [*vertex_page.rows_of_job(), *vertex_page.rows_of_pipeline()]
+    return {path: what for path, what, _ in found}
+
+
+def test_the_page_is_what_the_code_does(rows):
+    assert vertex_page.PAGE.read_text() == vertex_page.page(), "run make behaviour"
+
+
+def test_each_kind_of_field_is_told_from_the_others(rows):
+    """If the observation were blind to one of them, the page would say too much."""
+    pool = "job_spec.worker_pool_specs[]"
+    assert rows[f"{pool}.replica_count"] == rows[f"{pool}.python_package_spec.python_module"] == HONOURED
+    assert rows[f"{pool}.nfs_mounts[].path"] == rows["input_data_config"] == REFUSED
+    assert rows["job_spec.tensorboard"] == rows[f"{pool}.disk_spec.boot_disk_size_gb"] == WITHOUT
+    assert rows["create_time"] == rows["training_task_metadata"] == IGNORED
+    assert len(rows) > 100
