@@ -59,6 +59,43 @@ class ApiToken(models.Model):
         return self.name
 
 
+class DeviceLogin(models.Model):
+    """A login of the command line client that waits until a person confirms its code on a page.
+
+    The client alone has the secret, of which only the SHA-256 is here. The code is shown to the person at both ends.
+    The token is made when the client asks for it, so it is stored nowhere.
+    """
+
+    digest = models.CharField(max_length=64, unique=True)
+    code = models.CharField(max_length=8, unique=True)
+    client = models.CharField(max_length=100, help_text="who asks, as the client says")
+    address = models.CharField(max_length=64, help_text="where it was asked from")
+    network = models.CharField(max_length=64, db_index=True, help_text="what counts as one client")
+    made_at = models.DateTimeField()
+    expires_at = models.DateTimeField(db_index=True)
+    denied_at = models.DateTimeField(null=True, blank=True)
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        null=True,
+        blank=True,
+        on_delete=models.CASCADE,
+        related_name="device_logins",
+        help_text="who has confirmed it",
+    )
+    auth_hash = models.CharField(
+        max_length=128, blank=True, help_text="of the password then: another one since ends this"
+    )
+    scope = models.CharField(max_length=16, blank=True, help_text="console.auth.scopes.Scope")
+    project = models.ForeignKey(
+        Project,
+        null=True,
+        blank=True,
+        on_delete=models.CASCADE,
+        help_text="the token is good for this one only",
+    )
+    days = models.PositiveSmallIntegerField(default=0)
+
+
 class SetupToken(models.Model):
     """The one-time link with which the first person makes an admin account. It is valid while no admin exists."""
 

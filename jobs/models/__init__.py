@@ -9,15 +9,19 @@ Rows are always locked in this order: a host, then jobs by id, then runs by id. 
 
 from __future__ import annotations
 
+from jobs.models.artifacts import Artifact, ArtifactKind, Blob, BlobHold, Bucket, StoredObject, Upload
 from jobs.models.audit import AuditEntry
 from jobs.models.history import RecordingPiece, RecordingState, ShellSession, Tick, Transition
 from jobs.models.jobs import Job, JobLabel, Replica
-from jobs.models.locations import LocationBinding
+from jobs.models.locations import ImageAlias, LocationBinding
 from jobs.models.logins import LoginTemplate, ProjectLogin
 from jobs.models.logs import LogGap, LogPiece, LogSegment
 from jobs.models.machine_types import MachineType
 from jobs.models.maintenance import HostMaintenance
 from jobs.models.notifications import Notification, NotificationTarget
+from jobs.models.outputs import HostOutputs, LocationStorage, OutputFile, OutputStage
+from jobs.models.pipelines import ModelVersion, RegisteredModel, TrainingPipeline
+from jobs.models.preparations import Preparation, PreparationNeed
 from jobs.models.projects import Membership, Project, Role
 from jobs.models.queue import ExpectedStart, QueuePin
 from jobs.models.quotas import DefaultQuota, LogStorage, Quota
@@ -29,18 +33,26 @@ from jobs.models.templates import JobTemplate
 from jobs.models.usage import MonthlyUse, Usage
 
 __all__ = [
+    "Artifact",
+    "ArtifactKind",
     "AuditEntry",
+    "Blob",
+    "BlobHold",
+    "Bucket",
     "DefaultQuota",
     "ExpectedStart",
     "GpuClaim",
     "GpuHour",
     "HostMaintenance",
+    "HostOutputs",
+    "ImageAlias",
     "Job",
     "JobLabel",
     "JobSecret",
     "JobTemplate",
     "LocationBinding",
     "LocationHour",
+    "LocationStorage",
     "LogGap",
     "LogPiece",
     "LogSegment",
@@ -50,9 +62,14 @@ __all__ = [
     "MaskedLog",
     "MaskedRange",
     "Membership",
+    "ModelVersion",
     "MonthlyUse",
     "Notification",
     "NotificationTarget",
+    "OutputFile",
+    "OutputStage",
+    "Preparation",
+    "PreparationNeed",
     "Project",
     "ProjectLogin",
     "Proof",
@@ -60,14 +77,18 @@ __all__ = [
     "Quota",
     "RecordingPiece",
     "RecordingState",
+    "RegisteredModel",
     "Replica",
     "Role",
     "Run",
     "RunSample",
     "Secret",
     "ShellSession",
+    "StoredObject",
     "Stray",
     "Tick",
+    "TrainingPipeline",
     "Transition",
+    "Upload",
     "Usage",
 ]

@@ -38,6 +38,11 @@ class Job(models.Model):
         default=dict,
         help_text="the machine types defined by admins that the job asks for, as they were when it was submitted",
     )
+    resolved = models.JSONField(
+        default=dict,
+        db_default={},
+        help_text="what it brings, by pools, as it was at submit: digests, commits (preparations/brought.py)",
+    )
     replica_count = models.PositiveIntegerField()
     gpu_count = models.PositiveIntegerField(default=0, db_default=0, help_text="of all replicas together")
     # A number and no key: the job that it was made from may be deleted for good one day.

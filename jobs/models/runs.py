@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.db import models
 from django.db.models import Q
 
@@ -34,6 +36,13 @@ class Run(models.Model):
         help_text="a place to move to: it is not started before the run that it follows is closed",
     )
     held_why = SentenceField(blank=True, help_text="why its replica moves here")
+
+    preparing = models.BooleanField(
+        default=False,
+        db_default=False,
+        help_text="it is held back: a host of its attempt does not have all yet that its runs need",
+    )
+    prepared_at = models.DateTimeField(null=True, blank=True, help_text="when it was held back no longer")
 
     # What is wanted.
     stop_wanted_at = models.DateTimeField(null=True, blank=True)
@@ -98,6 +107,11 @@ class Run(models.Model):
     log_complete_at = models.DateTimeField(null=True, blank=True)
     prove_due_at = models.DateTimeField(null=True, blank=True)
     forgotten_at = models.DateTimeField(null=True, blank=True)
+
+    # Of a run that is about to be inserted: what it needs there (jobs/preparations/need.py); or the run before it,
+    # which needed the same.
+    needed: tuple[Any, ...] = ()
+    follows = ""
 
     class Meta:
         ordering = ["created_at", "id"]
