@@ -7,16 +7,23 @@ one thread of a small permanent pool. A response that is streamed is made part b
 
 from __future__ import annotations
 
+import io
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import IO, Any, ParamSpec, TypeVar, cast
 
 from asgiref.sync import sync_to_async
+from django.core import signals
 from django.core.handlers.asgi import ASGIHandler
 from django.http import HttpRequest, StreamingHttpResponse
 from django.http.response import HttpResponseBase
+from django.urls import set_script_prefix
 
+from console import large_bodies
+from console.large_bodies import BodyWanted, Received
+from console.runtime import large_requests
 from console.runtime.database_threads import returning_connections
+from jobs.artifacts.incoming import Incoming
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -35,7 +42,52 @@ class ThreadedHandler(ASGIHandler):
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         # Skips Django's context of one thread per request: here no part of a request is bound to a thread.
-        await self.handle(scope, receive, send)
+        if large_bodies.is_large(scope["method"], scope["path"]):
+            await self._handle_large(scope, receive, send)
+        else:
+            await self.handle(scope, receive, send)
+
+    async def _handle_large(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        """A request whose body goes into a file: the view is called before it comes, and after."""
+        set_script_prefix("/")
+        await signals.request_started.asend(sender=self.__class__, scope=scope)
+        response = await self._call(scope, io.BytesIO(), None)
+        if isinstance(response, BodyWanted):
+            found = await large_requests.receive_body(response, receive)
+            if found is None:
+                response = large_requests.too_many()
+            else:
+                response = await self._call_with(scope, response, found)
+            rest = found is None or found.problem is not None
+        else:
+            rest = True
+        if rest and not await large_requests.drop_rest(receive, scope["headers"]):
+            response.headers["Connection"] = "close"
+        await self.send_response(response, send)
+        await self._in_thread(response.close)()
+
+    async def _call_with(
+        self, scope: dict[str, Any], wanted: BodyWanted, found: Received
+    ) -> HttpResponseBase:
+        """The second call, with the body that came."""
+        try:
+            if wanted.as_form and isinstance(found.sink, Incoming) and found.complete:
+                with found.sink.path.open("rb") as file:
+                    return await self._call(scope, file, found)
+            return await self._call(scope, io.BytesIO(), found)
+        finally:
+            await large_requests.discard(found.sink)
+
+    async def _call(self, scope: dict[str, Any], body: IO[bytes], found: Received | None) -> HttpResponseBase:
+        request, problem = self.create_request(scope, body)
+        if request is None:
+            return cast("HttpResponseBase", problem)
+        setattr(request, large_bodies.RECEIVED, found)
+        # The token of a form stands in its body. Nothing is done before the second call, which looks for it.
+        if found is None:
+            request._dont_enforce_csrf_checks = True  # type: ignore[attr-defined]
+        response: HttpResponseBase = await self.run_get_response(request)
+        return response
 
     def load_middleware(self, is_async: bool = False) -> None:
         super().load_middleware(is_async=False)

@@ -58,6 +58,9 @@ def may_be_packed(response: HttpResponseBase) -> bool:
     kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     if kind not in KINDS or response.has_header("Content-Encoding"):
         return False
+    # A stored file: its checksum, its length and its ranges are those of the bytes as they are.
+    if response.has_header("Accept-Ranges"):
+        return False
     if isinstance(response, StreamingHttpResponse):
         return not response.is_async
     return isinstance(response, HttpResponse) and len(response.content) >= LEAST_BYTES

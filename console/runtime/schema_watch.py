@@ -18,6 +18,7 @@ from django.db.models import Max
 
 from agents.infra.database_errors import DATABASE_UNAVAILABLE
 from console.runtime import database_setup
+from console.runtime.database_threads import return_connections
 
 log = logging.getLogger(__name__)
 
@@ -68,11 +69,12 @@ class SchemaWatch:
         while not self._stopping.is_set():
             why = self._look_quietly()
             # Back to the pool: each process would hold one more while it waits.
-            connection.close()
+            return_connections()
             if why:
                 self._on_later(why)
-                return
+                break
             self._stopping.wait(EVERY_S)
+        connection.close()
 
     def _look_quietly(self) -> str:
         try:

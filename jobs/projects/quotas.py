@@ -20,8 +20,8 @@ from jobs.models.quotas import Limit
 from jobs.projects import audit, log_storage, usage
 from jobs.rules.lifecycle.states import TERMINAL, JobState
 from jobs.rules.scheduling.quota import (
-    AT_SUBMIT,
     NO_LIMITS,
+    NOT_OF_PASS,
     Limits,
     Metric,
     NeverAllowed,
@@ -44,6 +44,7 @@ METRIC_LABELS = {
     Metric.QUEUED: said("waiting jobs"),
     Metric.GPU_HOURS: said("GPU-hours a month"),
     Metric.LOG_GB: said("GB of stored logs"),
+    Metric.STORAGE_GB: said("GB of stored files"),
 }
 
 Key = tuple[int, int | None]
@@ -73,7 +74,7 @@ GPU_LIMITS = SelectStatement(
     )
 )
 ANY_OF_PASS = SelectStatement(
-    lambda: Quota.objects.exclude(metric__in=AT_SUBMIT).order_by().values_list("pk")[:1]
+    lambda: Quota.objects.exclude(metric__in=NOT_OF_PASS).order_by().values_list("pk")[:1]
 )
 
 
@@ -99,7 +100,7 @@ def read_ledger(now: datetime) -> QuotaLedger:
     """The use and the limits of all projects and of the owners of queued jobs. A few queries, however many jobs."""
     if not ANY_OF_PASS():
         return QuotaLedger()
-    rows = Quota.objects.exclude(metric__in=AT_SUBMIT).select_related("project", "user")
+    rows = Quota.objects.exclude(metric__in=NOT_OF_PASS).select_related("project", "user")
     limits: dict[tuple[int, bool, int | None], list[Limit]] = defaultdict(list)
     for row in rows:
         limits[row.project_id, row.each, row.user_id].append(row)
@@ -132,7 +133,7 @@ def accounts(project: Project, user: User, now: datetime) -> tuple[QuotaAccount,
     own: list[Limit] = []
     each: list[Limit] = []
     all_together: list[Limit] = []
-    rows = Quota.objects.filter(Q(user=user) | Q(user=None), project=project).exclude(metric__in=AT_SUBMIT)
+    rows = Quota.objects.filter(Q(user=user) | Q(user=None), project=project).exclude(metric__in=NOT_OF_PASS)
     for row in rows:
         (own if row.user_id else each if row.each else all_together).append(row)
     limits = read_limits(own).over(read_limits(each)), read_limits(all_together)
@@ -199,6 +200,7 @@ def read_limits(rows: Iterable[Limit]) -> Limits:
         None if queued is None else int(queued),
         other.get(Metric.GPU_HOURS),
         other.get(Metric.LOG_GB),
+        other.get(Metric.STORAGE_GB),
     )
 
 
@@ -297,9 +299,11 @@ def _check(target: QuotaTarget, metric: Metric, kind: str, value: float | None) 
         )
     if metric == Metric.LOG_GB and (target.each or target.user):
         raise Refused("whose", said("The limit on stored logs is for the project as a whole."))
+    if metric == Metric.STORAGE_GB and (target.each or target.user):
+        raise Refused("whose", said("The limit on stored files is for the project as a whole."))
     if value is None:
         return
-    whole = metric not in (Metric.GPU_HOURS, Metric.LOG_GB)
+    whole = metric not in (Metric.GPU_HOURS, Metric.LOG_GB, Metric.STORAGE_GB)
     if not 0 <= value <= MAX_LIMIT or (whole and value != int(value)):
         raise Refused(
             "limit",

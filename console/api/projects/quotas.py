@@ -14,6 +14,7 @@ from console.api.projects.projects import member_or_404
 from console.api.request_body import RequestBody
 from console.api.views import TrainyardView, person
 from console.auth import access
+from jobs.artifacts import room
 from jobs.models import Membership, Project, Quota
 from jobs.projects import log_storage, quotas
 from jobs.projects.quotas import QuotaTarget
@@ -27,6 +28,7 @@ KEYS = {
     "queued": Metric.QUEUED,
     "gpuHours": Metric.GPU_HOURS,
     "logGb": Metric.LOG_GB,
+    "storageGb": Metric.STORAGE_GB,
 }
 
 
@@ -124,6 +126,7 @@ def document(project: Project) -> Document:
         "project": project.name,
         **figures(limits, use, waiting),
         "logGb": _log_storage(project, limits.log_gb),
+        "storageGb": _storage(project, limits.storage_gb),
         "eachMember": plain(quotas.limits_of(QuotaTarget(project, each=True))),
         "members": members,
     }
@@ -133,6 +136,13 @@ def _log_storage(project: Project, limit: float | None) -> Document:
     """`warning` is there from 80 % of the limit on."""
     warning = log_storage.warning(project) if limit is not None else ""
     used = round(quotas.stored_log_bytes(project) / GB, 3)
+    return {"limit": limit, "used": used, **({"warning": warning} if warning else {})}
+
+
+def _storage(project: Project, limit: float | None) -> Document:
+    """What buckets and artifacts store. `warning` is there from 80 % of the limit on."""
+    warning = room.warning(project) if limit is not None else ""
+    used = round(room.stored_bytes([project.pk]).get(project.pk, 0) / GB, 3)
     return {"limit": limit, "used": used, **({"warning": warning} if warning else {})}
 
 
@@ -158,4 +168,5 @@ def plain(limits: Limits) -> Document:
         "queued": limits.queued,
         "gpuHours": limits.gpu_hours,
         "logGb": limits.log_gb,
+        "storageGb": limits.storage_gb,
     }

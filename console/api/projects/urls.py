@@ -5,6 +5,9 @@ from __future__ import annotations
 from django.urls import re_path
 
 from console.api.projects import (
+    account,
+    artifacts,
+    buckets,
     job_templates,
     notifications,
     people,
@@ -20,6 +23,9 @@ PROJECT = r"projects/(?P<project>[^/:]{1,63})"
 USER = r"(?P<user>[\w.@+-]{1,150})"
 TARGET = r"(?P<target>[0-9]{1,18})"
 SECRET = r"(?P<name>[^/:]{1,200})"
+BUCKET = r"(?P<bucket>[a-z0-9._-]{1,63})"
+OBJECT = r"(?P<name>.{1,1024})"
+SHA256 = r"(?P<sha256>[0-9a-f]{64})"
 KEY = r"(?P<key>[A-Za-z0-9_]{1,63})"
 
 urlpatterns = [
@@ -58,6 +64,25 @@ urlpatterns = [
     ),
     re_path(r"^/*api/v1/secrets/?$", secrets.OwnSecretsView.as_view(), name="api-own-secrets"),
     re_path(rf"^/*api/v1/secrets/{SECRET}$", secrets.OwnSecretView.as_view(), name="api-own-secret"),
+    re_path(rf"^/*api/v1/{PROJECT}/artifacts/?$", artifacts.ArtifactsView.as_view(), name="api-artifacts"),
+    re_path(
+        rf"^/*api/v1/{PROJECT}/artifacts/{SHA256}$", artifacts.ArtifactView.as_view(), name="api-artifact"
+    ),
+    re_path(
+        rf"^/*api/v1/{PROJECT}/artifacts/{SHA256}/content$",
+        artifacts.ContentView.as_view(),
+        name="api-artifact-content",
+    ),
+    re_path(rf"^/*api/v1/{PROJECT}/buckets/?$", buckets.BucketsView.as_view(), name="api-buckets"),
+    re_path(rf"^/*api/v1/{PROJECT}/buckets/{BUCKET}$", buckets.BucketView.as_view(), name="api-bucket"),
+    re_path(
+        rf"^/*api/v1/{PROJECT}/buckets/{BUCKET}/objects/?$", buckets.ObjectsView.as_view(), name="api-objects"
+    ),
+    re_path(
+        rf"^/*api/v1/{PROJECT}/buckets/{BUCKET}/objects/{OBJECT}$",
+        buckets.ObjectView.as_view(),
+        name="api-object",
+    ),
     re_path(
         rf"^/*api/v1/{PROJECT}/templates/?$",
         job_templates.TemplatesView.as_view(),
@@ -85,6 +110,10 @@ urlpatterns = [
     re_path(r"^/*api/v1/sessions/?$", sessions.SessionsView.as_view()),
     re_path(r"^/*api/v1/sessions:endAll$", sessions.EndSessionsView.as_view()),
     re_path(r"^/*api/v1/sessions/(?P<session>[0-9a-f]{16})$", sessions.SessionView.as_view()),
+    re_path(r"^/*api/v1/account/?$", account.AccountView.as_view()),
+    re_path(r"^/*api/v1/account/token$", account.OwnTokenView.as_view()),
+    re_path(r"^/*api/v1/deviceLogins/?$", account.DeviceLoginsView.as_view()),
+    re_path(r"^/*api/v1/deviceLogins:token$", account.DeviceTokenView.as_view()),
     re_path(r"^/*api/v1/tokens/?$", tokens.TokensView.as_view()),
     re_path(r"^/*api/v1/tokens/(?P<token>[0-9]{1,18})$", tokens.TokenView.as_view()),
     re_path(rf"^/*api/v1/{PROJECT}/usage/?$", usage.UsageView.as_view(), name="api-usage-of-project"),

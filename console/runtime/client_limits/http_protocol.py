@@ -13,9 +13,11 @@ import json
 import struct
 import termios
 from typing import Any
+from urllib.parse import unquote
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from console import large_bodies
 from console.runtime import websocket_protocol
 from console.runtime.client_limits import limits
 from console.runtime.client_limits.limits import STALLED_S
@@ -28,13 +30,15 @@ MAX_PIPELINED = 16
 # How long the rest of a refused request is read and dropped, so that the client reads our answer and not a reset.
 LINGER_S = 2.0
 LINGER_BYTES = 16 * 1024 * 1024
+# So much of an upload must come in the time that any other body has as a whole.
+LARGE_STEP = 256 * 1024
 # How often we look whether a client takes something of its answer.
 LOOKS = 12
 
 TEXTS = {
     400: "Too many requests on one connection.",
     408: "The request did not come completely in time.",
-    413: "The body of a request may have at most {limits.body_bytes} bytes.",
+    413: "The body of a request may have at most {limits.body_bytes} bytes, and an upload {limits.upload_bytes}.",
     431: "The headers of a request may have at most {limits.head_bytes} bytes.",
     503: "Trainyard has as many connections as it may have. Try again soon.",
 }
@@ -57,6 +61,7 @@ class Protocol(HttpToolsProtocol):
         # How much of an answer the client has not taken, and when that became less.
         self._untaken, self._taken_at = 0, 0.0
         self._head_size = self._body_size = self._without_progress = self._dropped = 0
+        self._is_large, self._most_bytes, self._next_look = False, self.limits.body_bytes, LARGE_STEP
 
     # the connection
 
@@ -143,7 +148,8 @@ class Protocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._without_progress = 0
-        if self._announced_size() > self.limits.body_bytes:
+        self._note_large()
+        if self._announced_size() > self._most_bytes:
             self._refused = self._refused or 413
         elif len(self.pipeline) >= MAX_PIPELINED:
             self._refused = self._refused or 400
@@ -151,18 +157,28 @@ class Protocol(HttpToolsProtocol):
             self._expect(self.limits.body_s)
             super().on_headers_complete()
 
+    def _note_large(self) -> None:
+        """An upload may be larger, and take longer as long as it goes on."""
+        path = unquote(self.url.partition(b"?")[0].decode("latin-1"))
+        self._is_large = large_bodies.is_large(self.parser.get_method().decode("ascii"), path)
+        self._most_bytes = self.limits.upload_bytes if self._is_large else self.limits.body_bytes
+        self._next_look = LARGE_STEP
+
     def _announced_size(self) -> int:
         sizes = [value for name, value in self.headers if name == b"content-length"]
+        if not sizes:
+            return 0
         # The parser has refused everything but digits.
-        return (
-            int(sizes[0]) if sizes and len(sizes[0]) < 20 else 0 if not sizes else self.limits.body_bytes + 1
-        )
+        return int(sizes[0]) if len(sizes[0]) < 20 else self.limits.upload_bytes + 1
 
     def on_body(self, body: bytes) -> None:
         self._without_progress = 0
         self._body_size += len(body)
-        if self._body_size > self.limits.body_bytes:
+        if self._body_size > self._most_bytes:
             self._refused = self._refused or 413
+        if self._is_large and self._body_size >= self._next_look:
+            self._next_look = self._body_size + LARGE_STEP
+            self._expect(self.limits.body_s)
         if not self._refused:
             super().on_body(body)
 
@@ -228,12 +244,18 @@ class Protocol(HttpToolsProtocol):
             self._timer, self._timer_at = self.loop.call_at(self._due, self._look_at_time), self._due
         elif waits:
             self._look_at_answer()
+        elif self._is_large and self._keeps_waiting():
+            self._expect(self.limits.body_s)
         elif self._receiving:
             report_refusals("requests that did not come completely in time", self.client)
             self._refuse(408)
         else:
             # Nothing was asked: there is nobody to tell.
             self.transport.abort()
+
+    def _keeps_waiting(self) -> bool:
+        """Whether the client waits for us: its bytes are not read yet, or it has not been told to send them."""
+        return self.flow.read_paused or (self.cycle is not None and self.cycle.waiting_for_100_continue)
 
     def _refuse(self, status: int, text: str = "") -> None:
         """Answer with an error, end what the application does for this connection, and close."""

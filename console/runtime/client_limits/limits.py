@@ -26,6 +26,7 @@ class Limits:
     head_bytes: int
     head_s: float
     body_bytes: int
+    upload_bytes: int
     body_s: float
     connections: int
     proxies: Proxies
@@ -48,6 +49,7 @@ def limits_of(environment: Environment) -> Limits:
         head_bytes=environment.max_header_kb * KIB,
         head_s=environment.header_s,
         body_bytes=environment.max_body_mb * MIB,
+        upload_bytes=environment.max_upload_gb * 10**9,
         body_s=environment.body_s,
         connections=min(environment.max_connections, max(files - RESERVED_FILES, files // 2)),
         proxies=Proxies(environment.proxies),

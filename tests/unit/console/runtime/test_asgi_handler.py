@@ -10,12 +10,18 @@ from asgiref.testing import ApplicationCommunicator
 from django.db import connection
 from django.http import HttpResponse
 from django.urls import path
+from django.views.decorators.csrf import csrf_exempt
 
+from console import large_bodies
+from console.large_bodies import BodyWanted
 from console.runtime import asgi_handler
 from console.runtime.asgi_handler import ThreadedHandler
 
 threads = set()
-urlpatterns = [path("seen", lambda request: seen(request))]
+urlpatterns = [
+    path("seen", lambda request: seen(request)),
+    path("upload/storage/v1/b/runs/o", csrf_exempt(lambda request: uploaded(request))),
+]
 
 
 def seen(request):
@@ -26,10 +32,26 @@ def seen(request):
     return HttpResponse("here")
 
 
-async def ask(handler):
-    scope = {"type": "http", "method": "GET", "path": "/seen", "headers": [], "query_string": b""}
+def uploaded(request):
+    if large_bodies.is_first_call(request):
+        return BodyWanted(Memory())
+    return HttpResponse(getattr(request, large_bodies.RECEIVED).sink.data)
+
+
+class Memory:
+    data = b""
+
+    def write(self, data):
+        self.data += data
+
+    def discard(self):
+        pass
+
+
+async def ask(handler, method="GET", path="/seen"):
+    scope = {"type": "http", "method": method, "path": path, "headers": [], "query_string": b""}
     talk = ApplicationCommunicator(handler, scope)
-    await talk.send_input({"type": "http.request", "body": b""})
+    await talk.send_input({"type": "http.request", "body": b"bytes" if method == "POST" else b""})
     start, body = await talk.receive_output(30), await talk.receive_output(30)
     await talk.wait(30)
     return start["status"], body["body"]
@@ -55,3 +77,19 @@ def test_requests_share_a_few_threads_and_leave_no_connection_in_them(settings, 
     assert threads == {"request_0"}
     if connection.vendor == "sqlite":
         assert len({id(each) for each in seen.connections}) == 1  # SQLite's file is opened once
+
+
+@pytest.mark.urls(__name__)
+@pytest.mark.django_db(transaction=True)
+def test_that_a_body_may_come_is_logged_as_no_error(settings, caplog):
+    settings.ALLOWED_HOSTS = ["*"]
+
+    async def upload():
+        handler = ThreadedHandler()
+        answer = await ask(handler, "POST", "/upload/storage/v1/b/runs/o")
+        handler._threads.submit(lambda: connection.close()).result()
+        handler._threads.shutdown()
+        return answer
+
+    assert asyncio.run(upload()) == (200, b"bytes")
+    assert "Internal Server Error" not in caplog.text

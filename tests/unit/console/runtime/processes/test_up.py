@@ -20,7 +20,7 @@ LINK = re.compile(r"^Set up your account: (http://\S+/setup/\S+)$", re.MULTILINE
 
 @pytest.fixture(scope="module")
 def product():
-    with Product("embedded") as product:
+    with Product("embedded", forked=False) as product:
         yield product
 
 

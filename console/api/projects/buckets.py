@@ -1,0 +1,151 @@
+"""Buckets of a project and their objects. The same objects as Google's storage API has (api/storage/)."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from django.db import transaction
+from django.http import Http404, HttpResponseBase
+from django.utils import timezone
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from console import large_bodies
+from console.api.query import page_size
+from console.api.request_body import RequestBody
+from console.api.storage.objects import position
+from console.api.storage.uploads import announced_size
+from console.api.times import format_time
+from console.api.views import TrainyardView, UnreadBody, person
+from console.auth import access
+from console.large_bodies import BodyWanted
+from console.presenters.storage import download
+from jobs.artifacts import blobs, buckets, objects, room
+from jobs.artifacts.objects import About
+from jobs.models import Bucket, StoredObject
+
+Document = dict[str, Any]
+USUAL, MOST = 100, 1000
+
+
+class BucketsView(TrainyardView):
+    """GET lists them. POST `{"name": …}` makes one."""
+
+    def get(self, request: Request, project: str) -> Response:
+        row = access.project_or_404(request.user, "see_files", project)
+        return Response({"buckets": [bucket_document(each) for each in Bucket.objects.filter(project=row)]})
+
+    def post(self, request: Request, project: str) -> Response:
+        row = access.project_or_404(request.user, "store", project)
+        name = RequestBody(request, "name").text("name")
+        with transaction.atomic():
+            made = buckets.create(row, name, person(request).username, timezone.now())
+        return Response(bucket_document(made), status=201)
+
+
+class BucketView(TrainyardView):
+    """GET, DELETE of one. Only an empty one can be deleted."""
+
+    def get(self, request: Request, project: str, bucket: str) -> Response:
+        return Response(bucket_document(bucket_or_404(request, "see_files", project, bucket)))
+
+    def delete(self, request: Request, project: str, bucket: str) -> Response:
+        row = bucket_or_404(request, "store", project, bucket)
+        with transaction.atomic():
+            buckets.delete(row, person(request).username, timezone.now())
+        return Response({})
+
+
+class ObjectsView(TrainyardView):
+    """`GET …/buckets/B/objects?prefix=&delimiter=/&pageSize=&pageToken=`."""
+
+    def get(self, request: Request, project: str, bucket: str) -> Response:
+        row = bucket_or_404(request, "see_files", project, bucket)
+        asked = request.query_params
+        found = objects.list_objects(
+            row,
+            asked.get("prefix", ""),
+            asked.get("delimiter", ""),
+            position(asked.get("pageToken", "")),
+            page_size(asked, USUAL, MOST),
+        )
+        more = {"nextPageToken": base64.urlsafe_b64encode(found.next_position).decode()}
+        return Response(
+            {
+                "objects": [document(each) for each in found.objects],
+                "prefixes": found.prefixes,
+                **(more if found.next_position else {}),
+            }
+        )
+
+
+class ObjectView(TrainyardView):
+    """`…/buckets/B/objects/NAME`: GET says what it is, and with `alt=media` sends its bytes; PUT stores the body under
+    this name; DELETE deletes it."""
+
+    parser_classes = [UnreadBody]
+
+    def get(self, request: Request, project: str, bucket: str, name: str) -> HttpResponseBase:
+        row = self._object(request, "see_files", project, bucket, name)
+        if request.query_params.get("alt") == "media":
+            return download.of_blob(row.blob, row.name, request.headers.get("Range", ""))
+        return Response(document(row))
+
+    def put(self, request: Request, project: str, bucket: str, name: str) -> HttpResponseBase:
+        row = bucket_or_404(request, "store", project, bucket)
+        about = About(request.headers.get("Content-Type", ""))
+        objects.check(row, name, about)
+        blobs.check_announced(row.project, announced_size(request.headers.get("Content-Length")) or 0)
+        most = room.free_bytes(row.project)
+        if large_bodies.is_first_call(request._request):
+            return BodyWanted(large_bodies.incoming(most))
+        with large_bodies.received(request._request, most) as file:
+            found = file.finish()
+            made = objects.add_file(
+                row, name, file.path, found, about, person(request).username, timezone.now()
+            )
+        return Response(document(made))
+
+    def delete(self, request: Request, project: str, bucket: str, name: str) -> Response:
+        with transaction.atomic():
+            objects.delete_object(self._object(request, "store", project, bucket, name), timezone.now())
+        return Response({})
+
+    def _object(
+        self, request: Request, verb: access.Verb, project: str, bucket: str, name: str
+    ) -> StoredObject:
+        row = objects.in_bucket(bucket_or_404(request, verb, project, bucket), name)
+        if row is None:
+            raise Http404
+        return row
+
+
+def bucket_or_404(request: Request, verb: access.Verb, project: str, name: str) -> Bucket:
+    row = buckets.find(access.project_or_404(request.user, verb, project), name)
+    if row is None:
+        raise Http404
+    return row
+
+
+def bucket_document(row: Bucket) -> Document:
+    return {
+        "name": row.name,
+        "uri": f"gs://{row.name}/",
+        "createTime": format_time(row.created_at),
+        "createdBy": row.created_by,
+    }
+
+
+def document(row: StoredObject) -> Document:
+    return {
+        "name": row.name,
+        "uri": f"gs://{row.bucket.name}/{row.name}",
+        "generation": str(row.generation),
+        "sizeBytes": str(row.blob.size),
+        "sha256": row.blob.sha256,
+        "crc32c": row.blob.crc32c,
+        "contentType": row.content_type,
+        "updateTime": format_time(row.updated_at),
+        "createdBy": row.created_by,
+    }

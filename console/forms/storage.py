@@ -1,0 +1,37 @@
+"""The forms of stored files: a new bucket, a file for a bucket, a file for jobs."""
+
+from __future__ import annotations
+
+from django import forms
+from django.utils.translation import gettext_lazy
+
+from console.forms.fields import line_of_text
+
+KINDS = {
+    "archive": gettext_lazy("archive of code (tar or zip)"),
+    "package": gettext_lazy("Python package (sdist or wheel)"),
+    "image": gettext_lazy("archive of a container image"),
+}
+
+
+class NewBucket(forms.Form):
+    name = forms.CharField(
+        max_length=63,
+        label=gettext_lazy("Name"),
+        help_text=gettext_lazy(
+            "3 to 63 small letters, digits and dashes. No other project can use the same name."
+        ),
+        widget=line_of_text(placeholder="vision-runs"),
+    )
+
+
+class NewArtifact(forms.Form):
+    """`file` comes last in the form, so that a large one is read after the rest."""
+
+    kind = forms.ChoiceField(label=gettext_lazy("What it is"), choices=list(KINDS.items()))
+    file = forms.FileField(label=gettext_lazy("File"), max_length=255)
+
+
+class NewObject(forms.Form):
+    folder = forms.CharField(required=False, max_length=1024, widget=forms.HiddenInput)
+    file = forms.FileField(label=gettext_lazy("File"), max_length=255)

@@ -1,0 +1,154 @@
+"""Blobs: the bytes of a project, each kept once, and removed when nothing has pointed to them for an hour.
+
+The order makes every crash harmless. The file is written first, durably, under a new name. Then one transaction adds
+the row and what points to it. A file without a row is an orphan, which is swept; a row never lacks its file, because
+the row is deleted first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from itertools import islice
+from pathlib import Path
+
+from django.db import connection, transaction
+from django.db.models import Exists, OuterRef, Q, QuerySet
+
+from agents.infra.refusals import Refused
+from agents.infra.texts import said
+from jobs.artifacts import room, storage
+from jobs.artifacts.incoming import Digests, check_disk
+from jobs.models import Artifact, Blob, BlobHold, Job, Project, StoredObject, Upload
+
+# How long a blob is kept that nothing points to, and a file that has no row.
+KEPT = timedelta(hours=1)
+BATCH = 500
+# When this process first saw that a file has no row, by the clock that nobody sets.
+_seen: dict[str, float] = {}
+
+
+@contextmanager
+def kept(
+    project: Project, received: Path, found: Digests, now: datetime, upload: Upload | None = None
+) -> Iterator[Blob]:
+    """The blob of a complete file, inside the transaction that adds it. In it the caller adds what points to the blob.
+
+    Called outside of a transaction: a remote storage may take minutes. Raises Exhausted when the quota is full.
+    """
+    key = ""
+    # A blob that was touched is not swept within the hour.
+    if not Blob.objects.filter(project=project, sha256=found.sha256).update(touched_at=now):
+        room.check(project, found.size, upload)
+        key = storage.new_key(project.pk, found.sha256)
+        storage.keep(received, key)
+    try:
+        with transaction.atomic():
+            blob = _row(project, found, key, now, upload)
+            yield blob
+    except Refused:
+        if key:
+            storage.remove(key)
+        raise
+    # After any other problem the rows may have been committed though nobody was told. The sweep asks the database.
+    if key and blob.key != key:
+        storage.remove(key)
+
+
+def _row(project: Project, found: Digests, key: str, now: datetime, upload: Upload | None) -> Blob:
+    """The row of these bytes, locked. Two uploads of the same bytes meet at the lock of the project."""
+    room.lock(project.pk)
+    same = Blob.objects.select_for_update(no_key=True).filter(project=project, sha256=found.sha256).first()
+    if same is not None:
+        same.touched_at = now
+        same.md5 = same.md5 or found.md5
+        same.save(update_fields=["touched_at", "md5"])
+        return same
+    room.check(project, found.size, upload)
+    return Blob.objects.create(
+        project=project,
+        sha256=found.sha256,
+        size=found.size,
+        crc32c=found.crc32c,
+        md5=found.md5,
+        key=key,
+        touched_at=now,
+    )
+
+
+def check_announced(project: Project, size: int) -> None:
+    """Raise Exhausted or Unavailable before bytes come that could not be stored."""
+    room.check(project, size)
+    check_disk(size)
+
+
+def read(blob: Blob, start: int = 0, end: int | None = None) -> Iterator[bytes]:
+    """The bytes [start, end), in pieces. Raises BytesMissing before the first of them."""
+    storage.check_there(blob.key)
+    return storage.read(blob.key, start, blob.size if end is None else min(end, blob.size))
+
+
+def hold(blob: Blob, job: Job) -> None:
+    """Keep the blob until the job is deleted. In the caller's transaction. Raises Refused when it is gone."""
+    if not Blob.objects.select_for_update(no_key=True).filter(pk=blob.pk, project=job.project_id).exists():
+        raise Refused("artifact", said("The file that the job needs was deleted. Upload it again."))
+    BlobHold.objects.get_or_create(blob=blob, job=job)
+
+
+def release(blob: Blob, now: datetime) -> None:
+    """Note that something has ceased to point to the blob: it is kept for another hour at least."""
+    Blob.objects.filter(pk=blob.pk).update(touched_at=now)
+
+
+def sweep(now: datetime) -> int:
+    """Remove the blobs that nothing has pointed to for an hour. Returns how many were removed."""
+    removed = 0
+    for pk in list(_unused(now).order_by("pk").values_list("pk", flat=True)[:BATCH]):
+        with transaction.atomic():
+            # What points to a row locks it: whoever did so meanwhile is seen by the second look.
+            skip = connection.features.has_select_for_update_skip_locked
+            row = Blob.objects.select_for_update(skip_locked=skip).filter(pk=pk).first()
+            if row is None or not _unused(now).filter(pk=pk).exists():
+                continue
+            row.delete()
+        storage.remove(row.key)
+        removed += 1
+    return removed
+
+
+def _unused(now: datetime) -> QuerySet[Blob]:
+    held = BlobHold.objects.filter(blob=OuterRef("pk"), job__deleted_at=None)
+    return Blob.objects.filter(
+        ~Q(Exists(StoredObject.objects.filter(blob=OuterRef("pk")))),
+        ~Q(Exists(Artifact.objects.filter(blob=OuterRef("pk")))),
+        ~Q(Exists(held)),
+        touched_at__lte=now - KEPT,
+    )
+
+
+def sweep_orphans(elapsed: float) -> int:
+    """Remove files that no row points to: a crash between file and row left them. Returns how many were removed.
+
+    For how long a file has had no row, this process has seen itself, by `clock.elapsed()`: dates of files are those of
+    another clock.
+    """
+    orphans = {key for batch in _batched(storage.files()) for key in _without_row(batch)}
+    for key in _seen.keys() - orphans:
+        del _seen[key]
+    old = [key for key in orphans if elapsed - _seen.setdefault(key, elapsed) >= KEPT.total_seconds()]
+    gone = _without_row(old)
+    for key in gone:
+        storage.remove(key)
+        del _seen[key]
+    return len(gone)
+
+
+def _without_row(keys: Sequence[str]) -> list[str]:
+    known = set(Blob.objects.filter(key__in=keys).values_list("key", flat=True))
+    return [key for key in keys if key not in known]
+
+
+def _batched(keys: Iterator[str]) -> Iterator[list[str]]:
+    while batch := list(islice(keys, BATCH)):
+        yield batch
