@@ -1,5 +1,5 @@
-"""Cleanup: deletes forgotten runs, work directories that no run uses, left cgroups, records of
-shells and drafts of the runner."""
+"""Cleanup: deletes forgotten runs, work directories and parts of the cache that no run uses, left
+cgroups, records of shells and drafts of the runner."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import time
 from typing import Any, List, Set
 
 from agents.runner.background_tasks import BackgroundTasks
+from agents.runner.cache import Cache
 from agents.runner.containment import delegated_cgroup, old_probes, remove_cgroup
 from agents.runner.facts import Facts, load_facts
 from agents.runner.failpoints import failpoint
@@ -176,6 +177,7 @@ class Cleanup:
             def act() -> List[str]:
                 sweep_cgroups(closed if sweep else [])
                 sweep_shells(home)
+                Cache(home).throw_away(time.time())
                 return expired_work(home, left)
 
             if self.background.start("sweep", act, self.end_sweep):

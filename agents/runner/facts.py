@@ -57,6 +57,8 @@ def new_facts(run: str, seal: str = "") -> Facts:
         "busy": {},
         # The variables of its environment that only the host knows: its GPUs' numbers, its network interface.
         "host_env": {},
+        # Of a run in a container: the engine's program, and the name by which the container is removed.
+        "runtime": {},
     }
 
 
@@ -107,6 +109,10 @@ def save_facts(directory: str, facts: Facts, durable: bool = False) -> None:
     facts["message"] = facts["message"][:2000]
     data = json.dumps(facts, separators=(",", ":")).encode("ascii")
     write_with_spares(directory, "facts.json", data, durable)
+
+
+def add_message(facts: Facts, text: str) -> None:
+    facts["message"] = "; ".join(each for each in (facts["message"], text) if each)
 
 
 def close_unstarted(facts: Facts, why: str, message: str, refusal: str | None = None) -> Facts:

@@ -7,8 +7,9 @@ import fcntl
 import os
 import re
 import socket
-from typing import Dict, List
+from typing import Dict, List, Tuple
 
+from agents.runner.cache import ENVIRONMENTS, TREES, Cache
 from agents.runner.containment import (
     cgroup_path,
     cgroups_of,
@@ -25,7 +26,10 @@ from agents.runner.gpus import GPU_LOOK_S, blocking_processes, describe_holders,
 from agents.runner.home import Home
 from agents.runner.networks import network_variables
 from agents.runner.orders import Order, Refused
+from agents.runner.python_environment import is_ready
+from agents.runner.runtimes.containers import describe, may_limit
 from agents.runner.scratch import make_scratch
+from agents.runner.work_tree import put_tree
 
 
 def check_port(port: int) -> None:
@@ -44,6 +48,7 @@ def check_port(port: int) -> None:
 
 
 CGROUP_S = 0.5  # how long a close waits until the kernel releases processes that have just died
+COPY_S = 600.0  # how much longer a work directory may take that gets the code of the job
 STORAGE_S = float(os.environ.get("TRAINYARD_STORAGE_S") or 20)
 
 
@@ -93,6 +98,7 @@ class HeldResources:
     def __init__(self, home: Home, run: str) -> None:
         self.home, self.run = home, run
         self.gpu_locks: List[int] = []
+        self.environment_lock = -1
         self.work = os.path.join(home.run(run), "work")
 
     def acquire(self, order: Order, facts: Facts) -> None:
@@ -102,10 +108,17 @@ class HeldResources:
         facts["host_env"] = self.look_around(order, facts)
         if order.port is not None:
             check_port(order.port)
-        self.make_work(order.work_key)
+        facts["environment"] = self.hold_environment(order.environment)
+        self.make_work(order.work_key, order.code)
         facts["work"] = self.work
         if not make_scratch(facts["tmp"]):
             facts["tmp"] = ""
+        if order.runtime is not None:
+            # The engine makes one, and limits the memory there.
+            facts["runtime"] = describe(order, self.run, self.home.run(self.run), facts)
+            facts.update(memory_mb=order.memory_mb, containment="container")
+            facts["memory_enforced"] = may_limit() if order.memory_mb else None
+            return
         facts["cgroup"] = make_cgroup(cgroup_path(self.run, facts["mark"]))
         group, enforced = limit_memory(facts["cgroup"], self.run, facts["mark"], order.memory_mb)
         facts.update(memory_cgroup=group, memory_mb=order.memory_mb)
@@ -132,21 +145,38 @@ class HeldResources:
             os.set_inheritable(fd, True)  # the replica holds the lock too, should all keepers die
             self.gpu_locks.append(fd)
 
-    def make_work(self, work_key: str | None) -> None:
-        """Make the work directory: the only step that touches a user's path.
+    def hold_environment(self, key: str | None) -> str:
+        """The path of the run's Python environment; nobody deletes it while the run, or a process of it, lives."""
+        if key is None:
+            return ""
+        cache = Cache(self.home)
+        lock = cache.lock(ENVIRONMENTS, key, shared=True)
+        if lock < 0 or not is_ready(cache, key):
+            raise Refused("unprepared", "the Python environment of this run is not on this host any more")
+        os.set_inheritable(lock, True)
+        self.environment_lock = lock
+        return cache.path(ENVIRONMENTS, key)
+
+    def make_work(self, work_key: str | None, code: Tuple[str, str] | None) -> None:
+        """Make the work directory with the job's code in it: the only step that touches a user's path.
 
         Where that path may be on a disk of its own, a child with a deadline does it.
         """
         if work_key is not None:
             self.work = os.path.join(self.home.work, work_key)
+        cache = Cache(self.home)
+        if code is not None and not (os.path.lexists(self.work) or cache.has(TREES, code[0])):
+            raise Refused("unprepared", "the code of this run is not on this host any more")
 
         def act() -> None:
+            if code is not None:
+                put_tree(cache, code[0], self.work, code[1])
             os.makedirs(self.work, mode=0o700, exist_ok=True)
 
         # Nothing can be mounted below a directory that was made for this claim.
         if work_key is None or not may_be_another_mount(self.home.base, self.work):
             act()
-        elif not run_with_timeout(act, STORAGE_S):
+        elif not run_with_timeout(act, STORAGE_S + (COPY_S if code else 0)):
             raise Refused("storage", "%s does not answer, or cannot be written" % self.work)
 
     def unlock_gpus(self) -> None:

@@ -8,8 +8,10 @@ import re
 
 _RUN_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,79}\Z")
 _DEPLOYMENT = re.compile(r"[a-z0-9-]{1,40}\Z")
+_KIND = re.compile(r"[a-z]{1,20}\Z")
 # MIG devices of older drivers are named MIG-GPU-<uuid>/<instance>/<instance>.
 _GPU = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._:/-]{0,119}\Z")
+_KEY = re.compile(r"[0-9a-f]{64}\Z")
 
 
 class Home:
@@ -25,6 +27,8 @@ class Home:
         self.work = os.path.join(self.base, "work")
         self.trash = os.path.join(self.base, "trash")
         self.shells = os.path.join(self.base, "shells")
+        self.preparations = os.path.join(self.base, "preparations")
+        self.outputs = os.path.join(self.base, "outputs")
         self.tools = os.path.join(self.root, "tools")
         self.gpus = os.path.join(self.root, "gpus")
         self.forgotten = os.path.join(self.base, "forgotten")
@@ -35,7 +39,7 @@ class Home:
     def make(self) -> None:
         """Make the directories, without looking into existing ones: a work directory may be on a disk that does not
         answer."""
-        for path in (self.root, self.base, self.runs, self.work, self.trash, self.gpus):
+        for path in (self.root, self.base, self.runs, self.work, self.trash, self.preparations, self.gpus):
             with contextlib.suppress(FileExistsError):
                 os.mkdir(path, 0o700)
 
@@ -48,6 +52,12 @@ class Home:
             raise ValueError("not a run id: %.100r" % (run,))
         return os.path.join(self.runs, run)
 
+    def preparation(self, kind: object, key: object) -> str:
+        """The directory of a preparation. Its kind and key are checked here, where they become a path."""
+        if not isinstance(kind, str) or not _KIND.match(kind) or not is_run_id(key):
+            raise ValueError("not a preparation: %.40r %.100r" % (kind, key))
+        return os.path.join(self.preparations, "%s-%s" % (kind, key))
+
 
 def is_run_id(value: object) -> bool:
     return isinstance(value, str) and _RUN_ID.match(value) is not None
@@ -55,3 +65,8 @@ def is_run_id(value: object) -> bool:
 
 def is_gpu(value: object) -> bool:
     return isinstance(value, str) and _GPU.match(value) is not None
+
+
+def is_key(value: object) -> bool:
+    """Whether this is a SHA-256 in hexadecimal, as the entries of the cache are named."""
+    return isinstance(value, str) and _KEY.match(value) is not None

@@ -8,7 +8,7 @@ import json
 import os
 import select
 import time
-from typing import Any, Dict, NoReturn
+from typing import Any, Dict, List, NoReturn, Tuple
 
 from agents.runner.containment import cgroup_path, host_oom_kills
 from agents.runner.facts import close_unstarted, load_facts, save_facts
@@ -18,9 +18,11 @@ from agents.runner.forks import write_traceback
 from agents.runner.linux import become_subreaper, booted_at, retitle
 from agents.runner.log_budget import LogBudget
 from agents.runner.orders import Refused, build_env, parse_order
+from agents.runner.output_directories import with_directories
 from agents.runner.processes import read_process
 from agents.runner.replica import Replica, ReplicaSetup
 from agents.runner.run_lifecycle import OOM_LOOK_S, RunLifecycle
+from agents.runner.runtimes.containers import command_of
 from agents.runner.scratch import scratch_path
 
 
@@ -62,8 +64,11 @@ class Keeper(RunLifecycle):
         if status != 0:
             self.take_over()
 
+    client: Tuple[List[str], Dict[str, str]] | None = None  # that of a container engine, and its environment
+
     def prepare(self, document: Dict[str, Any]) -> None:
         """Do all that can be refused or can fail before the replica's process is forked."""
+        document = with_directories(document, self.home)
         order = self.order = parse_order(document)
         directory, facts = self.directory, self.facts
         facts["mark"] = "%s:%s" % (os.urandom(8).hex(), order.mark)
@@ -73,6 +78,10 @@ class Keeper(RunLifecycle):
         save_facts(directory, facts)
         write_file(os.path.join(directory, "order.json"), json.dumps(document).encode())
         self.held.acquire(order, facts)
+        if self.find_container():
+            # Whoever closes the run after all keepers, or the power, were lost has to know what to remove.
+            save_facts(directory, facts, durable=True)
+            self.client = command_of(order, directory, self.run, self.held.work, facts)
         facts.update(
             cpus=order.cpus,
             grace_s=order.grace_s,
@@ -97,16 +106,16 @@ class Keeper(RunLifecycle):
     def spawn(self) -> None:
         assert self.order is not None
         facts, work = self.facts, self.held.work
-        env = build_env(self.order, self.run, work, facts)
+        command, env = self.client or (self.order.command, build_env(self.order, self.run, work, facts))
         setup = ReplicaSetup(self.log, work, (facts["cgroup"], facts["memory_cgroup"]), self.umask, self.run)
-        if self.order.pid_namespace:
-            self.replica_pid, why = self.gated_replica().spawn_in_namespace(self.order.command, env, setup)
+        if self.order.pid_namespace and not self.container:
+            self.replica_pid, why = self.gated_replica().spawn_in_namespace(command, env, setup)
             if self.replica_pid:
                 self.enter_namespace()
                 self.save()  # before the gate: should all keepers be killed, this process has to be ended
                 return
             facts["namespace_refused"] = why
-        self.replica_pid = self.gated_replica().spawn(self.order.command, env, setup)
+        self.replica_pid = self.gated_replica().spawn(command, env, setup)
 
     def inner(self) -> NoReturn:
         """The inner keeper: forks the replica's process, opens the gate, and supervises until the run is closed."""
@@ -153,6 +162,7 @@ class Keeper(RunLifecycle):
         # As long as only the claim is on disk, this process knows more: all that it has prepared since.
         if found is not None and found["phase"] != "claimed":
             self.facts = found
+        self.find_container()
         if self.facts["phase"] == "closed" or not os.path.isdir(self.directory):
             clean_directory(self.directory)
             return
@@ -195,6 +205,7 @@ class Keeper(RunLifecycle):
         if found["phase"] == "closed":
             return
         become_subreaper()
+        self.find_container()
         path = cgroup_path(self.run, found["mark"])
         if found["cgroup"] is None and path and os.path.isdir(path):
             found["cgroup"] = path  # it was made, but its keeper was killed before it wrote so

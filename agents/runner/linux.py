@@ -10,7 +10,7 @@ import time
 from typing import Iterator, List, Tuple
 
 libc = ctypes.CDLL(None, use_errno=True)
-_PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 15, 36
+_PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36
 SYS_PIDFD_SEND_SIGNAL, SYS_PIDFD_OPEN = 424, 434  # the same numbers on every architecture
 _PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01
 IN_MODIFY, IN_MOVED_TO, IN_CREATE, IN_DELETE_SELF = 0x2, 0x80, 0x100, 0x400
@@ -21,6 +21,11 @@ def become_subreaper() -> None:
     """From now on, orphans below this process become its children instead of init's."""
     if libc.prctl(_PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1), 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+def die_with_parent() -> None:
+    """From now on, this process is killed when the one that forked it ends. Survives exec, but not a fork."""
+    libc.prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(9), 0, 0, 0)
 
 
 def punch_hole(fd: int, start: int, length: int) -> bool:

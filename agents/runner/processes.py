@@ -120,6 +120,14 @@ class Denied(NamedTuple):
     why: str
 
 
+def describe_survivors(living: List[Process], denied: List[Denied]) -> List[Dict[str, object]]:
+    """Processes that could not be killed, and why."""
+    reasons = {one.pid: one.why for one in denied}
+    return [
+        {"pid": one.pid, "why": reasons.get(one.pid, "does not die (state %s)" % one.state)} for one in living
+    ]
+
+
 def signal_all(find: Callable[[], List[Process]], signums: Tuple[int, ...]) -> None:
     for process in find():
         for signum in signums:

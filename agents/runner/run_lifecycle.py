@@ -19,7 +19,7 @@ from agents.runner.containment import (
     remove_cgroup,
     try_write,
 )
-from agents.runner.facts import Facts, close_unstarted, new_facts, save_facts
+from agents.runner.facts import Facts, add_message, close_unstarted, new_facts, save_facts
 from agents.runner.failpoints import failpoint
 from agents.runner.files import SECRETS, clean_directory, read_deadline, unlink
 from agents.runner.forks import wake_on_child_exit
@@ -32,12 +32,14 @@ from agents.runner.processes import (
     Process,
     all_processes,
     descendants,
+    describe_survivors,
     freeze_and_kill,
     marked,
     read_process,
     signal_all,
 )
 from agents.runner.replica import FAILED, GO, Replica
+from agents.runner.runtimes.containers import Container
 from agents.runner.scratch import remove_scratch
 from agents.runner.shared_memory import SharedMemory, sweep_shared_memory
 from agents.runner.wire import finite_float
@@ -46,6 +48,7 @@ from agents.runner.wire import finite_float
 OOM_LOOK_S = 20.0
 # How long a namespace's first process has to report how the replica ended, before it is killed itself.
 INIT_REPORTS_S = 2.0
+UP_LOOK_S = 0.03  # while a container is being made
 CLD_KILLED = 2  # in `os` since Python 3.9 only
 
 
@@ -77,6 +80,7 @@ class RunLifecycle:
         self.log_budget: LogBudget
         self.replica: Replica | None = None
         self.shared: SharedMemory | None = None
+        self.container: Container | None = None
         self.oom_before: int | None = None
         self.oom_recent: int | None = None
         self.oom_look_at = 0.0
@@ -94,6 +98,12 @@ class RunLifecycle:
         self.init_pid = self.gated_replica().init_pid()
         process = read_process(self.init_pid)
         self.facts.update(containment="pid_namespace", first=[self.init_pid, process.ticks if process else 0])
+
+    def find_container(self) -> bool:
+        """Whether the run has a container: then the facts name it."""
+        if self.facts["runtime"].get("name"):
+            self.container = Container(self.directory, self.facts)
+        return self.container is not None
 
     def continue_init(self) -> None:
         """Send SIGCONT to a namespace's first process: while it is suspended, it cannot report how the replica ends."""
@@ -148,6 +158,8 @@ class RunLifecycle:
                 look_at = now + self.log_budget.check()
                 if self.log_budget.quiet and self.log_budget.fd >= 0:
                     poll.register(self.log_budget.fd, select.POLLIN)  # its next byte wakes us
+            if self.container:
+                self.note_started()
             for fd, _ in poll.poll(max(0.0, min(look_at, self.next_deadline(now)) - now) * 1000 + 1):
                 if fd == started:
                     poll.unregister(fd)
@@ -170,6 +182,8 @@ class RunLifecycle:
             return self.deadline
         if self.shared:
             now = min(now, self.shared.look_at - OOM_LOOK_S)
+        if self.container and self.facts["started_at"] is None:
+            now -= OOM_LOOK_S - UP_LOOK_S
         timeout = self.order.timeout_s if self.order else None
         started = self.facts["mono_started"]
         return min(started + timeout if timeout and started else math.inf, now + OOM_LOOK_S)
@@ -178,12 +192,15 @@ class RunLifecycle:
         """The started pipe closed: the replica's process has executed the command, or never will."""
         if self.facts["started_at"] is not None or self.replica_over or self.progress()[1] != GO:
             return
-        process = read_process(self.replica_pid)
+        if self.container and not self.container.is_up():
+            return  # its engine is still making it
+        pid = self.container.pid_in("container.pid") if self.container else self.replica_pid
+        process = read_process(pid)
         self.facts.update(
             phase="running",
             started_at=time.time(),
             mono_started=time.monotonic(),
-            pid=self.replica_pid,
+            pid=pid,
             ticks=process.ticks if process else None,
             never_started=False,
         )
@@ -220,11 +237,17 @@ class RunLifecycle:
                 found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:
                 self.no_children = True
+                self.replica_over = self.replica_over or self.container is not None
                 return
             self.no_children = False
             if found is None:
                 return
-            if found.si_pid == (self.init_pid or self.replica_pid) and not self.replica_over:
+            if self.container and not self.replica_over:
+                end = self.container.end_of(self.replica_pid, found.si_pid, found.si_code, found.si_status)
+                self.replica_over = self.container.never_up()
+                if end is not None:
+                    self.note_ended(*end)
+            elif found.si_pid == (self.init_pid or self.replica_pid) and not self.replica_over:
                 self.note_ended(*self.end_of(found.si_code, found.si_status))
             os.waitpid(found.si_pid, 0)
 
@@ -247,6 +270,8 @@ class RunLifecycle:
         if self.progress()[1] == GO:
             self.note_started()
             self.replica_over = True
+            if self.container and self.facts["started_at"] is None:
+                self.facts.update(started_at=time.time(), mono_started=time.monotonic(), never_started=False)
             facts = self.facts
             exited = code == os.CLD_EXITED
             facts.update(
@@ -265,6 +290,8 @@ class RunLifecycle:
             facts["oom"], facts["oom_sure"], text = judge_oom(
                 own, counts, killed and not self.stopping, failed
             )
+            if killed and self.container and self.container.was_out_of_memory():
+                facts["oom"], facts["oom_sure"], text = True, "certain", "its container ran out of memory"
             facts["message"] = facts["message"] or text
             failpoint("before_ended")
             self.save(durable=True)
@@ -298,15 +325,20 @@ class RunLifecycle:
             return
         if self.replica_over:
             return
-        self.stopping, self.deadline = cause, deadline
+        unheard = self.container is not None and not self.container.is_up()  # no program is there yet
+        self.stopping, self.deadline = cause, 0.0 if unheard else deadline
         self.facts.update(stopping=cause, stopping_at=time.time())
         if self.facts["phase"] == "running":
             self.save()
         self.search_by_mark = self.search_by_mark or bool(self.facts.get("web_access"))
         self.look_at_shared_memory()
-        signal_all(self.living_processes, (signal.SIGTERM, signal.SIGCONT))
+        signal_all(self.stopped_processes, (signal.SIGTERM, signal.SIGCONT))
         self.continue_init()
         failpoint("between_term_and_kill")
+
+    def stopped_processes(self) -> List[Process]:
+        """The processes that a stop is for: of a container its programs, not its engine, which would kill them."""
+        return self.container.programs(all_processes()) if self.container else self.living_processes()
 
     def living_processes(self) -> List[Process]:
         """All living processes of this run that can be found: our descendants, its cgroup, and those with its mark."""
@@ -330,6 +362,9 @@ class RunLifecycle:
             self.search_by_mark or bool(self.facts.get("web_access")) or os.getppid() != self.parent
         )
         began, pause = time.monotonic(), 0.002
+        if self.container:
+            left = self.container.remove(self.reap, lambda: freeze_and_kill(self.living_processes))
+            add_message(self.facts, left)
         while True:
             self.reap()
             if self.is_empty():
@@ -357,11 +392,7 @@ class RunLifecycle:
 
     def report_survivors(self, denied: List[Denied]) -> None:
         """Some processes cannot be killed. Name them; the run stays open and holds its GPUs until they are gone."""
-        reasons = {one.pid: one.why for one in denied}
-        rows = [
-            {"pid": p.pid, "why": reasons.get(p.pid, "does not die (state %s)" % p.state)}
-            for p in self.living_processes()
-        ]
+        rows = describe_survivors(self.living_processes(), denied)
         if rows[:20] != self.facts["survivors"]:
             self.facts["survivors"] = rows[:20]
             self.save()
@@ -378,8 +409,7 @@ class RunLifecycle:
         facts["survivors"] = []
         if facts["phase"] in ("claimed", "running"):
             self.explain_no_exit()
-        left = sweep_shared_memory(self.directory)
-        facts["message"] = "; ".join(text for text in (facts["message"], left) if text)
+        add_message(facts, sweep_shared_memory(self.directory))
         facts.update(phase="closed", closed_at=time.time())
         size = os.fstat(self.log).st_size if self.log >= 0 else facts["log"].get("size", 0)
         facts["log"] = dict(facts["log"], size=size, final=True)
@@ -395,9 +425,12 @@ class RunLifecycle:
         """The replica ended without an exit status: it never executed the command, or nobody saw it end."""
         facts = self.facts
         _, state, _, text = self.progress()
-        if state == FAILED:
+        if self.container and self.container.never_up() and not self.stopping:
+            refusal, message = self.container.refusal(self.log)
+            facts.update(why="refused", refusal=refusal, message=message, never_started=True)
+        elif state == FAILED:
             facts.update(why="refused", refusal="exec_failed", message=text, never_started=True)
-        elif state != GO:
+        elif state != GO or (self.container and self.stopping and not self.container.was_made()):
             why = "stop" if self.stopping or read_deadline(self.directory) is not None else "lost"
             facts.update(why=why, message=facts["message"] or "it was not started", never_started=True)
         else:

@@ -18,6 +18,7 @@ from agents.runner.keeper import Keeper
 from agents.runner.linux import IN_MODIFY, IN_MOVED_TO, IN_Q_OVERFLOW, Inotify, boot_id
 from agents.runner.log_shipper import LogShipper
 from agents.runner.outbox import Hangup, Outbox
+from agents.runner.runtimes.containers import remove_later
 from agents.runner.wire import MAX_HEADER, Message, WireError
 
 OUT_BYTES = 192 * 1024  # log frames waiting for the pipe: few, so that a fact never waits behind megabytes
@@ -235,6 +236,7 @@ class Runs:
             if facts is not None and facts["phase"] != "closed" and facts["boot_id"] != self.boot_id:
                 remove_cgroups(facts, 0)  # in a container that was started again they may still exist
                 close_after_reboot(run.directory, facts)
+                remove_later(run.directory, facts["runtime"])
             elif facts is None or facts["phase"] != "closed":
                 keeper = Keeper(self.require_home(), run.run, self.umask)
                 title = "trainyard-mender %s" % run.run

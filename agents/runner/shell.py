@@ -27,6 +27,7 @@ from agents.runner.linux import boot_id
 from agents.runner.orders import Refused, build_env, parse_order
 from agents.runner.processes import read_process
 from agents.runner.recording import recorder_of
+from agents.runner.runtimes.containers import shell_of
 from agents.runner.shell_holder import Holder, size_of
 from agents.runner.shell_terminal import Program
 from agents.runner.shell_wire import json_line
@@ -137,6 +138,13 @@ def open_shell(request: Message, home: Home) -> Tuple[Program, List[str]]:
         raise ValueError("the run's order is damaged: %s" % refused) from None
     if not order.web_access:
         raise ValueError("this run does not allow shells")
+    named = document.get("secrets")
+    secrets = [order.env[name] for name in named if name in order.env] if isinstance(named, list) else []
+    wanted = [str(part) for part in request.get("argv") or []]
+    more = {str(name): str(value) for name, value in (request.get("env") or {}).items()}
+    if facts["runtime"].get("name"):
+        argv, env = shell_of(facts, wanted, dict(more, TERM="xterm-256color"))
+        return Program(argv, env, facts["work"], []), secrets
     os.chdir(facts["work"])  # an error is told to the person now
     env = build_env(order, facts["run"], facts["work"], facts)
     if facts["pid"]:
@@ -144,14 +152,9 @@ def open_shell(request: Message, home: Home) -> Tuple[Program, List[str]]:
     env["TERM"] = "xterm-256color"
     # bash shows the last part of the directory in its prompt: the whole path of a run's directory fills half a line.
     env.setdefault("PROMPT_DIRTRIM", "1")
-    for name, value in (request.get("env") or {}).items():
-        env[str(name)] = str(value)
+    env.update(more)
     env["TRAINYARD_MARK"] = facts["mark"]
     add_tools(env, home.tools, request.get("tools"))
-    argv = [str(part) for part in request.get("argv") or []]
-    if not argv:
-        argv = [shutil.which("bash", path=env["PATH"]) or "/bin/sh", "-i"]
+    argv = wanted or [shutil.which("bash", path=env["PATH"]) or "/bin/sh", "-i"]
     groups = [group for group in (facts["cgroup"], facts["memory_cgroup"]) if group]
-    named = document.get("secrets")
-    secrets = [order.env[name] for name in named if name in order.env] if isinstance(named, list) else []
     return Program(argv, env, facts["work"], groups), secrets

@@ -1,0 +1,143 @@
+"""An image that containers of this host can be made of: found, loaded from an archive, or pulled, once."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import shutil
+from typing import Any, Dict
+
+from agents.runner.home import Home
+from agents.runner.preparations.programs_output import run_on_terminal, run_quietly
+from agents.runner.preparations.report import HOST, USER, Failed, Report
+from agents.runner.runtimes.engine_commands import (
+    APPTAINER,
+    DOCKER,
+    describe_image,
+    find_engine,
+    load_image,
+    parse_description,
+    pull_image,
+    tag_image,
+)
+
+# A name that no engine takes for an option or a path, and that has no letter which a terminal acts on.
+_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,1000}\Z")
+# How an engine names what was made on its host: there is no registry to ask.
+_LOCAL = "localhost/"
+# What an engine says when the image that was asked for is the fault; anything else is a fault of the host or of the
+# network, and may be over when it is tried again.
+_WRONG_NAME = re.compile(
+    "manifest unknown|not found|name unknown|unauthorized|authentication required|denied|invalid reference"
+    "|no such image|image not known|did not resolve|no image found in|unsupported manifest|short-name",
+    re.I,
+)
+_OF_THE_HOST = re.compile(
+    "no space left|disk quota|connection refused|timeout|i/o error|server misbehaving", re.I
+)
+
+
+def prepare_image(what: Dict[str, Any], report: Report, home: Home) -> Dict[str, Any]:
+    """`what`: `engine`, `image`; `archive` (a file of this host), `credentials` ({registry, username, password}),
+    `always` (ask the registry although the image is here), `id` (nothing is asked if this one is here). The result:
+    `id`, `digest`."""
+    engine, image = str(what["engine"]), str(what["image"])
+    program = find_engine(engine)
+    if program is None:
+        raise Failed(HOST, "%s is not installed on this host" % engine)
+    if engine == APPTAINER:
+        raise Failed(HOST, "%s keeps no images; it reads them when a run starts" % engine)
+    if not _IMAGE.match(image):
+        raise Failed(USER, "%.200r is not the name of an image" % image)
+    env = dict(os.environ)
+    found = look_up(program, str(what["id"]), env) if what.get("id") else None
+    found = found or look_up(program, image, env)
+    if found is None or (what.get("always") and not image.startswith(_LOCAL)):
+        found = fetch(what, program, found, env, report)
+    if found is None:
+        raise Failed(USER, "%s says that it has got the image, but does not know it as %s" % (engine, image))
+    return found
+
+
+def fetch(
+    what: Dict[str, Any], program: str, here: Dict[str, str] | None, env: Dict[str, str], report: Report
+) -> Dict[str, str] | None:
+    """Get the image. Where the registry cannot be asked, the one that is `here` has to do."""
+    image = str(what["image"])
+    try:
+        if what.get("archive"):
+            load(program, str(what["archive"]), image, env, report)
+        else:
+            pull(str(what["engine"]), program, image, env, report, what.get("credentials"))
+    except Failed as failed:
+        if here is None:
+            raise
+        report.message(str(failed))
+        return here
+    return look_up(program, image, env)
+
+
+def look_up(program: str, image: str, env: Dict[str, str]) -> Dict[str, str] | None:
+    """(id, digest) of an image that is on this host. Raises Failed if the engine does not work."""
+    status, output, errors = run_quietly(describe_image(program, image), env)
+    if status == 0:
+        return parse_description(output)
+    if not _WRONG_NAME.search(errors):
+        raise Failed(HOST, "%s: %s" % (os.path.basename(program), last_line(errors)))
+    return None
+
+
+def pull(
+    engine: str, program: str, image: str, env: Dict[str, str], report: Report, credentials: Any
+) -> None:
+    report.message("pulling %s" % image)
+    place = os.path.join(report.directory, "credentials")
+    shutil.rmtree(place, ignore_errors=True)
+    try:
+        kept = keep_credentials(engine, place, credentials) if credentials else ""
+        status, text = run_on_terminal(pull_image(engine, program, image, kept), env, report)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    raise_if_failed(status, text)
+
+
+def keep_credentials(engine: str, place: str, credentials: Dict[str, Any]) -> str:
+    """A file that only this login can read, for as long as the pull takes. Engines take them in no other way that other
+    processes cannot see."""
+    registry, name = str(credentials["registry"]), str(credentials["username"])
+    secret = base64.b64encode(("%s:%s" % (name, credentials["password"])).encode()).decode()
+    os.mkdir(place, 0o700)
+    path = os.path.join(place, "config.json")
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(fd, "w") as file:
+        json.dump({"auths": {registry: {"auth": secret}}}, file)
+    return place if engine == DOCKER else path
+
+
+def load(program: str, archive: str, image: str, env: Dict[str, str], report: Report) -> None:
+    report.message("loading %s" % os.path.basename(archive))
+    status, text = run_on_terminal(load_image(program, archive), env, report)
+    raise_if_failed(status, text)
+    names = re.findall(r"Loaded image(?:\(s\)| ID)?:\s*(\S+)", text)
+    if not names:
+        raise Failed(USER, "the archive holds no image: %s" % last_line(text))
+    if image not in names:
+        status, _, errors = run_quietly(tag_image(program, names[0], image), env)
+        if status:
+            raise Failed(HOST, last_line(errors))
+
+
+def raise_if_failed(status: int, text: str) -> None:
+    if status:
+        words = last_line(text) or "it ended with status %d" % status
+        of_host = _OF_THE_HOST.search(words) or not _WRONG_NAME.search(words)
+        raise Failed(HOST if of_host else USER, words)
+
+
+def last_line(text: str) -> str:
+    """The engine's own words about what went wrong: its last line that is an error, else its last line."""
+    lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
+    errors = [line for line in lines if line.lower().startswith(("error", "fatal"))]
+    return (errors or lines or [""])[-1][:600]

@@ -1,0 +1,1 @@
+"""How a run's command is executed on its host: directly (`process`), or in a container of an engine."""

@@ -1,0 +1,344 @@
+"""The container of one run: made by podman, named after the run, and removed by that name.
+
+The engine's client is the run's first process; what counts is the container's own first process. Podman's monitor
+(conmon) and that process are descendants of the keepers, whoever dies: so any of them may be killed, and a keeper still
+sees how the program ended. The program writes straight into the run's log, as without a container.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import time
+from typing import Any, Callable, Dict, List, Mapping, Tuple
+
+from agents.runner.files import unlink, write_file
+from agents.runner.forks import fork_detached
+from agents.runner.gpus import gpu_minors
+from agents.runner.orders import Order, Refused, container_env, login_env
+from agents.runner.processes import Process, descendants, read_process, signal_process
+from agents.runner.programs import output_of
+from agents.runner.runtimes.engine_commands import PODMAN, find_engine
+
+# The exit statuses by which a client says that it has not executed the command, and the first of them that is not a
+# fault of its own.
+CLIENT_FAILED, NOT_EXECUTABLE = 125, 126
+REMOVE_S = 60.0
+# How long a killed process may take to be gone.
+KILLED_S = 2.0
+# Where a spec of the devices of NVIDIA is, if containers can get GPUs by their names.
+CDI_PLACES = ("/etc/cdi", "/var/run/cdi")
+INIT_PLACES = ("/usr/libexec/podman/catatonit", "/usr/local/libexec/podman/catatonit", "/usr/bin/catatonit")
+# Variables by which the client itself would do something else: they are given to the container by a file.
+_FOR_THE_CLIENT = re.compile(
+    r"PATH|HOME|TMPDIR|USER|LOGNAME|SHELL|LANG|LD_.*|XDG_.*|CONTAINER.*|PODMAN.*|STORAGE_.*|REGISTRY_.*|_CONTAINERS.*"
+    r"|GO.*|DBUS_.*|NOTIFY_.*|LISTEN_.*|BUILDAH_.*|[a-z]*_proxy|[A-Z]*_PROXY"
+)
+
+
+class Container:
+    """What a keeper knows of the container of its run. All of it is in files, so that the next keeper knows it too."""
+
+    def __init__(self, directory: str, facts: Mapping[str, Any]) -> None:
+        """`facts`: those of its run, with `runtime` as `describe` made it."""
+        self.directory, known = directory, facts["runtime"]
+        self.program, self.name = str(known["program"]), str(known["name"])
+        self.place = str(known.get("place") or directory)
+        # What its first process was: by now another process may have that number.
+        self.first: Process | None = None
+        if facts["pid"] and facts["ticks"]:
+            self.first = Process(facts["pid"], 0, "", facts["ticks"])
+        self.client_status: int | None = None
+        self.monitor_lost = False
+
+    def is_up(self) -> bool:
+        """Whether its program is executed: until then, its first process is the engine's own."""
+        if self.first is None:
+            found = read_process(self.pid_in("container.pid"))
+            if found is None or _is_engine(found.pid):
+                return False
+            self.first = found
+            unlink(os.path.join(self.directory, "container.env"))
+        return True
+
+    def pid_in(self, name: str) -> int:
+        try:
+            with open(os.path.join(self.place, name)) as file:
+                return int(file.read())
+        except (OSError, ValueError):
+            return 0
+
+    def is_alive(self) -> bool:
+        """Whether its first process lives."""
+        pid = self.pid_in("container.pid")
+        found = read_process(pid) if pid else None
+        same = found is not None and (self.first is None or found.ticks == self.first.ticks)
+        return same and found is not None and found.state not in "ZX"
+
+    def end_of(self, client: int, pid: int, code: int, status: int) -> Tuple[int, int] | None:
+        """How its program ended, if the end of this child of ours tells; else None."""
+        if pid == self.pid_in("container.pid"):
+            return code, status  # its monitor was killed, and it is our child since then
+        exited = code == os.CLD_EXITED
+        if pid == self.pid_in("conmon.pid"):
+            self.monitor_lost = not exited
+            return (code, status) if exited and self.was_made() and not self.is_alive() else None
+        if pid == client:
+            self.client_status = status if exited else -status
+            if exited and self.is_up() and not self.monitor_lost and not self.is_alive():
+                return code, status
+        return None
+
+    def monitor_lives(self) -> bool:
+        pid = self.pid_in("conmon.pid")
+        found = read_process(pid) if pid else None
+        return found is not None and found.state not in "ZX"
+
+    def was_made(self) -> bool:
+        return self.pid_in("container.pid") > 0
+
+    def never_up(self) -> bool:
+        """Whether the client gave up before it had executed anything."""
+        return self.client_status is not None and self.client_status >= CLIENT_FAILED and not self.was_made()
+
+    def refusal(self, log: int) -> Tuple[str, str]:
+        """(refusal, message) of one that was never up, in the words of the engine, which are at the end of the log."""
+        size = os.fstat(log).st_size
+        lines = os.pread(log, 4096, max(0, size - 4096)).decode("utf-8", "replace").strip().splitlines()
+        errors = [line for line in lines if line.startswith("Error")]
+        found = (errors or lines)[-1:] or ["%s ended with status %s" % (self.program, self.client_status)]
+        words = found[0][:1000]
+        if "image not known" in words or "no such image" in words.lower():
+            return "unprepared", words
+        return ("exec_failed" if self.client_status != CLIENT_FAILED else "runtime"), words
+
+    def programs(self, everyone: Dict[int, Process]) -> List[Process]:
+        """The processes that a stop is for. The engine's own end with them."""
+        pid = self.pid_in("container.pid")
+        if pid not in everyone or not self.is_alive():
+            return []
+        found = {pid} | descendants({pid}, everyone)
+        return [everyone[each] for each in found if everyone[each].state not in "ZX"]
+
+    def kill(self) -> None:
+        """Kill its first process: the kernel then kills all others in it."""
+        found = read_process(self.pid_in("container.pid"))
+        if found is not None and self.is_alive():
+            signal_process(found.pid, found.ticks, signal.SIGKILL)
+
+    def was_out_of_memory(self) -> bool:
+        """What the engine has recorded. Asked only of a container that was killed."""
+        command = [self.program, "inspect", "--format", "{{.State.OOMKilled}}", self.name]
+        status, text = output_of(command, 20.0)
+        return status == 0 and text.strip() == "true"
+
+    def remove(self, reap: Callable[[], None], kill_engine: Callable[[], object]) -> str:
+        """End it and remove it, with all that its engine keeps. Returns what the engine says if it cannot; else "".
+
+        An engine that is at it would make it after it was removed, and one that was killed itself may have left it half
+        made: then what is left of the engine is killed first.
+        """
+        if not self.was_made():
+            kill_engine()
+        self.kill()
+        until = time.monotonic() + KILLED_S
+        while self.is_alive() and time.monotonic() < until:
+            reap()
+            time.sleep(0.002)
+        reap()
+        trouble = remove_container(self.program, self.name)
+        if trouble:
+            kill_engine()
+            reap()
+            trouble = remove_container(self.program, self.name)
+        # Its monitor tells how the program ended: it is not killed before it could.
+        until = time.monotonic() + KILLED_S
+        while self.monitor_lives() and time.monotonic() < until:
+            reap()
+            time.sleep(0.005)
+        reap()
+        return "its container %s could not be removed: %s" % (self.name, trouble) if trouble else ""
+
+
+def remove_container(program: str, name: str) -> str:
+    status, text = output_of(
+        [program, "rm", "--force", "--ignore", "--time", "0", "--volumes", name], REMOVE_S
+    )
+    return "" if status == 0 else text.strip()[-500:] or "%s ended with status %d" % (program, status)
+
+
+def remove_later(directory: str, known: Mapping[str, Any]) -> None:
+    """After a reboot: no process of it is left, but what the engine keeps for it is. Nobody waits for this."""
+    if known:
+        program, name = str(known.get("program")), str(known.get("name"))
+
+        def act() -> None:
+            for pause in (0, 5, 30, 120):
+                time.sleep(pause)
+                if not remove_container(program, name):
+                    return
+
+        fork_detached(act, directory, set(), "trainyard-remove %s" % name)
+
+
+def _is_engine(pid: int) -> bool:
+    """Whether the process is still the runtime's: `runc init`, for example, which waits for the start."""
+    try:
+        with open("/proc/%d/cmdline" % pid, "rb") as file:
+            words = file.read().split(b"\0")
+    except OSError:
+        return True
+    return os.path.basename(words[0]) in (b"runc", b"crun", b"exe", b"conmon") or not words[0]
+
+
+def name_of(run: str, mark: str) -> str:
+    """The mark's random part makes the name this run's own, also where two deployments share a login."""
+    return "trainyard-%s-%s" % (run, mark[:8])
+
+
+def describe(order: Order, run: str, directory: str, facts: Mapping[str, Any]) -> Dict[str, str]:
+    """What is kept in the facts of the run, so that whoever closes it can remove the container.
+
+    `place`: where the engine writes the numbers of processes. Its monitor takes no path with letters beyond ASCII.
+    """
+    runtime = order.runtime or {}
+    kind = str(runtime.get("kind"))
+    program = find_engine(kind) if kind == PODMAN else None
+    if program is None:
+        raise Refused("runtime", "%s is not installed on this host" % kind)
+    place = facts["tmp"] if facts["tmp"] and not directory.isascii() else directory
+    name = name_of(run, facts["mark"])
+    return {"kind": kind, "program": program, "name": name, "image": str(runtime["image"]), "place": place}
+
+
+def command_of(
+    order: Order, directory: str, run: str, work: str, facts: Mapping[str, Any]
+) -> Tuple[List[str], Dict[str, str]]:
+    """(argument vector, environment) of the client. No value of a variable is in the vector, where others see it."""
+    known, runtime = facts["runtime"], order.runtime or {}
+    env = container_env(order, run, work, facts)
+    given = {name: value for name, value in env.items() if not _FOR_THE_CLIENT.fullmatch(name)}
+    path = os.path.join(directory, "container.env")
+    rest = {name: value for name, value in env.items() if name not in given}
+    for name, value in rest.items():
+        if "\n" in value or "\r" in value:
+            raise Refused("bad_order", "env[%.80s]: must be one line in a container" % name)
+    write_file(
+        path, "".join("%s=%s\n" % each for each in sorted(rest.items())).encode("utf-8", "surrogateescape")
+    )
+    command = [known["program"], "run", "--name", known["name"], "--pull=never", "--log-driver=passthrough"]
+    command += ["--network=host", "--sig-proxy=false", "--security-opt=label=disable", "--restart=no"]
+    command += ["--label", "trainyard.run=%s" % run, "--label", "trainyard.mark=%s" % facts["mark"]]
+    command += ["--pidfile", os.path.join(known["place"], "container.pid")]
+    command += [
+        "--conmon-pidfile",
+        os.path.join(known["place"], "conmon.pid"),
+        "--env-file",
+        _one_of_list(path),
+    ]
+    for name in sorted(given):
+        command += ["--env", name]
+    for volume in [
+        (work, work, "rw"),
+        *([(facts["tmp"],) * 2 + ("rw",)] if facts["tmp"] else []),
+        *mounts(runtime),
+    ]:
+        command += ["--volume", ":".join(volume)]
+    command += [*_limits(order, runtime), *_user(runtime), *device_options(order.gpus)]
+    if any(map(os.path.exists, INIT_PLACES)):
+        command += ["--init"]  # passes signals on to a program that has no handlers, and reaps orphans
+    if runtime.get("workdir"):
+        command += ["--workdir", work]
+    if runtime.get("entrypoint"):
+        command += ["--entrypoint", json.dumps(runtime["entrypoint"])]
+    command += [known["image"], *runtime.get("args", [])]
+    return command, {**login_env(), **given}
+
+
+# bash where the image has it.
+_ANY_SHELL = ["sh", "-c", "command -v bash >/dev/null 2>&1 && exec bash -i; exec sh -i"]
+
+
+def shell_of(
+    facts: Mapping[str, Any], argv: List[str], more: Mapping[str, str]
+) -> Tuple[List[str], Dict[str, str]]:
+    """(argument vector, environment) of a shell in the container. It has the variables of the container, and `more`."""
+    known = facts["runtime"]
+    names = [part for name in sorted(more) for part in ("--env", name)]
+    command = [str(known["program"]), "exec", "--interactive", "--tty", *names, str(known["name"])]
+    return [*command, *(argv or _ANY_SHELL)], {**login_env(), **more, "TRAINYARD_MARK": str(facts["mark"])}
+
+
+def _one_of_list(path: str) -> str:
+    """A path as the value of an option that takes several, with commas between them."""
+    return '"%s"' % path.replace('"', '""')
+
+
+def mounts(runtime: Mapping[str, Any]) -> List[Tuple[str, str, str]]:
+    found = []
+    for mount in runtime.get("mounts") or []:
+        source, target, mode = (str(part) for part in mount)
+        absolute = source.startswith("/") and target.startswith("/")
+        if ":" in source + target or not absolute or mode not in ("rw", "ro"):
+            raise Refused("bad_order", "runtime.mounts: %.200r" % (mount,))
+        found.append((source, target, mode))
+    return found
+
+
+def _limits(order: Order, runtime: Mapping[str, Any]) -> List[str]:
+    shm_mb = runtime.get("shm_mb") or (order.memory_mb or _host_memory_mb()) // 2
+    command = ["--shm-size", "%dm" % max(64, int(shm_mb))]
+    if order.memory_mb and may_limit():
+        command += ["--memory", "%dm" % order.memory_mb, "--memory-swap", "%dm" % order.memory_mb]
+    return command
+
+
+def may_limit() -> bool:
+    """Whether the engine can limit the memory of a container: as root, or where cgroups (v2) are delegated."""
+    return os.getuid() == 0 or os.path.exists("/sys/fs/cgroup/cgroup.controllers")
+
+
+def _host_memory_mb() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20
+
+
+def _user(runtime: Mapping[str, Any]) -> List[str]:
+    """The image's user, or ours: then what it writes is owned by the login, as without a container."""
+    if runtime.get("user") != "ours":
+        return []
+    keep = [] if os.getuid() == 0 else ["--userns=keep-id"]
+    return [*keep, "--user", "%d:%d" % (os.getuid(), os.getgid())]
+
+
+def device_options(gpus: List[str]) -> List[str]:
+    """GPUs by the names of their CDI spec, where this host has one; else the nodes of these devices alone."""
+    if not gpus:
+        return []
+    if has_cdi(gpus):
+        return [part for gpu in gpus for part in ("--device", "nvidia.com/gpu=%s" % gpu)]
+    minors = gpu_minors()
+    if any(gpu not in minors for gpu in gpus):
+        raise Refused("runtime", "the device of a GPU is not known: generate a CDI spec with nvidia-ctk")
+    nodes = ["/dev/nvidia%d" % minors[gpu] for gpu in gpus]
+    shared = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
+    nodes += [node for node in shared if os.path.exists(node)]
+    return [part for node in nodes for part in ("--device", node)]
+
+
+def has_cdi(gpus: List[str]) -> bool:
+    """Whether a spec names all of these devices."""
+    texts = []
+    for place in CDI_PLACES:
+        try:
+            names = os.listdir(place)
+        except OSError:
+            continue
+        for name in names:
+            try:
+                with open(os.path.join(place, name), encoding="utf-8", errors="replace") as file:
+                    texts.append(file.read(1 << 20))
+            except OSError:
+                continue
+    return all(any(gpu in text and "nvidia.com/gpu" in text for text in texts) for gpu in gpus)

@@ -1,0 +1,60 @@
+"""The commands of container engines for images: where podman, docker and apptainer differ.
+
+An image is named as people name it. Nothing here is a line for a shell: each command is a list.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from typing import Dict, List
+
+PODMAN, DOCKER, APPTAINER = "podman", "docker", "apptainer"
+ENGINES = (PODMAN, DOCKER, APPTAINER)
+# Where engines are, although the PATH of a login that is not interactive may lack it.
+_PLACES = ("/usr/bin", "/usr/local/bin", "/usr/sbin", "/bin")
+
+
+def find_engine(name: str) -> str | None:
+    """The path of this engine's program, or None: it is not on this host."""
+    if name not in ENGINES:
+        return None
+    path = os.pathsep.join([os.environ.get("PATH", ""), *_PLACES])
+    found = shutil.which(name, path=path)
+    # Apptainer's older name is the same program.
+    return found or (shutil.which("singularity", path=path) if name == APPTAINER else None)
+
+
+def describe_image(program: str, image: str) -> List[str]:
+    """Prints a JSON list with one description of the image; fails if the image is not on the host."""
+    return [program, "image", "inspect", "--", image]
+
+
+def pull_image(engine: str, program: str, image: str, credentials: str) -> List[str]:
+    """`credentials`: for podman a file, for docker a directory with `config.json`; empty for none."""
+    if engine == DOCKER:
+        return [program, *(["--config", credentials] if credentials else []), "pull", "--", image]
+    return [program, "pull", *(["--authfile", credentials] if credentials else []), "--", image]
+
+
+def load_image(program: str, archive: str) -> List[str]:
+    """Both `docker save` and the archives of OCI are read. What was loaded is printed."""
+    return [program, "load", "--input", archive]
+
+
+def tag_image(program: str, image: str, name: str) -> List[str]:
+    return [program, "tag", image, name]
+
+
+def parse_description(output: str) -> Dict[str, str]:
+    """(id, digest) of what `describe_image` printed. The digest is that of the registry, if it came from one."""
+    try:
+        found = json.loads(output)[0]
+    except (ValueError, LookupError, TypeError):
+        return {"id": "", "digest": ""}
+    named = [str(each).partition("@")[2] for each in found.get("RepoDigests") or [] if "@" in str(each)]
+    return {
+        "id": str(found.get("Id") or "").rpartition(":")[2],
+        "digest": str(found.get("Digest") or (named[0] if named else "")),
+    }

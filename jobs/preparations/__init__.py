@@ -1,0 +1,1 @@
+"""What hosts must have before runs may start there: asked for once a host, whoever needs it."""

@@ -1,0 +1,151 @@
+"""Images: a run in a container needs its image on its host, and all runs of a job get the same one.
+
+A tag may be moved at any time, so each attempt asks the registry what it is now. What the first host got is stored with
+the job (`Job.resolved`): all other hosts must get the same, and all later runs start that image, also those of clones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from agents.infra.texts import said
+from jobs.models import Job, Preparation, PreparationNeed, Run
+from jobs.preparations.brought import pool_of
+from jobs.preparations.need import Need
+from jobs.rules.lifecycle.preparation_states import PreparationState
+from jobs.rules.spec.custom_job import CustomJobSpec, Pool
+from jobs.rules.spec.runtime_choice import runtime_order
+from jobs.secrets import of_jobs
+
+IMAGE = "image"
+# Hosts say what they have; an engine would take other texts for a name, or an address.
+_ID, _DIGEST = re.compile(r"[0-9a-f]{64}"), re.compile(r"sha256:[0-9a-f]{64}")
+
+
+class ImageKind:
+    name = IMAGE
+
+    def needs(self, run: Run, spec: CustomJobSpec, pool: Pool) -> Iterable[Need]:
+        runtime = run.order.get("runtime") or {}
+        if "image" not in runtime:
+            return
+        image = pool.task.image
+        known = pool_of(run.job, run.replica.pool).get("image")
+        what = {"engine": runtime["kind"], **_asked(image, known)}
+        parts = [what["engine"], what["image"], *([what["id"]] if known else [])]
+        # What a tag is now is asked once for all runs of an attempt.
+        parts += [run.job_id, run.attempt] if "always" in what else []
+        key = hashlib.sha256(" ".join(map(str, parts)).encode()).hexdigest()[:40]
+        yield Need(self.name, key, what, said("the image {image}", image=image))
+
+    def secrets(self, preparation: Preparation) -> Mapping[str, Any]:
+        return {}
+
+
+def as_before(spec: CustomJobSpec, resolved: dict[str, Any], copied: int | None) -> dict[str, Any]:
+    """`resolved`, with the images of the job that is copied, wherever the document names the same and means the same by
+    the aliases of today."""
+    old = Job.objects.only("spec", "resolved").filter(pk=copied).first() if copied is not None else None
+    if old is None:
+        return resolved
+    old_pools = old.spec["workerPoolSpecs"]
+    pools: dict[str, Any] = dict(resolved.get("pools", {}))
+    for number, pool in enumerate(spec.pools):
+        before, new = pool_of(old, number), pools.get(str(number), {})
+        same = before.get("alias") == new.get("alias")
+        if (
+            (image := before.get("image"))
+            and pool
+            and same
+            and pool.task.image == _image_in(old_pools, number)
+        ):
+            pools[str(number)] = {**new, "image": image}
+    return {**resolved, "pools": pools} if pools else resolved
+
+
+def _image_in(pools: Sequence[Mapping[str, Any]], number: int) -> str:
+    return str(pools[number].get("containerSpec", {}).get("imageUri"))
+
+
+def order_parts(job: Job, number: int, pool: Pool) -> dict[str, Any]:
+    """What the start order of a run in this pool says of its runtime; once it is known, the image by its ID."""
+    runtime = runtime_order(pool)
+    if known := pool_of(job, number).get("image"):
+        runtime = {**runtime, "image": known["id"]}
+    return {"runtime": runtime} if runtime else {}
+
+
+def settle(jobs: Collection[int]) -> None:
+    """Store the image of each pool, and let the runs start that one. A host that has another one has failed.
+
+    The caller holds the locks of the jobs.
+    """
+    found: dict[tuple[int, str], list[PreparationNeed]] = defaultdict(list)
+    needs = PreparationNeed.objects.filter(
+        run__job__in=jobs,
+        run__preparing=True,
+        preparation__kind=IMAGE,
+        preparation__phase=PreparationState.READY,
+        preparation__result__has_key="id",
+    )
+    for need in needs.select_related("run", "preparation__host").order_by("preparation"):
+        # A name with a digest says itself what it is, also where hosts of two architectures have two images.
+        if {"always", "id"} & need.preparation.what.keys() and _of(need.preparation):
+            found[need.run.job_id, need.preparation.key].append(need)
+    for (job, _), of_image in found.items():
+        _settle(job, of_image)
+
+
+def _settle(job: int, needs: list[PreparationNeed]) -> None:
+    row = Job.every.only("resolved").get(pk=job)
+    pools: dict[str, Any] = row.resolved.setdefault("pools", {})
+    numbers = {str(of_jobs.pool_of(need.run_id)) for need in needs}
+    known = next((pools[each]["image"] for each in numbers if "image" in pools.get(each, {})), None)
+    image = known or _of(needs[0].preparation)
+    for need in needs:
+        if _of(need.preparation)["id"] != image["id"]:
+            _fail(need.preparation)
+        elif (order := need.run.order)["runtime"]["image"] != image["id"]:
+            order["runtime"]["image"] = image["id"]
+            Run.objects.filter(pk=need.run_id).update(order=order)
+    if any("image" not in pools.get(each, {}) for each in numbers):
+        for each in numbers:
+            pools.setdefault(each, {})["image"] = image
+        Job.every.filter(pk=job).update(resolved=row.resolved)
+
+
+def _fail(preparation: Preparation) -> None:
+    words = said(
+        "{host} has got another one than the job has elsewhere, or had before: its tag was moved, or this host cannot "
+        "pull it. Submit the job again, or name the image by its digest.",
+        host=preparation.host.name,
+    )
+    Preparation.objects.filter(pk=preparation.pk).update(
+        phase=PreparationState.FAILED, fault="user", message=words
+    )
+
+
+def _asked(image: str, known: Mapping[str, str] | None) -> dict[str, Any]:
+    """What a host is asked for: the image that the job has, or what the name is now."""
+    if known:
+        return {"image": _exactly(image, known["digest"]), "id": known["id"]}
+    return {"image": image} if "@sha256:" in image else {"image": image, "always": True}
+
+
+def _exactly(image: str, digest: str) -> str:
+    """The name with the digest in place of its tag. Without a digest (it was never in a registry) there is no better
+    name."""
+    place, slash, name = image.rpartition("/")
+    return f"{place}{slash}{name.partition('@')[0].partition(':')[0]}@{digest}" if digest else image
+
+
+def _of(preparation: Preparation) -> dict[str, str]:
+    """What the host has got, if it says so."""
+    found, digest = str(preparation.result.get("id")), str(preparation.result.get("digest"))
+    if not _ID.fullmatch(found):
+        return {}
+    return {"id": found, "digest": digest if _DIGEST.fullmatch(digest) else ""}

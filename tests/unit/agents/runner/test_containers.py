@@ -1,0 +1,357 @@
+"""Runs in containers, on a real podman: what a run promises without a container, it promises with one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from agents.runner.processes import all_processes, read_process
+from agents.runner.runtimes.containers import Container
+from tests.harness.containers import IMAGE, Podman
+from tests.unit.agents.runner.protocol_client import wait_for
+from tests.unit.agents.runner.shell_client import ShellClient
+
+
+@pytest.fixture(scope="module")
+def podman(tmp_path_factory):
+    engine = Podman(tmp_path_factory.mktemp("podman"))
+    engine.make_image()
+    yield engine
+    engine.remove()
+
+
+@pytest.fixture
+def console(host, podman, tmp_path):
+    host.env.update(podman.env)
+    console = host.connect()
+    console.hello()
+    yield console
+    wait_for(lambda: not podman.containers(), "no container to be left")
+
+
+def start(console, run, *words, image=IMAGE, runtime=None, **order):
+    """A run whose ENTRYPOINT is a shell."""
+    runtime = {
+        "kind": "podman",
+        "image": image,
+        "entrypoint": ["sh", "-c"],
+        "args": list(words),
+        **(runtime or {}),
+    }
+    console.start(run, ["unused"], runtime=runtime, **order)
+
+
+def pid_in(host, run, name="container.pid"):
+    return int((Path(host.facts(run)["runtime"]["place"]) / name).read_text())
+
+
+def test_it_runs_prints_and_ends_with_its_status(host, console, podman):
+    start(console, "r1", 'echo hello; echo "$FOO"; pwd; exit 7', env={"FOO": "a b\nc"})
+    facts = console.closed("r1")
+    assert (facts["exit_code"], facts["exit_signal"], facts["why"]) == (7, None, "exit"), (
+        facts["message"],
+        facts["refusal"],
+    )
+    assert console.ended_log("r1")[0] == b"hello\na b\nc\n/\n"
+    assert facts["containment"] == "container" and facts["runtime"]["name"].startswith("trainyard-r1-")
+    assert facts["started_at"] and not facts["never_started"]
+
+
+def test_it_is_running_when_its_program_runs(host, console, podman):
+    start(console, "r1", "echo up; exec sleep 600")
+    facts = console.running("r1")
+    console.text("r1", "up")
+    assert b"sleep" in Path(f"/proc/{facts['pid']}/cmdline").read_bytes() or facts["pid"] == pid_in(
+        host, "r1"
+    )
+    (name,) = podman("ps", "--format", "{{.Names}}").split()
+    assert name == facts["runtime"]["name"]
+    console.stop("r1", 0)
+    console.closed("r1")
+
+
+@pytest.mark.parametrize(
+    "runtime, log",
+    [
+        ({"entrypoint": None, "args": []}, b"from cmd\n"),
+        ({"entrypoint": None, "args": ["from", "args"]}, b"from args\n"),
+        ({"entrypoint": ["echo", "from", "command"], "args": []}, b"from command\n"),
+        ({"entrypoint": ["echo", "from"], "args": ["both", "--privileged"]}, b"from both --privileged\n"),
+    ],
+)
+def test_command_replaces_entrypoint_and_args_replace_cmd(console, podman, runtime, log):
+    image = podman.make_image("localhost/trainyard/echo:1", 'ENTRYPOINT ["echo"]', 'CMD ["from", "cmd"]')
+    start(console, "r1", image=image, runtime=runtime)
+    console.closed("r1")
+    assert console.ended_log("r1")[0] == log
+
+
+def test_the_work_directory_and_tmpdir_are_the_hosts(host, console, podman):
+    start(console, "r1", 'echo kept > "$TRAINYARD_WORK/file"; echo x > "$TMPDIR/x"; df /dev/shm | tail -n 1')
+    facts = console.closed("r1")
+    assert facts["exit_code"] == 0
+    assert (Path(facts["work"]) / "file").read_text() == "kept\n"
+
+
+def test_with_code_it_starts_in_the_work_directory(host, console, podman):
+    start(console, "r1", 'pwd; echo "$TRAINYARD_WORK"', runtime={"workdir": True})
+    console.closed("r1")
+    assert console.ended_log("r1")[0].decode() == 2 * (host.facts("r1")["work"] + "\n")
+
+
+def test_no_value_of_a_variable_is_on_a_command_line_or_left_on_disk(host, console, podman):
+    start(
+        console,
+        "r1",
+        "echo up; exec sleep 600",
+        env={"TOKEN": "s3cret-1", "HOME": "/s3cret-2"},
+        web_access=True,
+    )
+    console.text("r1", "up")
+    console.running("r1")
+    lines = b""
+    for pid in host.processes():
+        with contextlib.suppress(OSError):  # it has just ended
+            lines += Path(f"/proc/{pid}/cmdline").read_bytes()
+    assert b"s3cret" not in lines and b"podman" in lines
+    assert not (host.run_dir("r1") / "container.env").exists()
+    env = subprocess.run(
+        ["podman", "exec", host.facts("r1")["runtime"]["name"], "env"],
+        env={**os.environ, **podman.env}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert "TOKEN=s3cret-1" in env.stdout and "HOME=/s3cret-2" in env.stdout
+    console.stop("r1", 0)
+    console.closed("r1")
+
+
+def test_a_stop_is_heard_by_the_program(console, podman):
+    start(console, "r1", "trap 'echo bye; exit 5' TERM; echo up; while true; do sleep 0.1; done")
+    console.text("r1", "up")
+    console.running("r1")
+    console.stop("r1", 30)
+    facts = console.closed("r1")
+    assert facts["exit_code"] == 5 and facts["why"] == "stop"
+    assert console.ended_log("r1")[0].endswith(b"bye\n")
+
+
+def test_one_that_ignores_the_stop_is_killed_after_the_grace(console, podman):
+    start(console, "r1", "trap '' TERM; echo up; while true; do sleep 0.1; done")
+    console.text("r1", "up")
+    console.running("r1")
+    console.stop("r1", 0.5)
+    facts = console.closed("r1")
+    assert facts["why"] == "stop" and 128 + 9 in (facts["exit_code"], 128 + (facts["exit_signal"] or 0))
+
+
+def test_a_program_that_does_not_exist_is_no_start(console, podman):
+    start(console, "r1", runtime={"entrypoint": ["/no/such/program"], "args": []})
+    facts = console.closed("r1")
+    # With an init of its own, the container is started, and it is the init that cannot execute the program.
+    assert facts["refusal"] == "exec_failed" or facts["exit_code"] in (1, 127)
+    assert b"no such file" in console.ended_log("r1")[0].lower()
+
+
+def test_an_image_that_is_not_here_is_not_prepared(console, podman):
+    start(console, "r1", "true", image="localhost/trainyard/none:1")
+    facts = console.closed("r1")
+    assert (facts["why"], facts["refusal"], facts["never_started"]) == ("refused", "unprepared", True)
+    assert "none:1" in facts["message"]
+
+
+def test_a_host_without_the_engine_refuses(host, podman):
+    host.env.update(podman.env)
+    console = host.connect()
+    console.hello()
+    start(console, "r1", "true", runtime={"kind": "apptainer"})
+    facts = console.closed("r1")
+    assert facts["refusal"] == "runtime" and "apptainer is not installed" in facts["message"]
+
+
+@pytest.mark.parametrize("victim", ["client", "conmon", "inner", "outer", "serve"])
+def test_one_process_of_ours_or_of_the_engine_is_killed_and_the_program_goes_on(
+    host, console, podman, victim
+):
+    start(
+        console, "r1", 'echo up; while [ ! -e "$TRAINYARD_WORK/go" ]; do sleep 0.05; done; echo bye; exit 9'
+    )
+    console.text("r1", "up")
+    facts = console.running("r1")
+    outer, inner = host.keepers("r1")
+    pids = {
+        "outer": outer,
+        "inner": inner,
+        "serve": console.process.pid,
+        "conmon": pid_in(host, "r1", "conmon.pid"),
+    }
+    pids["client"] = client_of(facts)
+    os.kill(pids[victim], signal.SIGKILL)
+    if victim == "serve":
+        console.process.wait()
+        console = host.connect()
+        console.hello(epoch=2)
+        console.say("pull", run="r1", **{"from": 0, "raw": False})
+    wait_for(lambda: not is_alive(pids[victim]), "its end")
+    (Path(host.facts("r1")["work"]) / "go").touch()
+    facts = console.closed("r1")
+    assert (facts["exit_code"], facts["why"]) == (9, "exit"), facts
+    log = console.ended_log("r1")[0]
+    # The engine says into its own output that it misses its monitor.
+    assert log == b"up\nbye\n" or (victim == "conmon" and log.startswith(b"up\n") and b"\nbye\n" in log)
+    wait_for(lambda: not podman.containers(), "no container to be left")
+
+
+def test_all_keepers_and_the_engine_are_killed_and_nothing_is_left(host, console, podman):
+    start(console, "r1", "echo up; trap '' TERM; while true; do sleep 0.1; done")
+    console.text("r1", "up")
+    facts = console.running("r1")
+    for pid in (*host.keepers("r1"), client_of(facts), pid_in(host, "r1", "conmon.pid")):
+        os.kill(pid, signal.SIGKILL)
+    closed = console.closed("r1")
+    assert closed["why"] == "lost" and not is_alive(facts["pid"])
+
+
+def test_it_does_not_start_twice(host, console, podman):
+    start(console, "r1", 'echo once >> "$TRAINYARD_WORK/starts"')
+    facts = console.closed("r1")
+    start(console, "r1", 'echo once >> "$TRAINYARD_WORK/starts"', pull=False)
+    console.hear("fact", lambda m: m["run"] == "r1")
+    assert (Path(facts["work"]) / "starts").read_text() == "once\n"
+
+
+def test_a_claim_whose_keeper_died_while_the_container_was_made_leaves_none(host, console, podman):
+    start(console, "r1", "exec sleep 600")
+    wait_for(lambda: (host.facts("r1") or {}).get("runtime"), "its claim")
+    wait_for(
+        lambda: (Path(host.facts("r1")["runtime"]["place"]) / "conmon.pid").exists(), "the engine to begin"
+    )
+    for pid in host.keepers("r1"):
+        os.kill(pid, signal.SIGKILL)
+    console.closed("r1")
+    wait_for(lambda: not podman.containers(), "no container to be left")
+
+
+def test_the_container_is_known_on_disk_before_the_engine_begins(host, console, podman):
+    host.arm("before_gate", "stop")
+    start(console, "r1", "exec sleep 600")
+    wait_for(lambda: host.fired("before_gate"), "the inner keeper at the gate")
+    known = host.facts("r1")["runtime"]
+    for pid in host.keepers("r1"):
+        os.kill(pid, signal.SIGKILL)
+    console.closed("r1")
+    assert known.get("name", "").startswith("trainyard-r1-")
+
+
+def client_of(facts):
+    """The engine's client of a run."""
+    name = facts["runtime"]["name"].encode()
+    for pid in all_processes():
+        with contextlib.suppress(OSError):  # it has just ended
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            if b"run" in words[:2] and name in words and b"podman" in words[0]:
+                return pid
+    raise AssertionError("it has no client")
+
+
+def is_alive(pid):
+    found = all_processes().get(pid)
+    return found is not None and found.state not in "ZX"
+
+
+def test_too_much_memory_is_told_as_such(console, podman):
+    start(console, "r1", "head -c 300m /dev/zero | tail -c 300m | wc -c", memory_mb=64)
+    facts = console.closed("r1")
+    if facts["memory_enforced"]:
+        assert facts["exit_code"] != 0 or b"Killed" in console.ended_log("r1")[0]
+
+
+def test_a_shell_is_in_the_container(host, console, podman):
+    start(console, "r1", "echo up; exec sleep 600", web_access=True, env={"FOO": "bar"})
+    console.text("r1", "up")
+    console.running("r1")
+    shell = ShellClient(host, "r1")
+    shell.type(b"echo $FOO-$TRAINYARD_RUN $TERM; exit\n")
+    shell.until(lambda: b"bar-r1 xterm-256color" in shell.screen, "its answer")
+    shell.until(lambda: shell.end is not None, "its end")
+    shell.drop()
+    console.stop("r1", 0)
+    console.closed("r1")
+
+
+def test_samples_count_its_processes(console, podman):
+    start(console, "r1", "echo up; while true; do :; done")
+    console.text("r1", "up")
+    console.running("r1")
+    console.hear("sample", lambda m: m["run"] == "r1" and m["cpu"] > 0.05)
+    console.stop("r1", 0)
+    console.closed("r1")
+
+
+def test_directories_of_the_storage_are_in_the_container(host, console, podman):
+    program = 'echo model > "$AIP_MODEL_DIR/m"; cat /gcs/lab/out/m; echo x > "$1"; echo "$AIP_MODEL_DIR"'
+    start(
+        console,
+        "r1",
+        program,
+        "sh",
+        "gs://lab/out/x",
+        outputs={
+            "key": "job-1",
+            "buckets": {"lab": ""},
+            "make": ["lab/out"],
+            "variables": ["AIP_MODEL_DIR"],
+        },
+        env={"AIP_MODEL_DIR": "gs://lab/out"},
+    )
+    facts = console.closed("r1")
+    assert facts["exit_code"] == 0, console.ended_log("r1")
+    found = list((host.home / ".trainyard").rglob("m"))
+    assert [path.read_text() for path in found] == ["model\n"]
+    assert (found[0].parent / "x").read_text() == "x\n"
+
+
+SLOW = """#!/bin/sh
+if [ "$1" = run ]; then touch {place}/begun; sleep 3; fi
+exec {podman} "$@"
+"""
+
+
+def test_a_stop_while_the_engine_makes_it_waits_for_nobody(host, podman, tmp_path):
+    place = tmp_path / "slow"
+    place.mkdir()
+    program = place / "podman"
+    program.write_text(SLOW.format(place=place, podman=shutil.which("podman")))
+    program.chmod(0o755)
+    host.env.update(podman.env, PATH=f"{place}:{host.env['PATH']}")
+    console = host.connect()
+    console.hello()
+    start(console, "r1", "echo ran; trap '' TERM; while true; do sleep 0.1; done")
+    wait_for((place / "begun").exists, "the engine to begin")
+    began = time.monotonic()
+    console.stop("r1", 60)
+    facts = console.closed("r1")
+    assert time.monotonic() - began < 20 and (facts["why"], facts["never_started"]) == ("stop", True)
+    assert b"ran" not in console.ended_log("r1")[0]
+    wait_for(lambda: not podman.containers(), "no container to be left")
+
+
+def test_a_number_that_another_process_has_by_now_is_left_alone(tmp_path):
+    other = subprocess.Popen(["sleep", "60"])
+    try:
+        (tmp_path / "container.pid").write_text(str(other.pid))
+        known = {"program": "podman", "name": "x", "place": str(tmp_path)}
+        container = Container(str(tmp_path), {"runtime": known, "pid": other.pid, "ticks": 1})
+        assert not container.is_alive() and not container.programs(all_processes())
+        container.kill()
+        assert other.poll() is None
+        ours = read_process(other.pid)
+        assert Container(str(tmp_path), {"runtime": known, "pid": ours.pid, "ticks": ours.ticks}).is_alive()
+    finally:
+        other.kill()
+        other.wait()

@@ -1,0 +1,165 @@
+"""What hosts prepare for a job: a panel on its page, live, and the same for scripts."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from console.parts import jobs as parts
+from console.parts.part import Place
+from console.presenters.preparations import SHOWN, panel
+from jobs.models import HostOutputs, Preparation, PreparationNeed, Run
+from jobs.preparations import of_jobs
+from tests.unit.console.views.example_rows import a_host, a_job, one_line
+
+
+def prepare(job, host, key="abc", **changes):
+    """All runs of the job wait for it."""
+    now = timezone.now()
+    known = {"kind": "image", "what": {}, "title": "the image lab/train:1", "created_at": now, "used_at": now}
+    row = Preparation.objects.create(host=host, key=key, **{**known, **changes})
+    for run in Run.objects.filter(job=job):
+        PreparationNeed.objects.create(run=run, preparation=row)
+    Run.objects.filter(job=job).update(preparing=True, phase="created", attempt=job.attempt)
+    return row
+
+
+@pytest.fixture
+def job(project, cast):
+    return a_job(project, cast.bob, "PENDING", host=a_host("gpu-a"))
+
+
+def pulling(job):
+    began = timezone.now() - timedelta(seconds=10)
+    return prepare(
+        job,
+        job.runs.get().host,
+        phase="WORKING",
+        done=25_000_000,
+        total=100_000_000,
+        unit="bytes",
+        message="pulling <lab/train:1>",
+        tail="Copying blob\n<script>",
+        began_at=began,
+    )
+
+
+def part_of(browser, job, person="bob"):
+    page = browser(person).get(f"/jobs/{job.pk}/").text
+    return page[page.index('<section id="job-preparations"') : page.index('id="job-strip"')]
+
+
+def test_the_page_says_how_far_a_host_is(browser, job):
+    pulling(job)
+    part = part_of(browser, job)
+    told = one_line(re.sub(r"<[^>]*>", " ", part)).replace("\xa0", " ")
+    assert "gpu-a Preparing the image lab/train:1" in told and "0 of 1 are ready" in told
+    assert 'max="100" value="25"' in part and re.search(r"25 % \(23\.8 MB / 95\.4 MB\) · \d+ s left", told)
+    assert "pulling &lt;lab/train:1&gt;" in part and "Copying blob\n&lt;script&gt;" in part
+    assert "<details" in part and "<details open" not in part
+
+
+def test_the_panel_goes_when_all_is_ready(browser, job):
+    row = pulling(job)
+    Preparation.objects.filter(pk=row.pk).update(phase="READY")
+    part = part_of(browser, job)
+    assert "hidden" in part and "gpu-a" not in part
+
+
+def test_a_running_job_does_not_show_what_others_wait_for(browser, job):
+    pulling(job)
+    Run.objects.update(preparing=False, phase="running")
+    Preparation.objects.update(phase="FAILED")
+    assert "gpu-a" not in part_of(browser, job)
+
+
+def test_a_failure_stays_on_the_page_of_the_job_that_failed(browser, job):
+    pulling(job)
+    Run.objects.update(preparing=False, phase="closed", refusal="not_prepared")
+    Preparation.objects.update(phase="FAILED", fault="user", message="manifest unknown")
+    part = part_of(browser, job)
+    assert "Failed" in part and "manifest unknown" in part and "<progress" not in part
+
+
+def test_a_cancelled_job_shows_nothing(browser, job):
+    pulling(job)
+    Run.objects.update(stop_wanted_at=timezone.now())
+    assert "gpu-a" not in part_of(browser, job)
+
+
+def test_outputs_that_are_put_on_a_host_are_shown(browser, job):
+    Run.objects.update(phase="created")
+    HostOutputs.objects.create(
+        job=job,
+        host=job.runs.get().host,
+        created_at=timezone.now(),
+        fill_total=2000,
+        fill_done=500,
+    )
+    part = part_of(browser, job)
+    assert "the outputs of earlier runs" in part and 'value="25"' in part
+
+
+def test_of_many_hosts_the_failed_and_the_slowest_are_shown(project, cast, django_assert_num_queries):
+    job = a_job(project, cast.bob, "PENDING", replicas=64, host=a_host())
+    hosts = [a_host(f"n-{number:02}") for number in range(64)]
+    for number, host in enumerate(hosts):
+        prepare(job, host, phase="WORKING", done=number, total=100)
+    rows = Preparation.objects.order_by("host__name")
+    for row, phase in ((rows[40], "FAILED"), (rows[50], "READY"), (rows[60], "WANTED")):
+        Preparation.objects.filter(pk=row.pk).update(phase=phase)
+    with django_assert_num_queries(2):
+        found = panel(job, True, timezone.now())
+    assert [line.host for line in found.lines] == ["n-40", "n-60", *(f"n-0{number}" for number in range(6))]
+    assert (len(found.lines), found.ready, found.failed, found.total) == (SHOWN, 1, 1, 64)
+    assert found.more == 64 - SHOWN
+    with django_assert_num_queries(2):
+        of_jobs.stamp(job.pk)
+
+
+def test_the_part_is_sent_again_when_a_host_gets_on(job, cast):
+    part = next(part for part in parts.JOB_OVERVIEW if part.name == "job-preparations")
+    place = Place.of("job", {"job_id": job.pk}, "")
+    row = pulling(job)
+    stamps = {part.stamp(cast.bob, place)}
+    for changes in ({"done": 26_000_000}, {"tail": "more"}, {"message": "loading"}, {"phase": "FAILED"}):
+        Preparation.objects.filter(pk=row.pk).update(**changes)
+        stamps.add(part.stamp(cast.bob, place))
+    assert len(stamps) == 5
+    assert 'id="job-preparations"' in part.render(cast.bob, place, None)
+
+
+def test_scripts_get_the_same(browser, job):
+    pulling(job)
+    answer = browser("bob").get(f"/api/v1/jobs/{job.pk}/preparations").json()
+    (found,) = answer["preparations"]
+    assert answer["totalSize"] == 1 and re.fullmatch(r"[\d-]+T.*Z", found.pop("startTime"))
+    assert re.fullmatch(r"\d+s", found.pop("timeLeft"))
+    assert found == {
+        "host": "gpu-a",
+        "kind": "image",
+        "title": "the image lab/train:1",
+        "state": "WORKING",
+        "done": "25000000",
+        "total": "100000000",
+        "unit": "bytes",
+        "message": "pulling <lab/train:1>",
+        "output": "Copying blob\n<script>",
+    }
+
+
+def test_the_answer_to_scripts_is_bounded(browser, job):
+    prepare(job, a_host(), phase="FAILED")
+    prepare(job, a_host())
+    answer = browser("bob").get(f"/api/v1/jobs/{job.pk}/preparations?pageSize=1").json()
+    assert [each["state"] for each in answer["preparations"]] == ["FAILED"] and answer["totalSize"] == 2
+    assert browser("bob").get(f"/api/v1/jobs/{job.pk}/preparations?pageSize=x").status_code == 400
+
+
+def test_who_may_not_see_logs_does_not_see_the_output(job):
+    pulling(job)
+    (line,) = panel(job, False, timezone.now()).lines
+    assert line.tail == "" and line.message
