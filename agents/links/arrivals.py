@@ -18,6 +18,8 @@ from agents.links.control_plane import (
     Frame,
     Gap,
     LogEnd,
+    PreparationName,
+    PreparationReport,
     RecordingEnd,
     RecordingPiece,
     Sample,
@@ -26,6 +28,9 @@ from agents.runner.wire import Message, WireError
 
 RUN_ID = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,80}")
 SHELL = re.compile(r"[0-9a-f]{32}")
+KIND = re.compile(r"[a-z]{1,20}")
+PREPARATION_STATES = frozenset({"WORKING", "READY", "FAILED", "LOST"})
+MAX_TAIL = 8000
 DIGEST = re.compile(r"[0-9a-f]{64}|")
 MAX_RAW = 1024 * 1024
 MAX_MARKS = 8192
@@ -63,6 +68,28 @@ def arrivals(message: Message, payload: bytes) -> list[Arrival]:
     if kind == "cast_end":
         return [Arrival(run, _recording_end(message))]
     return [Arrival(run, Forgotten())]
+
+
+def preparation_report(message: Message) -> PreparationReport:
+    """How far a host is with a preparation. Raises WireError for what no runner of ours sends."""
+    kind, key, state = message.get("kind"), message.get("key"), message.get("state")
+    asked = untrusted.whole_number(message.get("asked") or 0, 0, MAX_MB)
+    if not isinstance(kind, str) or not KIND.fullmatch(kind) or not isinstance(key, str):
+        raise WireError("a preparation without a kind or key")
+    if not RUN_ID.fullmatch(key) or asked is None or state not in PREPARATION_STATES:
+        raise WireError(f"a preparation {key[:40]!r} that is {str(state)[:20]!r}")
+    texts = untrusted.mapping(message.get("result")).items()
+    return PreparationReport(
+        PreparationName(kind, key, asked),
+        str(state),
+        done=untrusted.whole_number(message.get("done"), 0, MAX_OFFSET) or 0,
+        total=untrusted.whole_number(message.get("total"), 0, MAX_OFFSET),
+        unit=clean_text(message.get("unit") or "", 20),
+        message=clean_text(message.get("message") or "", 1000),
+        tail=untrusted.text(message.get("tail"), MAX_TAIL),
+        fault="user" if message.get("fault") == "user" else "host",
+        result={clean_text(name, 40): clean_text(value, 500) for name, value in list(texts)[:20]},
+    )
 
 
 def memory_size(arrival: Arrival) -> int:

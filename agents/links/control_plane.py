@@ -13,6 +13,18 @@ from typing import Any, Protocol
 
 
 @dataclass(frozen=True, slots=True)
+class PreparationName:
+    """Something that a host is to have before processes that need it may start there: an image, a tree of files.
+
+    `asked` counts how often it was asked for anew: a host that failed tries again only then.
+    """
+
+    kind: str
+    key: str
+    asked: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Wanted:
     """What should be true of one process on a host.
 
@@ -21,6 +33,8 @@ class Wanted:
     everything, and the host may delete the run's directory. `recordings`: (name, offset from which it is missing) of
     each recording of a shell that is still to be fetched. `order`: the start order of a process that was never
     started, read together with all this; None if the control plane has to be asked for it (`start_orders`).
+    `held_back`: it must not start yet, because hosts are still being prepared for it; `prepare` names what this host is
+    asked to prepare.
     """
 
     stop: bool = False
@@ -29,6 +43,26 @@ class Wanted:
     forget: bool = False
     order: Mapping[str, Any] | None = None
     recordings: tuple[tuple[str, int], ...] = ()
+    held_back: bool = False
+    prepare: tuple[PreparationName, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PreparationReport:
+    """How far a host is with a preparation. `state`: WORKING, READY, FAILED, or LOST (nobody there is at it any more).
+
+    `message` and `tail` are the words of the program that prepares. `fault` of a failure: "user" or "host".
+    """
+
+    name: PreparationName
+    state: str
+    done: int = 0
+    total: int | None = None
+    unit: str = ""
+    message: str = ""
+    tail: str = ""
+    fault: str = ""
+    result: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +177,14 @@ class ControlPlane(Protocol):
 
     def start_orders(self, runs: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
         """The start orders of these runs (agents/README.md, frame `start`). A run that is missing must not start."""
+
+    def preparation_orders(
+        self, host_id: int, names: Sequence[PreparationName]
+    ) -> Mapping[PreparationName, Mapping[str, Any]]:
+        """What each of these preparations is, for the host. One that is missing is not wanted any more."""
+
+    def store_preparations(self, host_id: int, token: int, reports: Sequence[PreparationReport]) -> None:
+        """Store how far a host is. A report that comes twice changes nothing."""
 
     def store_reports(self, host_id: int, token: int, arrivals: Sequence[Arrival]) -> Accepted:
         """Store what a host reported, in one transaction that checks the token. A report that comes twice changes

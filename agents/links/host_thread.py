@@ -19,7 +19,7 @@ from django.utils import timezone
 
 from agents.hosts.seals import SealOwner
 from agents.infra.failpoints import failpoint
-from agents.links import host_status
+from agents.links import host_preparations, host_status
 from agents.links.backoff import Backoff, FailureKind
 from agents.links.control_plane import (
     Arrival,
@@ -33,7 +33,7 @@ from agents.links.control_plane import (
 from agents.links.host_watch import HostWatch
 from agents.links.leases import Lease
 from agents.links.link import Hello, Link, RunnerMissing
-from agents.links.orders import CLOSED, Start, is_changing, orders_to_send
+from agents.links.orders import CLOSED, Prepare, Start, is_changing, orders_to_send
 from agents.links.work_queue import WorkQueue
 from agents.models import HostStatus
 from agents.runner.wire import WireError
@@ -216,6 +216,8 @@ class HostThread:
         for message in link.host_messages():
             if self._watch.record(message, self.lease.token):
                 self._control_plane.host_changed(self.host_id)
+        if host_preparations.store(link, self._control_plane, self.host_id, self.lease.token):
+            self._compare_due = True
         # Not before the control plane has stored the inventory: it may find that it must not give orders at all.
         if self._compare_due and link.ready and (link.inventory_stored or not len(link.inbox)):
             link.inventory_stored = True
@@ -387,7 +389,10 @@ class HostThread:
         documents = self._start_orders({run: wanted[run].order for run in starts})
         failpoint("orders.read")
         unsaid = {order.run for order in found if isinstance(order, Start)} - documents.keys()
+        host_preparations.send(link, self._control_plane, self.host_id, found)
         for order in found:
+            if isinstance(order, Prepare):
+                continue
             if order.run in unsaid:
                 link.sent.retract(order.run)
             elif isinstance(order, Start):

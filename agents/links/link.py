@@ -17,11 +17,11 @@ from agents.hosts.seals import SealOwner
 from agents.infra import clock, untrusted
 from agents.infra.failpoints import RECEIVED, failpoint
 from agents.infra.text import clean_text
-from agents.links.arrivals import ARRIVAL_KINDS, arrivals
-from agents.links.control_plane import Fact, Forgotten
+from agents.links.arrivals import ARRIVAL_KINDS, arrivals, preparation_report
+from agents.links.control_plane import Fact, Forgotten, PreparationName, PreparationReport
 from agents.links.frame_limits import CpuShare, FrameLimits
 from agents.links.inbox import Inbox
-from agents.links.orders import Forget, Order, Pull, PullRecording, SentOrders, Start, Stop
+from agents.links.orders import Forget, Order, Prepare, Pull, PullRecording, SentOrders, Start, Stop
 from agents.links.stream import Stream
 from agents.runner.wire import PROTOCOL, Message, WireError
 from agents.ssh import install_runner
@@ -62,6 +62,7 @@ MAX_LOGGED_ERRORS = 100
 # About the host itself, not about a run. A newer message about the same GPU repeats all of it.
 HOST_MESSAGES = frozenset({"gpus", "evicted", "load"})
 MAX_HOST_MESSAGES = 64
+MAX_PREPARATIONS = 1000
 
 
 class LinkBroken(DialError):
@@ -108,7 +109,7 @@ def gather_s(message: Message) -> float:
     kind, phase = message["t"], message.get("phase")
     if kind == "fact":
         return GATHER_PHASE_S.get(phase, GATHER_FACT_S) if isinstance(phase, str) else GATHER_FACT_S
-    if kind in ARRIVAL_KINDS or kind in HOST_MESSAGES:
+    if kind in ARRIVAL_KINDS or kind in HOST_MESSAGES or kind == "prepared":
         return GATHER_KIND_S.get(kind, 0.0)
     return 0.0 if kind == "error" else math.inf
 
@@ -144,6 +145,7 @@ class Link:
         self.inbox = Inbox()
         self.sent = SentOrders()  # used by the host's work item only
         self._host_messages: dict[tuple[str, str], Message] = {}
+        self._prepared: dict[PreparationName, PreparationReport] = {}
         self.hello: Hello | None = None
         self.mark = 0  # the mark that may be sent to the host (recovery.py); set by the lease keeper
         self.inventory_stored = False  # the control plane has stored the inventory
@@ -220,6 +222,12 @@ class Link:
             found, self._host_messages = self._host_messages, {}
             return list(found.values())
 
+    def preparation_reports(self) -> list[PreparationReport]:
+        """How far the host is with what it prepares: the newest report about each since the last call."""
+        with self._lock:
+            found, self._prepared = self._prepared, {}
+            return list(found.values())
+
     def send(self, message: Mapping[str, Any], payload: bytes = b"") -> None:
         if message["t"] == "pull":
             self._limits.note_pull(message["run"])
@@ -230,15 +238,14 @@ class Link:
         self.send({"t": "pull", "run": run, "from": start, "raw": True})
 
     def send_order(self, order: Order, document: Mapping[str, Any] | None = None) -> None:
-        """Send one order. Of a start, `document` is the order document."""
+        """Send one order. Of a start or a preparation, `document` is what the host gets with it."""
         match order:
             case Start(run):
-                data = json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
                 start = {"t": "start", "run": run, "seal": seals.seal_of_run(self._seal_owner, run)}
-                if len(data) > PLAIN_ORDER_BYTES:
-                    self.send(start | {"z": 1}, zlib.compress(data, 1))
-                else:
-                    self.send(start, data)
+                self._send_document(start, document)
+            case Prepare(name):
+                prepare = {"t": "prepare", "kind": name.kind, "key": name.key, "asked": name.asked}
+                self._send_document(prepare, document)
             case Stop(run, grace_s):
                 # A stop that comes before its start takes the place of the start, and its seal.
                 seal = seals.seal_of_run(self._seal_owner, run)
@@ -250,6 +257,13 @@ class Link:
                 self.send({"t": "cast_pull", "run": run, "shell": shell, "from": start})
             case Forget(run):
                 self.send({"t": "forget", "run": run})
+
+    def _send_document(self, message: Message, document: Mapping[str, Any] | None) -> None:
+        data = json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
+        if len(data) > PLAIN_ORDER_BYTES:
+            self.send(message | {"z": 1}, zlib.compress(data, 1))
+        else:
+            self.send(message, data)
 
     @property
     def waiting_bytes(self) -> int:
@@ -316,6 +330,8 @@ class Link:
             self._note_error(message)
         elif kind in HOST_MESSAGES:
             self._keep_host_message(message)
+        elif kind == "prepared":
+            self._keep_preparation(preparation_report(message))
         return self.inbox.gather_s() if kind == "log" else gather_s(message)
 
     def _keep_host_message(self, message: Message) -> None:
@@ -324,6 +340,12 @@ class Link:
             self._host_messages[message["t"], gpu] = message
             if len(self._host_messages) > MAX_HOST_MESSAGES:
                 del self._host_messages[next(iter(self._host_messages))]
+
+    def _keep_preparation(self, report: PreparationReport) -> None:
+        with self._lock:
+            self._prepared[report.name] = report
+            if len(self._prepared) > MAX_PREPARATIONS:
+                del self._prepared[next(iter(self._prepared))]
 
     def _put_arrivals(self, message: Message, payload: bytes) -> None:
         for arrival in arrivals(message, payload):

@@ -7,10 +7,10 @@ done. A new connection starts with nothing sent, so all orders are sent again, a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 
-from agents.links.control_plane import Wanted
+from agents.links.control_plane import PreparationName, Wanted
 
 REPEAT_S = 15.0
 CLOSED = "closed"
@@ -47,7 +47,14 @@ class Forget:
     run: str
 
 
-Order = Start | Stop | Pull | PullRecording | Forget
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """For all runs that need it, it is sent once."""
+
+    name: PreparationName
+
+
+Order = Start | Stop | Pull | PullRecording | Forget | Prepare
 
 
 @dataclass(slots=True)
@@ -76,7 +83,8 @@ class SentOrders:
 
     def keep_only(self, wanted: Mapping[str, Wanted]) -> None:
         """Drop the notes of all other runs, and of the pieces of recordings that have come."""
-        self.at = {order: when for order, when in self.at.items() if _is_wanted(order, wanted)}
+        prepared = {name for want in wanted.values() for name in want.prepare}
+        self.at = {order: when for order, when in self.at.items() if _is_wanted(order, wanted, prepared)}
         self.pulled &= wanted.keys()
 
 
@@ -92,7 +100,9 @@ def orders_to_send(
     return found
 
 
-def _is_wanted(order: Order, wanted: Mapping[str, Wanted]) -> bool:
+def _is_wanted(order: Order, wanted: Mapping[str, Wanted], prepared: Container[PreparationName]) -> bool:
+    if isinstance(order, Prepare):
+        return order.name in prepared
     if order.run not in wanted:
         return False
     return not isinstance(order, PullRecording) or (order.shell, order.start) in wanted[order.run].recordings
@@ -110,6 +120,8 @@ def _of(run: str, want: Wanted, phase: str | None, sent: SentOrders) -> list[Ord
     if want.stop and phase != CLOSED:
         # The host does not know the run: the stop itself closes it, as a tombstone that no later start gets past.
         found.append(Stop(run, want.grace_s))
+    elif phase is None and want.held_back:
+        return [Prepare(name) for name in want.prepare]
     elif phase is None:
         found.append(Start(run))
     if (

@@ -1,4 +1,4 @@
-"""The entry point: serve, shell, files or probe. Each mode imports what it needs, all of it before it begins."""
+"""The entry point: one mode of the runner. Each imports what it needs, all of it before it begins."""
 
 from __future__ import annotations
 
@@ -12,9 +12,15 @@ elif MODE == "shell":
     from agents.runner.shell import main
 elif MODE == "files":
     from agents.runner.file_access import main
+elif MODE == "put":
+    from agents.runner.put import main
+elif MODE == "prepare":
+    from agents.runner.preparations.worker import main
+elif MODE == "outputs":
+    from agents.runner.outputs import main
 elif MODE == "probe":
     from agents.runner.probe import main
 else:
-    sys.exit("usage: python3 %s serve|shell|files|probe" % sys.argv[0])
+    sys.exit("usage: python3 %s serve|shell|files|put|outputs|prepare|probe" % sys.argv[0])
 
 main()

@@ -6,10 +6,10 @@ import functools
 import os
 import pwd
 import zlib
-from typing import Any, Dict, List, Mapping, NamedTuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Tuple
 
 from agents.runner.cuda import ORDER_BY_BUS
-from agents.runner.home import is_gpu, is_run_id
+from agents.runner.home import is_gpu, is_key, is_run_id
 from agents.runner.wire import MAX_PAYLOAD, WireError, decode_object
 
 
@@ -36,6 +36,9 @@ class Order(NamedTuple):
     web_access: bool
     pid_namespace: bool
     address: str
+    code: Tuple[str, str] | None
+    runtime: Mapping[str, Any] | None
+    environment: str | None
 
 
 def unpack_order(payload: bytes, packed: bool) -> Dict[str, Any]:
@@ -71,6 +74,9 @@ def parse_order(found: Dict[str, Any]) -> Order:
         web_access=found.get("web_access") is True,
         pid_namespace=found.get("pid_namespace") is True,
         address=_text("address", found.get("address") or "")[:255],
+        code=_code(found),
+        runtime=_runtime(found),
+        environment=_environment(found),
     )
 
 
@@ -104,6 +110,54 @@ def _work_key(found: Mapping[str, Any]) -> str | None:
     if work_key is not None and not is_run_id(work_key):
         raise _bad("work_key", "%.80r is not a plain name" % (work_key,))
     return work_key
+
+
+def _code(found: Mapping[str, Any]) -> Tuple[str, str] | None:
+    """The key of a tree of the cache, and where below the work directory it belongs."""
+    code = found.get("code")
+    if code is None:
+        return None
+    if not isinstance(code, dict) or not is_key(code.get("tree")):
+        raise _bad("code", "must name a tree of the cache")
+    directory = _text("code.directory", code.get("directory") or "")
+    if any(part in (".", "..") for part in directory.split("/")) or directory.startswith("/"):
+        raise _bad("code.directory", "%.80r is not below the work directory" % directory)
+    return code["tree"], directory
+
+
+def _runtime(found: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """What executes the command, if it is not this host itself. Its parts are checked; unknown ones are ignored."""
+    runtime = found.get("runtime")
+    if runtime is None:
+        return None
+    if not isinstance(runtime, dict) or not isinstance(runtime.get("kind"), str):
+        raise _bad("runtime", "must name its kind")
+    if runtime["kind"] in ("process", "python"):
+        return None
+    image = _text("runtime.image", runtime.get("image"))
+    if not image or image.startswith("-"):
+        raise _bad("runtime.image", "%.80r is not the name of an image" % image)
+    for name in ("entrypoint", "args"):
+        words = runtime.get(name) or []
+        if not isinstance(words, list):
+            raise _bad("runtime." + name, "must be a list of texts")
+        for word in words:
+            _text("runtime." + name, word)
+    mounts = runtime.get("mounts") or []
+    if not isinstance(mounts, list) or any(not isinstance(each, list) or len(each) != 3 for each in mounts):
+        raise _bad("runtime.mounts", "must be a list of [from, to, mode]")
+    _whole(runtime, "shm_mb", 1, 1 << 40)
+    return runtime
+
+
+def _environment(found: Mapping[str, Any]) -> str | None:
+    """The key of the Python environment of the cache in which the command runs."""
+    runtime = found.get("runtime")
+    if not isinstance(runtime, dict) or runtime.get("kind") != "python":
+        return None
+    if not is_key(runtime.get("environment")):
+        raise _bad("runtime.environment", "must name an environment of the cache")
+    return str(runtime["environment"])
 
 
 def _text(field: str, value: Any) -> str:
@@ -175,7 +229,30 @@ def build_env(order: Order, run: str, work: str, facts: Mapping[str, Any]) -> Di
     env.update(order.env)
     env.update(PWD=work, TRAINYARD_RUN=run, TRAINYARD_WORK=work, TRAINYARD_MARK=facts["mark"])
     env["TRAINYARD_GPU_UUIDS"] = ",".join(order.gpus)
+    if facts.get("environment"):
+        _enter(env, str(facts["environment"]))
     return env
+
+
+def container_env(order: Order, run: str, work: str, facts: Mapping[str, Any]) -> Dict[str, str]:
+    """What a container gets beside the variables of its image. It sees only its own GPUs, which are numbered from 0."""
+    env = {str(name): str(value) for name, value in facts["host_env"].items() if name not in _CUDA}
+    if order.gpus:
+        env["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(len(order.gpus))))
+        env["CUDA_DEVICE_ORDER"] = ORDER_BY_BUS
+    if facts["tmp"]:
+        env["TMPDIR"] = facts["tmp"]
+    env.update(order.env)
+    env.update(TRAINYARD_RUN=run, TRAINYARD_WORK=work, TRAINYARD_MARK=facts["mark"])
+    env["TRAINYARD_GPU_UUIDS"] = ",".join(order.gpus)
+    return env
+
+
+def _enter(env: Dict[str, str], environment: str) -> None:
+    """Let the programs of a Python environment be found first."""
+    env["VIRTUAL_ENV"] = environment
+    env["PATH"] = os.path.join(environment, "bin") + ":" + env.get("PATH", os.defpath)
+    env.pop("PYTHONHOME", None)
 
 
 def _visible(order: Order, host_env: Mapping[str, str]) -> str:

@@ -31,6 +31,7 @@ from agents.runner.host_load import HostLoad
 from agents.runner.linux import boot_id, own_argv
 from agents.runner.orders import login_env
 from agents.runner.outbox import Hangup, Outbox
+from agents.runner.preparations.tasks import Preparations
 from agents.runner.recording_pull import RecordingPull
 from agents.runner.runs import OUT_BYTES, Runs
 from agents.runner.samples import Samples
@@ -57,6 +58,7 @@ class Serve:
         self.load = HostLoad()
         self.gpus = GpuWatch(self.runs, self.out, self.background, self.load)
         self.samples = Samples(self.load)
+        self.preparations = Preparations(self.out)
         self.mark = 0  # the last mark of this connection that is on disk
         self.next_tick = time.monotonic() + TICK_S
         self.deadline = time.monotonic() + HELLO_S
@@ -70,6 +72,8 @@ class Serve:
             "ping": self.on_ping,
             "watch": self.gpus.on_watch,
             "evict": self.gpus.on_evict,
+            "prepare": self.preparations.on_prepare,
+            "unprepare": self.preparations.on_unprepare,
             "cast_pull": RecordingPull(self.runs, self.out).on_pull,
         }
 
@@ -174,6 +178,7 @@ class Serve:
         for run in list(self.runs.by_name.values()):
             if not run.closed:
                 self.runs.check_alive(run)
+        self.preparations.tick()
 
     def tick(self) -> None:
         self.next_tick = time.monotonic() + (TICK_S if self.runs.inotify.fd >= 0 else 0.05)
@@ -185,6 +190,7 @@ class Serve:
         self.background.kill_overdue()
         self.cleanup.tick(time.monotonic())
         self.gpus.tick(time.monotonic())
+        self.preparations.tick()
         for run in list(self.runs.by_name.values()):
             if not run.closed:
                 self.runs.check(run, later=True)
@@ -229,6 +235,7 @@ class Serve:
         self.runs.take_over(home, read_forgotten(home))
         self.out.send(self.greeting(home))
         self.runs.send_inventory()
+        self.preparations.greet(home)
         self.cleanup.run(sweep=True)
 
     def refuse(self, why: str) -> NoReturn:

@@ -12,6 +12,8 @@ from agents.runner.wire import (
     FILES_PREFACE,
     MAX_HEADER,
     MAX_JUNK,
+    OUTPUTS_PREFACE,
+    PUT_PREFACE,
     SHELL_PREFACE,
     Message,
     WireError,
@@ -22,7 +24,12 @@ from agents.ssh.dial import Connection, DialError, open_session, start_command
 from agents.ssh.sockets import CONNECTION_ERRORS
 
 GREETING_S = 15.0
-PREFACES = {"shell": SHELL_PREFACE, "files": FILES_PREFACE}
+PREFACES = {
+    "shell": SHELL_PREFACE,
+    "files": FILES_PREFACE,
+    "put": PUT_PREFACE,
+    "outputs": OUTPUTS_PREFACE,
+}
 
 
 class RunnerMissing(DialError):

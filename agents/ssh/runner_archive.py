@@ -18,7 +18,10 @@ _FIRST_DAY = (1980, 1, 1, 0, 0, 0)
 
 def runner_archive(package: Path) -> bytes:
     """A zip file that python3 can run: the sources of the package, with its `__main__.py` at the top."""
-    entries = {f"{_PACKAGE}/{path.name}": path.read_bytes() for path in package.glob("*.py")}
+    entries = {
+        f"{_PACKAGE}/{path.relative_to(package).as_posix()}": path.read_bytes()
+        for path in package.rglob("*.py")
+    }
     entries["__main__.py"] = entries.pop(f"{_PACKAGE}/__main__.py")
     entries["agents/__init__.py"] = b""
     file = io.BytesIO()

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from django.conf import settings
-from django.db.models import Case, F, Q, When
+from django.db.models import Case, Exists, F, OuterRef, Q, When
 
 from agents.hosts import recovery
 from agents.infra.sql import Parameter, SelectStatement, read_ahead
 from agents.links.control_plane import Wanted
-from jobs.host_sync import recovery_mode
+from jobs.host_sync import prepared, recovery_mode
 from jobs.logs import storage
-from jobs.models import RecordingState, Run, ShellSession, Stray
+from jobs.models import HostOutputs, OutputStage, RecordingState, Run, ShellSession, Stray
 from jobs.projects import log_storage
 from jobs.rules.lifecycle.states import TERMINAL, RunPhase
 
@@ -34,10 +34,11 @@ _COLUMNS = (
     "log_digest_host",
     "job__state",
     "job__deleted_at",
+    "preparing",
 )
 
-# A run that was never started and is not to be stopped. No other run must start.
-_TO_START = Q(phase=RunPhase.CREATED, stop_wanted_at=None)
+# A run that was never started, is not to be stopped, and lacks nothing on its host. No other run must start.
+_TO_START = Q(phase=RunPhase.CREATED, stop_wanted_at=None, preparing=False)
 _on_host = SelectStatement(
     lambda: (
         Run.objects.filter(host=Parameter("host"), forgotten_at=None)
@@ -63,6 +64,24 @@ _recordings = SelectStatement(
         .values_list("run", "recording", "recording_stored", "recording_size")
     )
 )
+# Created runs whose hosts lack what others have stored.
+_unfilled = Run.objects.filter(
+    job=OuterRef("job"), host=OuterRef("host"), phase=RunPhase.CREATED, held=False, stop_wanted_at=None
+)
+# Jobs whose outputs on the host are not all stored, each with whether what others stored is on all hosts that need it:
+# a gang starts together, and no replica waits for peers whose hosts take hours to be filled.
+_outputs = SelectStatement(
+    lambda: (
+        HostOutputs.objects.filter(
+            host=Parameter("host"), stage__in=(OutputStage.WRITING, OutputStage.ENDING)
+        )
+        .annotate(
+            lacks=Exists(HostOutputs.objects.filter(Exists(_unfilled), job=OuterRef("job"), filled_at=None))
+        )
+        .order_by()
+        .values_list("job", "lacks")
+    )
+)
 _to_start = SelectStatement(
     lambda: Run.objects.filter(_TO_START, pk__among=Parameter("runs")).order_by().values_list("pk", "order")
 )
@@ -85,6 +104,7 @@ class Row:
     digest_host: str
     job_state: str
     job_deleted_at: datetime | None
+    preparing: bool = False
     order: Mapping[str, Any] | None = None
 
 
@@ -92,7 +112,14 @@ def wanted(host_id: int, ordered: Collection[str] = ()) -> dict[str, Wanted]:
     """`ordered`: the runs whose start order was sent already."""
     of_host = {"host": host_id, "ordered": ordered}
     host = {"host": host_id}
-    with read_ahead({_on_host: of_host, _recordings: host, recovery.UNCONFIRMED: {}, _strays: host}):
+    reads: dict[SelectStatement, dict[str, Any]] = {
+        _on_host: of_host,
+        _recordings: host,
+        _outputs: host,
+        recovery.UNCONFIRMED: {},
+        _strays: host,
+    }
+    with read_ahead(reads):
         return _wanted(host_id, ordered)
 
 
@@ -100,15 +127,22 @@ def _wanted(host_id: int, ordered: Collection[str]) -> dict[str, Wanted]:
     disk_low: bool | None = None
     found: dict[str, Wanted] = {}
     recordings = _recordings_of(host_id)
+    outputs: dict[int, bool] = dict(_outputs(host=host_id))
     for columns in _on_host(host=host_id, ordered=ordered):
         row = Row(*columns)
+        job = int(row.run.partition("-")[0]) if outputs else 0
         is_coming = row.log_complete_at is None or row.run in recordings
         if is_coming and disk_low is None:
             disk_low = storage.is_disk_low()
         held = is_coming and (bool(disk_low) or row.run in log_storage.held_runs())
-        found[row.run] = want(row, held, recordings.get(row.run))
+        # Before what its predecessors wrote is on this host (jobs/outputs/filling.py), it is not started.
+        is_filled = not outputs.get(job, False)
+        found[row.run] = want(row, held, recordings.get(row.run), job in outputs, is_filled)
     if recovery.in_recovery_mode():
         return recovery_mode.pull_logs_only(found)
+    if back := [run for run, want in found.items() if want.held_back]:
+        names = prepared.to_prepare(host_id, back)
+        found.update({run: replace(found[run], prepare=names) for run in back})
     for run in _strays.column(host=host_id):
         found[run] = Wanted(stop=True, grace_s=settings.TRAINYARD.grace_s)
     return found
@@ -127,12 +161,19 @@ def _recordings_of(host_id: int) -> dict[str, list[tuple[str, int]]]:
     return found
 
 
-def want(row: Row, held: bool, recordings: Sequence[tuple[str, int]] | None = None) -> Wanted:
+def want(
+    row: Row,
+    held: bool,
+    recordings: Sequence[tuple[str, int]] | None = None,
+    has_outputs: bool = False,
+    is_filled: bool = True,
+) -> Wanted:
     """`held`: too little free disk, or the limit of the project. The host then keeps the log until there is room.
 
-    `recordings`: of shells on the run, that are not complete here; None if there is none.
+    `recordings`: of shells on the run, that are not complete here; None if there is none. `has_outputs`: its job has
+    outputs on the host that are not stored. `is_filled`: what others stored of them is on the host.
     """
-    if forgettable(row) and (recordings is None or row.job_deleted_at is not None):
+    if forgettable(row) and ((recordings is None and not has_outputs) or row.job_deleted_at is not None):
         return Wanted(forget=True)
     declared_lost = row.declared_lost_at is not None and row.proved_at is None
     return Wanted(
@@ -143,6 +184,9 @@ def want(row: Row, held: bool, recordings: Sequence[tuple[str, int]] | None = No
         # The values of secrets are added when the order is asked for, and not kept with what is wanted.
         order=None if row.order and row.order.get("secrets") else row.order,
         recordings=() if held else tuple(recordings or ()),
+        held_back=(row.preparing or not is_filled)
+        and row.phase == RunPhase.CREATED
+        and row.stop_wanted_at is None,
     )
 
 

@@ -38,7 +38,10 @@ STRANGE = (*(f"send.evict.{when}" for when in ("before", "after")),)
 STRANGE += ("receive.gpus", "receive.evicted")
 # Reached only when shells are recorded.
 RECORDED = (*(f"send.cast_pull.{when}" for when in ("before", "after")), "receive.cast", "receive.cast_end")
-POINTS = [point for point in failpoints.NAMES if point not in {*IN_WEB, *RARE, *STRANGE, *RECORDED}]
+# Reached only when a host must be prepared before a run starts there.
+PREPARED = (*(f"send.prepare.{when}" for when in ("before", "after")), "receive.prepared")
+ELSEWHERE = {*IN_WEB, *RARE, *STRANGE, *RECORDED, *PREPARED}
+POINTS = [point for point in failpoints.NAMES if point not in ELSEWHERE]
 # Truncates its own log after the host has sent it, also a busy host, so that there is a gap to report.
 CUTTER = "echo begin; sleep 3; : > /proc/self/fd/1; echo again; sleep 0.3"
 MAX_JOBS_AT_ONCE = 6
@@ -95,6 +98,13 @@ class Passers:
 
     def cutter(self):
         return job_spec(["sh", "-c", CUTTER], name="cutter")
+
+    def imaged(self):
+        """A job that hosts cannot be prepared for: they have no such image, or no engine at all."""
+        document = job_spec(["replica", "--seconds", "0.3"], name="imaged")
+        (pool,) = document["jobSpec"]["workerPoolSpecs"]
+        pool["containerSpec"]["imageUri"] = "localhost/trainyard/none:1"
+        return document
 
     def short(self):
         return job_spec({"command": ["replica", "--seconds", "0.3"], "gpus": 3}, name="short")
@@ -259,8 +269,8 @@ def test_each_process_is_killed_or_suspended_at_each_rare_failpoint(crowd, how):
     trouble = Trouble(crowd)
     with Waker(crowd) as waker:
         try:
-            kinds = ("steady", "long", "shelled", "cutter", "short")
-            walk(crowd, (*RARE, *STRANGE, *RECORDED), how, *kinds, meanwhile=trouble)
+            kinds = ("steady", "long", "shelled", "cutter", "imaged", "short")
+            walk(crowd, (*RARE, *STRANGE, *RECORDED, *PREPARED), how, *kinds, meanwhile=trouble)
             waker.wait_until_all_are_awake()
         finally:
             trouble.end()

@@ -33,6 +33,7 @@ class MemoryControlPlane:
         # Whether start orders come with the wanted runs, and the runs whose orders were asked for by themselves.
         self.with_orders, self.asked_for = False, []
         self.host_of = {}
+        self.preparations, self.prepared = {}, []
         self.stopped = set()
         self.facts = {}
         self.history = defaultdict(list)
@@ -97,6 +98,13 @@ class MemoryControlPlane:
         with self.lock:
             self.asked_for += runs
             return {run: self.documents[run] for run in runs}
+
+    def preparation_orders(self, host_id, names):
+        return {name: self.preparations[name.key] for name in names}
+
+    def store_preparations(self, host_id, token, reports):
+        with self.lock:
+            self.prepared += reports
 
     def store_reports(self, host_id, token, arrivals):
         self.gate.wait()

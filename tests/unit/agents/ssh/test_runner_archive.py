@@ -35,7 +35,8 @@ def test_the_archive_holds_only_the_package_of_the_runner():
         assert archive.read("agents/__init__.py") == b""
         assert archive.read("__main__.py") == (RUNNER / "__main__.py").read_bytes()
         assert archive.read("agents/runner/wire.py") == (RUNNER / "wire.py").read_bytes()
-    modules = {f"agents/runner/{path.name}" for path in RUNNER.glob("*.py")} - {"agents/runner/__main__.py"}
+    paths = {path.relative_to(RUNNER) for path in RUNNER.rglob("*.py")}
+    modules = {f"agents/runner/{path}" for path in paths} - {"agents/runner/__main__.py"}
     assert set(names) == modules | {"__main__.py", "agents/__init__.py"} and len(names) == len(set(names))
 
 
