@@ -66,8 +66,10 @@ def open_below(top: str, path: str) -> int:
     for part in parts:
         # A pipe that nobody writes into would be waited for.
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        inner = os.open(part, flags, dir_fd=fd)
-        os.close(fd)
+        try:
+            inner = os.open(part, flags, dir_fd=fd)
+        finally:
+            os.close(fd)
         fd = inner
     return fd
 

@@ -188,12 +188,18 @@ def disk_floor() -> int:
     return int(os.environ.get("TRAINYARD_FLOOR_MB") or 16) << 20
 
 
+def kept_free(path: str) -> int:
+    """How much of a disk shipped files, unpacked archives and environments leave to the runs that write there."""
+    found = os.statvfs(path)
+    return max(disk_floor(), min(256 << 20, found.f_blocks * found.f_frsize // 20))
+
+
 def free_bytes(path: str) -> int:
     found = os.statvfs(path)
     return found.f_bavail * found.f_frsize
 
 
-SECRETS = ("order.json", "stop.json", "control")
+SECRETS = ("order.json", "stop.json", "control", "container.env")
 SHARED_MEMORY = "shared.json"  # what the run made there (shared_memory.py)
 
 

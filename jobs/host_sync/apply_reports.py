@@ -30,6 +30,8 @@ from jobs.lifecycle import snapshot
 from jobs.logs import segments
 from jobs.logs.pieces import Block, Tail
 from jobs.models import LogGap, Run, RunSample
+from jobs.preparations import asking
+from jobs.rules.lifecycle.preparation_states import UNPREPARED
 from jobs.rules.lifecycle.states import RunPhase
 
 # How often a payload that cannot be read is asked for; then its range becomes a gap.
@@ -134,6 +136,8 @@ def apply_reports(
             changed |= facts.fill_facts(run, known, writes.now) | _closed_by_returned_host(
                 run, known, writes.now
             )
+    if run.refusal == UNPREPARED and "refusal" in changed:
+        asking.not_there(run.pk, writes.now)
     # Nothing is decided from a claim alone: a later fact follows, or the deadline of the start.
     if run.phase != RunPhase.CLAIMED and (changed - {"log_size"} or run.phase != phase):
         result.jobs.add(run.job_id)

@@ -13,12 +13,13 @@ from django.utils import timezone
 
 from agents.hosts import recovery
 from agents.infra.database_errors import DATABASE_UNAVAILABLE
-from agents.links.control_plane import Accepted, Arrival, Wanted
-from jobs.host_sync import intake, lost_hosts, recovery_mode, wanted
+from agents.links.control_plane import Accepted, Arrival, PreparationName, PreparationReport, Wanted
+from jobs.host_sync import intake, lost_hosts, prepared, recovery_mode, wanted
 from jobs.host_sync.apply_reports import IntakeResult, UnreadableFrames
 from jobs.host_sync.database_connection import database_connection
 from jobs.host_sync.decider import Decider, DeciderThread, WakeLinks
 from jobs.host_sync.fast_append import FastAppender
+from jobs.host_sync.shipping import Shipping
 from jobs.secrets import of_jobs
 from jobs.wake import announce
 
@@ -28,14 +29,18 @@ log = logging.getLogger(__name__)
 class JobsControlPlane:
     """The control plane for the links of one process, over the rows of the database."""
 
-    def __init__(self, wake_links: WakeLinks, decider: Decider | None = None) -> None:
+    def __init__(
+        self, wake_links: WakeLinks, decider: Decider | None = None, shipping: Shipping | None = None
+    ) -> None:
         self._unreadable = UnreadableFrames()
         self._appender = FastAppender()
         self._wake_links = wake_links
         self._decider = decider or DeciderThread(wake_links)
+        self._shipping = shipping or Shipping(self._settled)
 
     def close(self) -> None:
         self._decider.stop()
+        self._shipping.close()
 
     def look(self, hosts: Collection[int]) -> None:
         """Handle a wake-up: something else is wanted on these hosts. Without hosts: a job may be placed."""
@@ -47,6 +52,7 @@ class JobsControlPlane:
     def wanted_runs(self, host_id: int, ordered: Collection[str] = ()) -> Mapping[str, Wanted]:
         with database_connection():
             found = wanted.wanted(host_id, ordered)
+        self._shipping.update(host_id, {name for want in found.values() for name in want.prepare})
         self._appender.expect(
             {run: want.pull_from for run, want in found.items() if want.pull_from is not None}
         )
@@ -62,6 +68,24 @@ class JobsControlPlane:
             if missing:
                 self._decider.submit(lost_hosts.close_lost_runs(missing, timezone.now()))
             return of_jobs.with_values(found)
+
+    def preparation_orders(
+        self, host_id: int, names: Sequence[PreparationName]
+    ) -> Mapping[PreparationName, Mapping[str, Any]]:
+        with database_connection():
+            return prepared.orders(host_id, names)
+
+    def store_preparations(self, host_id: int, token: int, reports: Sequence[PreparationReport]) -> None:
+        with database_connection():
+            now = timezone.now()
+            prepared.store(host_id, token, reports, now)
+            jobs, hosts = prepared.settle(now, host_id)
+        self._settled(jobs, hosts)
+
+    def _settled(self, jobs: set[int], hosts: set[int]) -> None:
+        """Runs were released or refused: decide about their jobs, and look at their hosts."""
+        self._wake_links(hosts)
+        self._decider.submit(jobs)
 
     def store_reports(self, host_id: int, token: int, arrivals: Sequence[Arrival]) -> Accepted:
         with database_connection():

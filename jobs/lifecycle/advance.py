@@ -343,6 +343,8 @@ def _write(changes: Changes) -> None:
         failpoint("release.after")
     if changes.runs:
         claims.save(changes.runs, now)
+        claims.ask_for_preparations(changes.runs, now)
+        claims.expect_outputs(changes.runs, now)
     for run, addresses in changes.taken:
         claims.start_held_run(run, snapshot.spec_of(run.job), addresses, now)
     for state, ids_of in changes.replicas.items():

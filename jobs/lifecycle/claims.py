@@ -16,16 +16,22 @@ from agents.infra.sql import InsertStatement, Parameter, SelectStatement, Update
 from agents.models import Gpu, Host
 from jobs.lifecycle import snapshot
 from jobs.models import GpuClaim, Job, Replica, Run
+from jobs.outputs import ordering
+from jobs.outputs.ordering import JobOutputs
+from jobs.preparations import asking, brought, images, kinds
 from jobs.projects import usage
 from jobs.rules.lifecycle.decide import timeout_left_s
 from jobs.rules.spec.cluster_variables import TRAINER_POOLS, cluster_environment
 from jobs.rules.spec.custom_job import CustomJobSpec, Pool
+from jobs.rules.spec.image_aliases import images_kept, with_images
 from jobs.rules.spec.launchers import may_train_together
 from jobs.rules.spec.machine_types import needs
 
 _insert_run, _insert_claim = InsertStatement(Run), InsertStatement(GpuClaim)
 # A host looks for connections to so many of the other replicas: those that train together all connect to the first.
 MAX_PEERS = 64
+# The parts of an order that need something on the host.
+NEEDS = frozenset({"runtime", "code"})
 
 _gpus = SelectStatement(
     lambda: Gpu.objects.filter(uuid__among=Parameter("uuids")).order_by().values_list("uuid", "pk")
@@ -58,7 +64,9 @@ def first_runs(job: Job, spec: CustomJobSpec, assignments: Sequence[Assignment],
         assignment.replica.name: address(assignment.host, assignment.port) for assignment in assignments
     }
     types = snapshot.types_of(job)
+    spec = _as_used(job, spec)
     pools = {name: pool for name, _, _, pool in spec.replicas()}
+    outputs = ordering.of_job(job, spec)
     runs = []
     for assignment in assignments:
         pool = pools[assignment.replica.name]
@@ -76,7 +84,8 @@ def first_runs(job: Job, spec: CustomJobSpec, assignments: Sequence[Assignment],
             port=assignment.port,
             gpu_uuids=list(assignment.gpus),
         )
-        run.order = _order(run, spec, pool, addresses, now)
+        run.order = _order(run, spec, pool, addresses, outputs, now)
+        run.needed = kinds.needs_of(run, spec, pool)
         runs.append(run)
     return runs
 
@@ -88,6 +97,23 @@ def save(runs: Sequence[Run], now: datetime) -> None:
     ids: dict[str, int] = dict(_gpus(uuids=uuids)) if uuids else {}
     _insert_run.many(runs)
     _insert_claim.many([GpuClaim(gpu_id=ids[uuid], run=run) for run in runs for uuid in run.gpu_uuids])
+
+
+def ask_for_preparations(runs: Sequence[Run], now: datetime) -> None:
+    """Ask the hosts of these runs, which are in the database by now, for what the runs need there."""
+    if needing := [(run, run.needed) for run in runs if run.needed]:
+        asking.ask(needing, now)
+    for run in runs:
+        if run.follows:
+            asking.ask_as(run.follows, run, now)
+
+
+def expect_outputs(runs: Sequence[Run], now: datetime) -> None:
+    """Note on which hosts these runs will write outputs, and let them wait where a host has to be filled before."""
+    writing = [run for run in runs if run.order.get("outputs")]
+    for job in {run.job_id: run.job for run in writing}.values():
+        of_job = [run for run in writing if run.job_id == job.pk]
+        ordering.expect(job, snapshot.spec_of(job), of_job, now)
 
 
 def hold_place(job: Job, old: Run, assignment: Assignment, why: str, now: datetime) -> Run:
@@ -113,8 +139,13 @@ def hold_place(job: Job, old: Run, assignment: Assignment, why: str, now: dateti
 
 def start_held_run(run: Run, spec: CustomJobSpec, addresses: Mapping[str, str], now: datetime) -> None:
     """Let the held run start, with the addresses that the other replicas have now."""
+    spec = _as_used(run.job, spec)
     pool = next(pool for name, _, _, pool in spec.replicas() if name == run.replica.name)
-    Run.objects.filter(pk=run.pk).update(held=False, order=_order(run, spec, pool, addresses, now))
+    run.order = _order(run, spec, pool, addresses, ordering.of_job(run.job, spec), now)
+    Run.objects.filter(pk=run.pk).update(held=False, order=run.order)
+    if needed := kinds.needs_of(run, spec, pool):
+        asking.ask([(run, needed)], now)
+    expect_outputs([run], now)
 
 
 def restart_run(
@@ -143,6 +174,8 @@ def restart_run(
         port=old.port,
         gpu_uuids=old.gpu_uuids,
     )
+    if NEEDS & order.keys():
+        new.follows = old.pk
     new.order = {**order, "mark": new.pk, "timeout_s": _timeout_s(spec, job, now)}
     if addresses is not None:
         new.order["env"] = _environment(new, spec, addresses)
@@ -160,6 +193,11 @@ def release(run_ids: Collection[str], now: datetime) -> None:
 def address(host: Host, port: int) -> str:
     where = address_for_data(host)
     return f"[{where}]:{port}" if ":" in where else f"{where}:{port}"
+
+
+def _as_used(job: Job, spec: CustomJobSpec) -> CustomJobSpec:
+    """The spec with the images that stand for others, as it was when the job was submitted."""
+    return with_images(spec, images_kept(job.resolved))
 
 
 def _timeout_s(spec: CustomJobSpec, job: Job, now: datetime) -> float:
@@ -180,11 +218,17 @@ def _environment(run: Run, spec: CustomJobSpec, addresses: Mapping[str, str]) ->
 
 
 def _order(
-    run: Run, spec: CustomJobSpec, pool: Pool, addresses: Mapping[str, str], now: datetime
+    run: Run,
+    spec: CustomJobSpec,
+    pool: Pool,
+    addresses: Mapping[str, str],
+    outputs: JobOutputs | None,
+    now: datetime,
 ) -> dict[str, Any]:
     """What the runner gets to start this run (agents/README.md, frame start)."""
     return {
-        "command": list(pool.container.argv),
+        # Of an image that brings its own command there is none; the runner wants a word.
+        "command": list(pool.task.argv) or [pool.task.image],
         "env": _environment(run, spec, addresses),
         "cpus": run.cpus,
         "gpus": run.gpu_uuids,
@@ -199,9 +243,12 @@ def _order(
         "web_access": spec.enable_web_access,
         "pid_namespace": run.host.pid_namespaces,
         "address": address_for_data(run.host),
+        **(outputs.order(pool) if outputs else {}),
+        **images.order_parts(run.job, run.replica.pool, pool),
         **({"peers": peers} if (peers := _peers(run, spec, addresses)) else {}),
+        **brought.order_parts(run.job, run.replica.pool),
         # The dispatcher adds their values to `env` when it sends the order (jobs/secrets/of_jobs.py).
-        **({"secrets": [each.name for each in pool.container.secrets]} if pool.container.secrets else {}),
+        **({"secrets": [each.name for each in pool.task.secrets]} if pool.task.secrets else {}),
     }
 
 

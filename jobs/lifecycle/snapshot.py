@@ -251,6 +251,8 @@ def _run(run: Run, replica: str) -> RunView:
         stop_grace_s=run.stop_grace_s,
         held=run.held,
         held_why=run.held_why,
+        preparing=run.preparing,
+        prepared_at=run.prepared_at,
         gone=run.declared_lost_at is not None,
         drain=host_maintenance.draining_text(run.host),
         gpus=bool(run.gpu_uuids),

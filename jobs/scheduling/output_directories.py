@@ -7,26 +7,35 @@ from typing import Any
 
 from agents.models import Host
 from jobs.lifecycle import snapshot
-from jobs.models import Job
+from jobs.models import Job, Project
+from jobs.outputs import ordering
 from jobs.projects import locations
 from jobs.rules.spec.advice import BIND, Advice, advice
 from jobs.rules.spec.custom_job import CustomJobSpec
 from jobs.rules.spec.json_fields import InvalidDocument
 from jobs.rules.spec.machine_types import NO_TYPES, Types, UnknownMachine
-from jobs.rules.spec.without_effect import CLOUD_MOUNT, cloud_paths, kept_fields
+from jobs.rules.spec.output_addresses import output_addresses
+from jobs.rules.spec.without_effect import kept_fields
 
 
-def advice_about(spec: CustomJobSpec, location: str, types: Types = NO_TYPES) -> tuple[Advice, ...]:
+def advice_about(
+    spec: CustomJobSpec, location: str, types: Types = NO_TYPES, project: Project | None = None
+) -> tuple[Advice, ...]:
     """Advice for a person about this job in this location."""
     base = spec.base_output_directory
-    cloud = storage(f"{CLOUD_MOUNT}/", location) if cloud_paths(spec) else None
-    return advice(spec, storage(base, location) if base.startswith("/") else None, types, cloud)
+    found = output_addresses(spec)
+    missing, apart = set[str](), set[str]()
+    if project and found.named:
+        shared = ordering.shared_directories(project, location, found.buckets)
+        missing, apart = ordering.buckets_of(project, found, shared)
+    is_path = base.startswith("/") and found.base is None
+    return advice(spec, storage(base, location) if is_path else None, types, missing, apart)
 
 
 def advice_of(job: Job) -> tuple[Advice, ...]:
     """The same for a job that was accepted; empty if its document cannot be read any more."""
     try:
-        return advice_about(snapshot.spec_of(job), job.location_name, snapshot.types_of(job))
+        return advice_about(snapshot.spec_of(job), job.location_name, snapshot.types_of(job), job.project)
     except (InvalidDocument, UnknownMachine):
         return ()
 

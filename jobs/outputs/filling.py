@@ -1,0 +1,149 @@
+"""Puts what a job's runs on other hosts have stored into its directories on this host, before its next run starts.
+
+What the host changed itself is stored first (uploading.py), and is never replaced: what is not stored yet is newer than
+the storage. A file that its program deleted does not come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from agents.infra.refusals import Unavailable
+from agents.infra.texts import said
+from agents.models import HostStatus
+from agents.ssh.outputs import OutputsConversation
+from jobs.artifacts import buckets, objects
+from jobs.models import HostOutputs, OutputFile, Project, Run, StoredObject
+from jobs.outputs.claiming import Claim
+from jobs.outputs.uploading import to_store
+from jobs.rules.lifecycle.states import RunPhase
+from jobs.rules.spec.output_addresses import Address
+
+PAGE = 500
+
+
+def others_are_stored(row: HostOutputs) -> bool:
+    """Whether the job's other hosts, on which none of its runs writes, have nothing left that could be fetched now.
+
+    What lies on a host that does not answer is not waited for, nor what could not be stored at the last try.
+    """
+    others = HostOutputs.objects.filter(job=row.job_id, settled_at=None, problem="").exclude(pk=row.pk)
+    return all(writing(other) or _is_next(other) for other in others.filter(host__status=HostStatus.UP))
+
+
+def _is_next(row: HostOutputs) -> bool:
+    """Whether runs wait for this host, too, and all is stored that earlier ones left there."""
+    is_stored = row.looked_at is not None and not to_store(row.pk).filter(problem="").exists()
+    return is_stored and open_runs(row).exists()
+
+
+def writing(row: HostOutputs) -> bool:
+    """Whether a run that writes there may run. Before the host is filled, those that are created are not started."""
+    runs = open_runs(row)
+    return (runs.exclude(phase=RunPhase.CREATED) if row.filled_at is None else runs).exists()
+
+
+def open_runs(row: HostOutputs) -> QuerySet[Run]:
+    runs = Run.objects.filter(job=row.job_id, host=row.host_id, held=False)
+    return runs.exclude(phase=RunPhase.CLOSED)
+
+
+class Filling:
+    """What is to be put on one host."""
+
+    def __init__(self, claim: Claim, host: OutputsConversation) -> None:
+        self._claim, self._host = claim, host
+        self._done = 0
+
+    def run(self) -> None:
+        """Raises DialError, Unavailable or Superseded."""
+        row = self._claim.row
+        self._claim.write(fill_done=0, fill_total=self._bytes())
+        same = dict(
+            OutputFile.objects.filter(outputs=row, gone_at=None)
+            .exclude(stored_at=None)
+            .values_list("path", "generation")
+        )
+        # What the host has only itself is newer than the storage: its program has written it since.
+        own = set(to_store(row.pk).values_list("path", flat=True))
+        for path, stored in self._missing():
+            if path not in own and same.get(path) != stored.generation:
+                self._put(path, stored)
+            self._done += stored.blob.size
+            self._claim.renew(fill_done=self._done)
+
+    def _put(self, path: str, stored: StoredObject) -> None:
+        blob = stored.blob
+        state = self._host.same(path, blob.size, blob.sha256) or self._host.write(
+            path, blob.size, blob.sha256, self._counted(objects.open_object(stored))
+        )
+        if isinstance(state, str):
+            raise Unavailable(
+                said(
+                    "{path} cannot be put on host {host}: {problem}.",
+                    path=path,
+                    host=self._claim.row.host.name,
+                    problem=state.rstrip("."),
+                )
+            )
+        # It is not stored once more.
+        now = timezone.now()
+        OutputFile.objects.update_or_create(
+            outputs=self._claim.row,
+            path=path,
+            defaults={
+                **asdict(state),
+                "seen_at": now,
+                "stored_at": now,
+                "generation": stored.generation,
+                "gone_at": None,
+                "problem": "",
+            },
+        )
+
+    def _counted(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        sent = self._done
+        for data in chunks:
+            sent += len(data)
+            self._claim.renew(fill_done=sent)
+            yield data
+
+    def _bytes(self) -> int:
+        return sum(stored.blob.size for _, stored in self._missing())
+
+    def _missing(self) -> Iterator[tuple[str, StoredObject]]:
+        """Every stored file below the job's addresses that its program has not deleted since."""
+        job = self._claim.row.job
+        deleted = _deleted(job.pk)
+        for bucket, below in self._claim.row.addresses:
+            for stored in objects_below(job.project, Address(bucket, below)):
+                path = f"{bucket}/{stored.name}"
+                if deleted.get(path) != stored.generation and not stored.name.endswith("/"):
+                    yield path, stored
+
+
+def objects_below(project: Project, address: Address) -> Iterator[StoredObject]:
+    bucket = buckets.find(project, address.bucket)
+    position = b""
+    while bucket is not None:
+        page = objects.list_objects(bucket, address.path, position=position, limit=PAGE)
+        for stored in page.objects:
+            if is_below(stored.name, address.path):
+                yield stored
+        if not page.next_position:
+            return
+        position = page.next_position
+
+
+def is_below(name: str, path: str) -> bool:
+    return not path or name == path or name.startswith(f"{path}/")
+
+
+def _deleted(job: int) -> dict[str, int]:
+    """By path, the generation of each file that a program of the job has deleted after it was stored."""
+    rows = OutputFile.objects.filter(outputs__job=job).exclude(gone_at=None).exclude(stored_at=None)
+    return dict(rows.values_list("path", "generation"))

@@ -1,0 +1,192 @@
+"""What a host is filled with never replaces what only this host has, and comes from all hosts of the job."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from agents.infra.clock import Clock
+from agents.ssh.outputs import OutputsConversation
+from jobs.artifacts import buckets, objects
+from jobs.host_sync import wanted
+from jobs.lifecycle.advance import advance_quietly
+from jobs.maintenance import cordon_and_drain
+from jobs.models import HostOutputs, Run, StoredObject
+from jobs.outputs import claiming, moving
+from jobs.outputs.uploading import Upload
+from jobs.wake import hints
+from tests.unit.jobs.conftest import gang, pool_of
+from tests.unit.jobs.fake_hosts import settle
+from tests.unit.jobs.outputs.conftest import grow_old, look
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+LATEST = "bucket-1/run/latest.pt"
+
+
+@pytest.fixture
+def host(add_files):
+    return add_files()
+
+
+def settle_all(control_plane, *hosts):
+    for _ in range(5):
+        settle(control_plane, *[host.fake for host in hosts])
+        control_plane.look(())
+
+
+@pytest.fixture
+def moved(begin, host, add_files, control_plane):
+    """A job that was drained to another host: it runs there, and its first host still has what it wrote."""
+    job = begin(host)
+    host.write(job, LATEST, b"old")
+    look()
+    grow_old()
+    look()
+    other = add_files("h2")
+    cordon_and_drain.drain(host.row, "", None, False, "alice", timezone.now())
+    settle_all(control_plane, host, other)
+    look()
+    look()
+    settle_all(control_plane, host, other)
+    assert (other.top(job) / LATEST).read_bytes() == b"old"
+    return job, other
+
+
+def test_a_checkpoint_that_is_newer_than_the_storage_survives_a_restart_on_its_host(
+    moved, host, control_plane
+):
+    job, other = moved
+    other.write(job, LATEST, b"newer, of the last second")
+    other.fake.end(control_plane, Run.objects.get(host=other.row).pk, exit_code=137)
+    settle_all(control_plane, host, other)
+    look()
+    assert (other.top(job) / LATEST).read_bytes() == b"newer, of the last second"
+    assert other.outputs(job).filled_at is not None, "its run waits no longer"
+    assert b"".join(objects.open_object(StoredObject.objects.get())) == b"newer, of the last second"
+
+
+def test_a_file_that_could_not_be_stored_is_not_replaced(moved, host, control_plane, monkeypatch):
+    job, other = moved
+    other.write(job, LATEST, b"newer")
+    other.fake.end(control_plane, Run.objects.get(host=other.row).pk, exit_code=137)
+    settle_all(control_plane, host, other)
+    monkeypatch.setattr(Upload, "_store_one", lambda *_: "Input/output error")
+    look()
+    assert (other.top(job) / LATEST).read_bytes() == b"newer" and other.outputs(job).filled_at is not None
+
+
+@pytest.fixture
+def both(add_files, submit, control_plane):
+    """Two hosts with a replica each of one job, which are started together."""
+    hosts = add_files("h1", gpus=1), add_files("h2", gpus=1)
+    document = gang(pool_of(gpus=1), pool_of(gpus=1))
+    document["jobSpec"]["baseOutputDirectory"] = {"outputUriPrefix": "gs://bucket-1/run"}
+    document["jobSpec"]["scheduling"] = {"restartJobOnWorkerRestart": True}
+    job = submit(document)
+    settle_all(control_plane, *hosts)
+    assert Run.objects.filter(phase="running").count() == 2
+    return job, *hosts
+
+
+def kill(control_plane, *hosts):
+    for host in hosts:
+        for run in Run.objects.filter(host=host.row, phase="running"):
+            host.fake.end(control_plane, run.pk, exit_code=137)
+    settle_all(control_plane, *hosts)
+
+
+def test_a_host_is_filled_with_what_one_that_waits_too_has_not_stored_yet(both, control_plane):
+    job, one, two = both
+    look()
+    one.write(job, LATEST, b"of the last second")
+    kill(control_plane, one, two)
+    assert set(Run.objects.exclude(phase="closed").values_list("phase", flat=True)) == {"created"}
+    HostOutputs.objects.update(due_at=timezone.now())
+    moving.move(two.outputs(job).pk)
+    assert two.outputs(job).filled_at is None, "the other one has what is stored nowhere"
+    look()
+    look()
+    assert (two.top(job) / LATEST).read_bytes() == b"of the last second"
+    assert all(HostOutputs.objects.values_list("filled_at", flat=True))
+
+
+def test_hosts_that_are_left_before_they_are_filled_do_not_wait_for_each_other(both, control_plane):
+    job, one, two = both
+    one.write(job, LATEST, b"here only")
+    kill(control_plane, one, two)
+    Run.objects.update(phase="closed")
+    look()
+    assert all(HostOutputs.objects.values_list("settled_at", flat=True))
+
+
+def state_of(job):
+    """What the job is, or is to become, after a decision about it."""
+    advance_quietly([job.pk], Clock())
+    job.refresh_from_db()
+    return job.outcome or job.state
+
+
+@pytest.fixture
+def unfilled(begin, host, project):
+    """A job below whose output directory something is stored that its host does not have."""
+    buckets.create(project, "bucket-1", "alice", timezone.now())
+    objects.put_object(project, "bucket-1", "run/data", [b"data"])
+    job = begin(host)
+    assert host.outputs(job).filled_at is None and job.state == "PENDING"
+    return job
+
+
+def test_a_run_is_not_late_while_its_host_is_being_filled(unfilled, monkeypatch):
+    job = unfilled
+    monkeypatch.setattr(moving, "others_are_stored", lambda row: False)
+    long_ago = timezone.now() - timedelta(hours=5)
+    Run.objects.update(created_at=long_ago)
+    look()
+    assert state_of(job) == "PENDING", "another host is still being read"
+    Run.objects.update(prepared_at=long_ago)
+    assert state_of(job) == "QUEUED", "nothing has moved for hours"
+
+
+def test_bytes_that_are_put_on_a_host_are_progress(unfilled, monkeypatch):
+    job = unfilled
+    monkeypatch.setattr(claiming, "RENEWED_S", 0.01)
+    Run.objects.update(created_at=timezone.now() - timedelta(hours=5))
+    write, seen = OutputsConversation.write, []
+
+    def slow(talk, path, size, sha256, chunks):
+        Run.objects.update(prepared_at=None)
+        time.sleep(0.1)
+        state = write(talk, path, size, sha256, chunks)
+        seen.append(state_of(job))
+        return state
+
+    monkeypatch.setattr(OutputsConversation, "write", slow)
+    look()
+    look()
+    assert seen == ["PENDING"]
+
+
+def test_a_gang_starts_when_all_of_its_hosts_are_filled(both, control_plane, monkeypatch):
+    job, one, two = both
+    one.write(job, LATEST, b"1")
+    kill(control_plane, one, two)
+    told = []
+    monkeypatch.setattr(hints, "hosts", told.append)
+    HostOutputs.objects.update(due_at=timezone.now())
+    moving.move(one.outputs(job).pk)
+    HostOutputs.objects.update(due_at=timezone.now())
+    moving.move(two.outputs(job).pk)
+    assert two.outputs(job).filled_at is not None and one.outputs(job).filled_at is None
+    assert waiting(one) == waiting(two) == [True]
+    look()
+    assert waiting(one) == waiting(two) == [False] and set(told[-1]) == {one.row.pk, two.row.pk}
+
+
+def waiting(host):
+    runs = Run.objects.filter(host=host.row, phase="created").values_list("pk", flat=True)
+    found = wanted.wanted(host.row.pk)
+    return [found[run].held_back for run in runs]
