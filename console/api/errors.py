@@ -15,6 +15,7 @@ from agents.infra.database_errors import DATABASE_UNAVAILABLE
 from agents.infra.refusals import Refused
 from agents.infra.sentences import shown
 from agents.infra.texts import Text, said
+from console.api.rate_limits import TooManyRequests
 from jobs import services
 from jobs.rules.spec import parse
 from jobs.rules.spec.json_fields import Violation
@@ -102,6 +103,10 @@ def response_for(problem: Exception) -> Response | None:
         return error_response(413, said("The body is too large."))
     if isinstance(problem, RecursionError):
         return error_response(400, "The body is nested too deeply.")
+    if isinstance(problem, TooManyRequests):
+        refused = error_response(429, str(problem))
+        refused["Retry-After"] = str(problem.retry_after_s)
+        return refused
     if isinstance(problem, exceptions.APIException):
         return error_response(problem.status_code, str(problem.detail))
     return None

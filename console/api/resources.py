@@ -8,10 +8,11 @@ from typing import Any
 
 from django.db.models import F
 from django.urls import reverse
+from rest_framework.request import Request
 
 from console.api.errors import BadRequest
 from console.api.times import format_time
-from jobs.models import Job, Run
+from jobs.models import Job, RegisteredModel, Run
 from jobs.rules.lifecycle.states import TERMINAL, JobState, RunPhase, wire_name
 
 Document = dict[str, Any]
@@ -31,6 +32,14 @@ def requested_replica(job: Job, name: str, field: str = "replica") -> str:
 
 def job_name(job: Job) -> str:
     return f"projects/{job.project.name}/locations/{job.location_name}/customJobs/{job.pk}"
+
+
+def model_name(model: RegisteredModel) -> str:
+    return f"projects/{model.project.name}/locations/{model.location_name}/models/{model.model_id}"
+
+
+def read_mask(request: Request) -> str:
+    return request.query_params.get("readMask") or request.query_params.get("read_mask") or ""
 
 
 def custom_job(job: Job, web_access: Mapping[str, str]) -> Document:

@@ -22,12 +22,12 @@ SERVICES = {
     ("download", "storage", "v1"): STORAGE,
     ("batch", "storage", "v1"): STORAGE,
 }
-OURS = ("customJobs", "operations")
-# Cloud Storage abbreviates its collections.
-SHORT = {"b": "buckets"}
+OURS = ("customJobs", "trainingPipelines", "models", "operations")
 MAX_SHOWN = 80
 HERE = (
-    "Of Google's APIs it has custom jobs (customJobs, with their operations) and the logs of jobs (entries:list). "
+    "Of Google's APIs it has custom jobs (customJobs), training pipelines of custom tasks (trainingPipelines), the "
+    "models that these leave (models), their operations, the logs of jobs (entries:list), and buckets with their "
+    "objects. "
     "See docs/using.md."
 )
 
@@ -58,10 +58,13 @@ def google_resource(path: str) -> str:
     parents = 2 * sum(
         rest[place : place + 1] == [word] for place, word in ((0, "projects"), (2, "locations"))
     )
-    kind = (rest[parents] if len(rest) > parents else "").partition(":")[0]
-    if service == VERTEX and kind in OURS:
+    collection = rest[parents] if len(rest) > parents else ""
+    if service == VERTEX and collection in OURS:
         return ""
-    kind = SHORT.get(kind, kind) if service == STORAGE else kind
+    kind = collection.partition(":")[0]
+    if service == STORAGE and kind == "b":
+        # What belongs to a bucket or to an object, which are here.
+        kind = rest[2] if len(rest) > 2 else "buckets"
     verb = path.rpartition("/")[2].partition(":")[2]
     shown = "".join(letter for letter in f"{kind}:{verb}" if letter.isalnum() or letter in ":._-").strip(":")
     return f"{shown[:MAX_SHOWN]} of {service}" if shown else service

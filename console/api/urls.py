@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import re_path
 
-from console.api import search, unimplemented
+from console.api import google_locations, operations, search, unimplemented
 from console.api.hosts import gpus, hosts, keys, locations, machine_types, recovery
 from console.api.jobs import (
     batches,
@@ -20,17 +20,24 @@ from console.api.jobs import (
     log_pages,
     log_search,
     metrics,
+    outputs,
+    preparations,
     queue,
     recordings,
     samples,
     saved_views,
     shells,
 )
+from console.api.pipelines import models, training_pipelines
 from console.api.projects import urls
+from console.api.storage import urls as storage
 
 PARENT = r"projects/(?P<project>[^/:]{1,63})/locations/(?P<location>[^/:]{1,63})"
 HOST = r"(?P<host>[A-Za-z0-9_-]{1,63})"
 JOB = r"(?P<job_id>[0-9]{1,19})"
+PIPELINE = r"(?P<pipeline_id>[0-9]{1,19})"
+OPERATION = r"(?P<operation>[0-9]{1,19})"
+MODEL = r"(?P<model>[A-Za-z0-9_-]{1,63})(?:@(?P<version>[A-Za-z0-9-]{1,128}))?"
 # `gcloud beta` and preview parts of the SDK ask for v1beta1. Custom jobs are the same there.
 V = r"(?:v1|v1beta1)"
 
@@ -39,7 +46,23 @@ urlpatterns = [
     re_path(rf"^/*{V}/{PARENT}/customJobs/{JOB}$", custom_jobs.JobView.as_view()),
     re_path(rf"^/*{V}/{PARENT}/customJobs/{JOB}:cancel$", custom_jobs.CancelView.as_view()),
     # The SDK requests operations below /ui/.
-    re_path(rf"^/*(?:{V}|ui)/{PARENT}/operations/{JOB}$", custom_jobs.OperationView.as_view()),
+    re_path(rf"^/*(?:{V}|ui)/{PARENT}/operations/{OPERATION}$", operations.OperationView.as_view()),
+    re_path(rf"^/*(?:{V}|ui)/{PARENT}/operations/{OPERATION}:wait$", operations.WaitView.as_view()),
+    re_path(rf"^/*(?:{V}|ui)/{PARENT}/operations/{OPERATION}:cancel$", operations.CancelView.as_view()),
+    re_path(rf"^/*{V}/{PARENT}/trainingPipelines/?$", training_pipelines.PipelinesView.as_view()),
+    re_path(rf"^/*{V}/{PARENT}/trainingPipelines/{PIPELINE}$", training_pipelines.PipelineView.as_view()),
+    re_path(
+        rf"^/*{V}/{PARENT}/trainingPipelines/{PIPELINE}:cancel$", training_pipelines.CancelView.as_view()
+    ),
+    re_path(rf"^/*{V}/{PARENT}/models/?$", models.ModelsView.as_view()),
+    re_path(rf"^/*{V}/{PARENT}/models/{MODEL}$", models.ModelView.as_view()),
+    re_path(rf"^/*{V}/{PARENT}/models/{MODEL}:listVersions$", models.VersionsView.as_view()),
+    re_path(rf"^/*{V}/{PARENT}/models/{MODEL}:deleteVersion$", models.DeleteVersionView.as_view()),
+    re_path(rf"^/*{V}/{PARENT}/models/{MODEL}:mergeVersionAliases$", models.AliasesView.as_view()),
+    re_path(
+        rf"^/*{V}/projects/(?P<project>[^/:]{{1,63}})/locations/?$", google_locations.LocationsView.as_view()
+    ),
+    re_path(rf"^/*{V}/{PARENT}/?$", google_locations.LocationView.as_view()),
     re_path(r"^/*api/v1/jobs/?$", job_lists.JobListView.as_view(), name="api-jobs"),
     re_path(r"^/*api/v1/queue/?$", queue.QueueView.as_view(), name="api-queue"),
     re_path(r"^/*api/v1/queue:preview$", queue.PreviewView.as_view()),
@@ -48,6 +71,11 @@ urlpatterns = [
     re_path(rf"^/*api/v1/jobs/{JOB}/?$", jobs.JobView.as_view(), name="api-job"),
     re_path(rf"^/*api/v1/jobs/{JOB}:rerun$", jobs.RerunView.as_view()),
     re_path(rf"^/*api/v1/jobs/{JOB}/events$", events.EventsView.as_view(), name="api-events"),
+    re_path(
+        rf"^/*api/v1/jobs/{JOB}/preparations$",
+        preparations.PreparationsView.as_view(),
+        name="api-preparations",
+    ),
     re_path(rf"^/*api/v1/jobs/{JOB}/shells$", shells.ShellsView.as_view(), name="api-shells"),
     re_path(rf"^/*api/v1/jobs/{JOB}/shells/(?P<key>[0-9a-f]{{32}})$", shells.ShellView.as_view()),
     re_path(
@@ -73,6 +101,17 @@ urlpatterns = [
     re_path(
         rf"^/*api/v1/jobs/{JOB}/replicas/(?P<replica>[a-z0-9-]{{1,40}})/files/content$",
         files.ContentView.as_view(),
+    ),
+    re_path(rf"^/*api/v1/jobs/{JOB}/outputs/?$", outputs.OutputsView.as_view(), name="api-outputs"),
+    re_path(
+        rf"^/*api/v1/jobs/{JOB}/outputs/files$",
+        outputs.OutputFilesView.as_view(),
+        name="api-output-files",
+    ),
+    re_path(
+        rf"^/*api/v1/jobs/{JOB}/outputs/content$",
+        outputs.OutputContentView.as_view(),
+        name="api-output-content",
     ),
     re_path(rf"^/*api/v1/jobs/{JOB}/log$", log_archive.ArchiveView.as_view(), name="api-archive"),
     re_path(rf"^/*api/v1/jobs/{JOB}/log/earlier$", log_pages.EarlierView.as_view(), name="api-earlier"),
@@ -100,6 +139,7 @@ urlpatterns = [
         gpus.GpuActView.as_view(),
     ),
     *urls.urlpatterns,
+    *storage.urlpatterns,
     re_path(r"^/*api/v1/savedViews/?$", saved_views.SavedViewsView.as_view()),
     re_path(r"^/*api/v1/savedViews/(?P<view_id>[0-9]{1,18})$", saved_views.SavedViewView.as_view()),
     re_path(r"^/*api/v1/search/?$", search.SearchView.as_view(), name="api-search-all"),

@@ -12,20 +12,23 @@ from django.utils import timezone
 from django.utils.cache import patch_vary_headers
 from rest_framework.authentication import BaseAuthentication, SessionAuthentication
 from rest_framework.exceptions import AuthenticationFailed, MethodNotAllowed, NotAuthenticated
-from rest_framework.parsers import JSONParser
+from rest_framework.parsers import BaseParser, JSONParser
 from rest_framework.permissions import SAFE_METHODS, IsAuthenticated
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from console.api import errors
+from console.api import conditional, errors, rate_limits
 from console.api.times import format_time
 from console.auth import access, tokens
 from console.auth.login import confirmation
+from console.client import VERSION
 from console.models import ApiToken
 from console.runtime import languages
 
 TOKEN_ENDS = "Trainyard-Token-Expires"
+# A client of another version says so where the console does not understand it.
+CONSOLE_VERSION = "Trainyard-Version"
 _HALF = re.compile("[\ud800-\udfff]")
 
 
@@ -90,16 +93,20 @@ class GoogleView(APIView):
         super().perform_authentication(request)
         if isinstance(request.auth, ApiToken):
             self.token = request.auth
+            rate_limits.OF_TOKENS.take(request.auth.pk, settings.TRAINYARD.token_requests)
 
     def finalize_response(self, request: Request, response: Response, *args: Any, **kwargs: Any) -> Response:
-        """Tell each script when its token ends, so that it can warn in time.
+        """Tell each script when its token ends, so that it can warn in time, and the console's version.
 
         `request.auth` is not asked: where the database is away, it would be asked a second time."""
         response = super().finalize_response(request, response, *args, **kwargs)
         if self.token is not None:
             response[TOKEN_ENDS] = format_time(self.token.expires_at)
-        if response.status_code >= 400 and isinstance(response, Response):
-            self._translate(request, response)
+            response[CONSOLE_VERSION] = VERSION
+        if isinstance(response, Response):
+            conditional.add_etag(request, response)
+            if response.status_code >= 400:
+                self._translate(request, response)
         return response
 
     def _translate(self, request: Request, response: Response) -> None:
@@ -134,7 +141,7 @@ class TextOnlyJSONParser(JSONParser):
 
     def parse(self, *arguments: Any, **named: Any) -> Any:
         document = super().parse(*arguments, **named)
-        field = _not_text(document)
+        field = not_text(document)
         if field is not None:
             raise errors.BadRequest(
                 field, f"{field or 'The body'} holds half of a surrogate pair, which is not text."
@@ -142,7 +149,16 @@ class TextOnlyJSONParser(JSONParser):
         return document
 
 
-def _not_text(document: object) -> str | None:
+class UnreadBody(BaseParser):
+    """For bodies of any kind that `large_bodies` reads: whoever looks for a form's token in them finds none."""
+
+    media_type = "*/*"
+
+    def parse(self, *arguments: Any, **named: Any) -> dict[str, Any]:
+        return {}
+
+
+def not_text(document: object) -> str | None:
     """The name of the field that contains half of a surrogate pair. None if there is no such field."""
     left = [("", document)]
     while left:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import re
-from typing import Any
+from typing import Any, TypeVar
 
 from django.db import transaction
-from django.db.models import QuerySet
-from django.http import Http404
+from django.db.models import Model, QuerySet
 from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from console.api import resources
+from console.api import paging, resources
 from console.api.errors import BadRequest
 from console.api.jobs import filters
 from console.api.views import GoogleView, absolute_url, person
@@ -26,10 +23,10 @@ from jobs.projects import log_storage
 from jobs.rules.spec.advice import WARNING, WITHOUT
 from jobs.scheduling import output_directories
 
-PAGE_SIZE, MAX_PAGE_SIZE = 100, 1000
 # A page is built in memory, and one spec may have megabytes.
 MAX_PAGE_BYTES = 8 * 1024 * 1024
 MAX_WARNING = 600
+Row = TypeVar("Row", bound=Model)
 REQUEST_ID = re.compile(r"[\x21-\x7e]{1,200}")
 
 
@@ -47,24 +44,27 @@ class JobsView(GoogleView):
                 user=person(request),
                 document=document,
                 location=location,
-                request_id=_request_id(request),
+                request_id=request_id(request),
                 now=timezone.now(),
                 may_prioritize=access.can(request.user, "prioritize", tenant),
             )
-        return Response(resources.custom_job(job, {}), headers=_warnings(job))
+        return Response(resources.custom_job(job, {}), headers=warnings(job))
 
     def get(self, request: Request, project: str, location: str) -> Response:
         tenant = access.project_or_404(request.user, "see", project)
         text = request.query_params.get("filter", "")
-        size = _page_size(request)
-        rows = _in_location(Job.objects.filter(project=tenant), location).filter(filters.parse(text))
-        before = _page_token(request, text)
+        size = paging.page_size(request)
+        rows = in_location(Job.objects.filter(project=tenant), location).filter(filters.parse(text))
+        before = paging.page_token(request, text)
         if before is not None:
             rows = rows.filter(pk__lt=before)
         jobs, more = _page(rows.select_related("project").order_by("-pk"), size)
         documents = _documents(request, jobs)
         return Response(
-            {"customJobs": documents, **({"nextPageToken": _token(jobs[-1].pk, text)} if more else {})}
+            {
+                "customJobs": documents,
+                **({"nextPageToken": paging.token_after(jobs[-1].pk, text)} if more else {}),
+            }
         )
 
 
@@ -95,18 +95,7 @@ class CancelView(GoogleView):
         return Response({})
 
 
-class OperationView(GoogleView):
-    """P/operations/{id}. The only operations are deletions, which have ended before they are answered."""
-
-    def get(self, request: Request, project: str, location: str, job_id: str) -> Response:
-        tenant = access.project_or_404(request.user, "see", project)
-        if Job.objects.filter(pk=int(job_id), project=tenant).exists():
-            raise Http404
-        name = f"projects/{project}/locations/{location}/operations/{job_id}"
-        return Response(resources.delete_operation(name, timezone.now()))
-
-
-def _warnings(job: Job) -> dict[str, str]:
+def warnings(job: Job) -> dict[str, str]:
     """The advice about a job that was accepted, as a header: Vertex's resource has no field for it, and the SDK and
     curl show or ignore headers as they like."""
     texts = [
@@ -121,7 +110,7 @@ def _warnings(job: Job) -> dict[str, str]:
 
 def _documents(request: Request, jobs: list[Job]) -> list[dict[str, Any]]:
     uris = resources.web_access_uris(jobs, lambda path: absolute_url(request, path))
-    mask = request.query_params.get("readMask") or request.query_params.get("read_mask") or ""
+    mask = resources.read_mask(request)
     return [resources.masked(resources.custom_job(job, uris.get(job.pk, {})), mask) for job in jobs]
 
 
@@ -132,12 +121,12 @@ def _job(request: Request, verb: access.Verb, project: str, job_id: str) -> Job:
     return access.get_or_404(request.user, verb, rows, pk=int(job_id), project=tenant)
 
 
-def _in_location(rows: QuerySet[Job], location: str) -> QuerySet[Job]:
-    """The jobs that were submitted to this location; `-` means all."""
+def in_location(rows: QuerySet[Row], location: str) -> QuerySet[Row]:
+    """The rows of this location; `-` means all."""
     return rows if location == "-" else rows.filter(location_name=location)
 
 
-def _request_id(request: Request) -> str | None:
+def request_id(request: Request) -> str | None:
     given = request.headers.get("Idempotency-Key")
     if given is None:
         return None
@@ -156,36 +145,3 @@ def _page(rows: QuerySet[Job], size: int) -> tuple[list[Job], bool]:
         weight += len(json.dumps(job.spec))
         jobs.append(job)
     return jobs, False
-
-
-def _page_size(request: Request) -> int:
-    given = request.query_params.get("pageSize") or request.query_params.get("page_size") or "0"
-    if not re.fullmatch(r"[0-9]{1,9}", given):
-        raise BadRequest("page_size", f"pageSize must be a whole number of at least 0, not {given!r}.")
-    return min(int(given) or PAGE_SIZE, MAX_PAGE_SIZE)
-
-
-def _token(last: int, text: str) -> str:
-    """A page token: where the next page begins, and for which filter it is valid."""
-    return base64.urlsafe_b64encode(f"{last}.{_mark(text)}".encode()).decode().rstrip("=")
-
-
-def _page_token(request: Request, text: str) -> int | None:
-    given = request.query_params.get("pageToken") or request.query_params.get("page_token") or ""
-    if not given:
-        return None
-    try:
-        decoded = base64.urlsafe_b64decode(given + "=" * (-len(given) % 4)).decode("ascii")
-    except ValueError:
-        decoded = ""
-    last, _, mark = decoded.partition(".")
-    if not re.fullmatch(r"[0-9]{1,19}", last) or mark != _mark(text):
-        raise BadRequest(
-            "page_token",
-            "The page token does not belong to this filter.",
-        )
-    return int(last)
-
-
-def _mark(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]

@@ -9,6 +9,7 @@ As in AIP-160, OR binds tighter than AND, and terms without an operator between 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 from typing import Generic, Protocol, Self, TypeVar
 
@@ -30,19 +31,25 @@ _OPERATOR = re.compile(r"!=|<=|>=|=|<|>|:")
 _QUOTED = re.compile(r"\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'")
 _BARE = re.compile(r"[^\s()\"']+")
 _SPACE = re.compile(r"\s*")
+Fields = Mapping[str, Callable[[str, str], Q]]
 _STATES = {wire_name(state): state for state in JobState}
 _COMPARE = {"=": "", "<": "__lt", "<=": "__lte", ">": "__gt", ">=": "__gte"}
 
 
-def parse(text: str) -> Q:
-    """The rows that the filter asks for. Raises BadRequest, which names the position of the first mistake."""
+def parse(text: str, more: Fields | None = None, without: Collection[str] = ()) -> Q:
+    """The rows that the filter asks for. Raises BadRequest, which names the position of the first mistake.
+
+    `more`: fields beside those of jobs, or instead of them, each with what `operator value` means. `without`: fields
+    of jobs that these rows do not have.
+    """
     if len(text) > MAX_LENGTH:
         raise BadRequest(
             "filter", f"The filter has {len(text)} characters; at most {MAX_LENGTH} are possible."
         )
     if not text.strip():
         return Q()
-    return _JobFilter(text).whole()
+    fields = {name: means for name, means in {**JOB_FIELDS, **(more or {})}.items() if name not in without}
+    return _Filter(text, fields).whole()
 
 
 class Condition(Protocol):
@@ -151,30 +158,37 @@ class FilterReader(Generic[T]):
         return BadRequest("filter", f"{what} at character {self.at + 1} of the filter.")
 
 
-class _JobFilter(FilterReader[Q]):
+class _Filter(FilterReader[Q]):
+    def __init__(self, text: str, fields: Fields) -> None:
+        super().__init__(text)
+        self.fields = fields
+
     def meaning(self, field: str, operator: str, value: str) -> Q:
         if field.startswith("labels."):
             return _label(field[len("labels.") :].strip('"'), operator, value)
-        reader = {"display_name": _display_name, "state": _state, "create_time": _create_time}.get(
-            _snake(field)
-        )
+        reader = self.fields.get(_snake(field))
         if reader is None:
-            known = "display_name, state, create_time and labels.<key>"
+            known = f"{', '.join(self.fields)} and labels.<key>"
             raise BadRequest("filter", f"Cannot filter by {field!r}. Known are {known}.")
         return reader(operator, value)
 
 
 def _display_name(operator: str, value: str) -> Q:
+    return text_field("display_name", "display_name", operator, value)
+
+
+def text_field(name: str, column: str, operator: str, value: str) -> Q:
+    """`= != :` of a text; `:` finds a part of it, and stars stand for anything. `name`: for the message."""
     if operator in ("=", "!="):
-        return _unless(operator, Q(display_name=value))
+        return unless(operator, Q(**{column: value}))
     if operator != ":":
-        raise BadRequest("filter", "display_name can be compared with =, != and : only.")
+        raise BadRequest("filter", f"{name} can be compared with =, != and : only.")
     if "*" not in value:
-        return Q(display_name__contains=value)
+        return Q(**{f"{column}__contains": value})
     parts = re.split(r"\*+", value)
     if len(parts) > MAX_STARS + 1:
         raise BadRequest("filter", f"At most {MAX_STARS} stars are possible.")
-    return Q(display_name__regex=_pattern([re.escape(part) for part in parts]))
+    return Q(**{f"{column}__regex": _pattern([re.escape(part) for part in parts])})
 
 
 def _pattern(parts: list[str]) -> str:
@@ -189,11 +203,17 @@ def _pattern(parts: list[str]) -> str:
 
 
 def _state(operator: str, value: str) -> Q:
+    return state_field(operator, value, _STATES, lambda state: Q(state=state.value))
+
+
+def state_field(
+    operator: str, value: str, states: Mapping[str, JobState], found: Callable[[JobState], Q]
+) -> Q:
     if operator not in ("=", "!="):
         raise BadRequest("filter", "state can be compared with = and != only.")
-    if value not in _STATES:
-        raise BadRequest("filter", f"There is no state {value!r}. Known are {', '.join(_STATES)}.")
-    return _unless(operator, Q(state=_STATES[value].value))
+    if value not in states:
+        raise BadRequest("filter", f"There is no state {value!r}. Known are {', '.join(states)}.")
+    return unless(operator, found(states[value]))
 
 
 def _create_time(operator: str, value: str) -> Q:
@@ -218,12 +238,15 @@ def _label(key: str, operator: str, value: str) -> Q:
         raise BadRequest("filter", "Labels can be compared with =, != and :* only.")
     # A missing label counts as an empty one, so that NOT also finds the jobs without the label.
     found = Coalesce(KeyTextTransform(key, F("labels")), Value(""), output_field=TextField())
-    return _unless(operator, Q(Exact(found, Value(value))))
+    return unless(operator, Q(Exact(found, Value(value))))
 
 
-def _unless(operator: str, found: Q) -> Q:
+def unless(operator: str, found: Q) -> Q:
     return ~found if operator == "!=" else found
 
 
 def _snake(name: str) -> str:
     return re.sub(r"([A-Z])", lambda match: "_" + match[1].lower(), name)
+
+
+JOB_FIELDS: Fields = {"display_name": _display_name, "state": _state, "create_time": _create_time}

@@ -26,6 +26,7 @@ from jobs.logs import last_printed
 from jobs.models import ExpectedStart, Job, Run
 from jobs.projects import log_storage
 from jobs.rules.lifecycle.states import JobState
+from jobs.rules.spec.image_aliases import images_used_document
 from jobs.scheduling import output_directories
 
 MAX_REQUEST = 100
@@ -89,6 +90,7 @@ def document(job: Job, web_access: dict[str, str]) -> Document:
         "attempt": job.attempt,
         "retries": job.job_retries,
         "reason": job.reason,
+        **images_used_document(job.resolved),
         **({"earliestStartTime": format_time(job.earliest_start_at)} if job.earliest_start_at else {}),
         **_expected(job),
         "priority": job.priority,

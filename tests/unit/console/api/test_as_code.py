@@ -102,3 +102,11 @@ def test_secret_variables_are_left_to_those_who_can_send_them():
         "HF_TOKEN" in codes["curl"].note and "WANDB" not in codes["curl"].note and '"W"' in codes["curl"].text
     )
     assert codes["SDK"].text == codes["gcloud"].text == "" and "Use curl" in codes["gcloud"].note
+
+
+def test_what_only_trainyard_has_is_left_to_curl():
+    pool = {"containerSpec": {"imageUri": "host", "command": ["true"]}, "trainyard": {"runtime": "process"}}
+    found = as_code.of({"displayName": "x", "jobSpec": {"workerPoolSpecs": [pool]}}, "p", "l", "http://x")
+    codes = {code.name: code for code in found}
+    assert '"trainyard"' in codes["curl"].text
+    assert codes["SDK"].text == codes["gcloud"].text == "" and "the runtime" in codes["SDK"].note

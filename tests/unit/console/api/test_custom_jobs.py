@@ -165,7 +165,7 @@ def test_the_sdk_shows_the_message_for_a_wrong_token(script, db):
 def test_errors_have_the_format_of_google_apis(script):
     alice = script("alice")
     for method, path, status in (
-        ("get", "/v1/projects/default/locations/x/models", 501),
+        ("get", "/v1/projects/default/locations/x/datasets", 501),
         ("get", JOBS + "/12345", 404),
         ("get", JOBS + "/" + "9" * 19, 404),
         ("get", JOBS + "/abc", 404),
@@ -199,7 +199,7 @@ def test_an_operation_reveals_nothing_about_other_projects(script, cast, project
     assert script("bob").get(of("default", job.pk)).status_code == 404
     assert script("charlie").get(of("default", job.pk)).status_code == 404
     answers = [script("charlie").get(of("elsewhere", pk)).status_code for pk in (job.pk, job.pk + 1)]
-    assert answers == [200, 200]
+    assert answers == [404, 404]
 
 
 def test_shells_are_offered_while_the_job_runs(script, cast, project):
@@ -361,24 +361,23 @@ def test_the_trainyard_view_of_a_job(script, cast, project):
     assert answer["customJob"]["name"].endswith(str(job.pk))
 
 
-def test_what_nothing_reaches_and_what_has_no_effect_is_told_at_the_submit_and_on_the_job(script, browser):
-    sent = document()
-    sent["jobSpec"] |= {
-        "baseOutputDirectory": {"outputUriPrefix": 'gs://bucket/é"x'},
-        "serviceAccount": "train@example.org",
-    }
+def test_what_is_missing_and_what_has_no_effect_is_told_at_the_submit_and_on_the_job(script, browser):
+    sent = document(script="cat gs://nowhere/data")
+    sent["jobSpec"] |= {"serviceAccount": 'é"train@example.org'}
     bob = script("bob")
     answer = bob.post(JOBS, sent, content_type="application/json")
     assert answer.status_code == 200, answer.content
     first, second = answer["Warning"].split(', 299 trainyard "')
-    assert first.startswith("299 trainyard \"The output directory gs://bucket/?'x is not on the hosts")
+    assert first.startswith(
+        '299 trainyard "gs://nowhere/data is named, and the project has no bucket nowhere'
+    )
     assert second.startswith(
-        "Kept and shown, but without effect on hosts of your own: serviceAccount (train@"
+        "Kept and shown, but without effect on hosts of your own: serviceAccount (?'train@"
     )
     job = answer.json()["name"].rpartition("/")[2]
     own = bob.get(f"/api/v1/jobs/{job}").json()
-    assert own["withoutEffect"] == [{"field": "serviceAccount", "value": "train@example.org"}]
+    assert own["withoutEffect"] == [{"field": "serviceAccount", "value": 'é"train@example.org'}]
     assert [one["kind"] for one in own["advice"]][-2:] == ["warning", "hint"]
     page = browser("bob").get(f"/jobs/{job}/spec").content.decode()
-    assert "Kept without effect" in page and "Trainyard does not reach it" in page
+    assert "Kept without effect" in page and "no bucket nowhere" in page
     assert "Warning" not in bob.post(JOBS, document(), content_type="application/json")

@@ -8,7 +8,7 @@ import pytest
 from django.utils import timezone
 
 from jobs.maintenance import location_bindings
-from jobs.models import LocationBinding
+from jobs.models import Job, LocationBinding
 from tests.unit.console.api.conftest import JOBS
 from tests.unit.console.views.example_rows import a_host, document
 
@@ -43,6 +43,42 @@ def test_an_unclear_wish_changes_nothing(script, project, body, words):
     answer = patch(script("root"), body)
     assert answer.status_code == 400 and words in answer.json()["error"]["message"]
     assert not LocationBinding.objects.exists()
+
+
+def test_an_admin_says_which_directories_the_hosts_share(script, project):
+    root = script("root")
+    a_host()
+    told = {"models": "/data/models", "*": "/data/buckets"}
+    found = patch(root, {"storage": told}).json()
+    assert found["storage"] == told and found["allProjects"] is True, "the binding stays"
+    for wrong in ({"models": "relative"}, {"models": 1}, ["models"], {"X": "/data"}):
+        assert patch(root, {"storage": wrong}).status_code == 400
+    assert root.get(URL).json()["storage"] == told
+    assert "storage" not in patch(root, {"storage": {}}).json()
+
+
+def test_an_admin_says_which_images_are_used_and_the_submit_names_this_cure(script, project):
+    root, bob = script("root"), script("bob")
+    a_host()
+    body = document()
+    container = body["jobSpec"]["workerPoolSpecs"][0]["containerSpec"]
+    container["imageUri"] = "us-docker.pkg.dev/vertex-ai/training/tf-cpu.2-17.py310:latest"
+    refused = bob.post(JOBS, json.dumps(body), content_type="application/json")
+    (violation,) = refused.json()["error"]["details"][0]["fieldViolations"]
+    assert refused.status_code == 400 and violation["field"].endswith("container_spec.image_uri")
+    assert "Hosts → Locations, or with: trainyard location alias default" in violation["description"]
+    told = {"us-docker.pkg.dev/vertex-ai/*": "host", "ghcr.io/old/train": "ghcr.io/lab/train:1"}
+    found = patch(root, {"images": told}).json()
+    assert found["images"] == told and found["allProjects"] is True, "the binding stays"
+    for wrong in ({"*": "host"}, {"ghcr.io/a": 1}, ["ghcr.io/a"], {"ghcr.io/a": "b c"}):
+        assert patch(root, {"images": wrong}).status_code == 400
+    assert patch(bob, {"images": {}}).status_code == 403
+    assert bob.get(URL).json()["images"] == told
+    made = bob.post(JOBS, json.dumps(body), content_type="application/json")
+    assert made.status_code == 200, made.content
+    job = bob.get(f"/api/v1/jobs/{Job.objects.get().pk}").json()
+    assert job["imagesUsed"] == {"workerpool0": "host"}
+    assert "images" not in patch(root, {"images": {}}).json()
 
 
 def test_a_job_for_a_location_of_others_is_refused_at_the_location(script, project):

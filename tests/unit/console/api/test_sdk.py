@@ -75,7 +75,7 @@ def test_the_unmodified_sdk_submits_lists_gets_cancels_and_deletes(aiplatform, s
 
 def test_the_sdk_shows_the_messages_of_the_api(aiplatform, sdk):
     sdk()
-    wrong = [{**POOLS[0], "container_spec": {"image_uri": "pytorch", "command": ["true"]}}]
+    wrong = [{**POOLS[0], "container_spec": {"image_uri": "Py Torch", "command": ["true"]}}]
     with pytest.raises(exceptions.BadRequest, match="image_uri"):
         aiplatform.CustomJob(display_name="x", worker_pool_specs=wrong).submit()
     with pytest.raises(exceptions.NotFound):

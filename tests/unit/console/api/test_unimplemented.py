@@ -19,8 +19,9 @@ P = "projects/default/locations/us-central1"
 @pytest.mark.parametrize(
     ("method", "path", "named"),
     [
-        ("get", f"/v1/{P}/models", "models of the Vertex AI API"),
-        ("get", f"/v1/{P}/models/7", "models of the Vertex AI API"),
+        ("get", f"/v1/{P}/datasets", "datasets of the Vertex AI API"),
+        ("get", f"/v1/{P}/datasets/7", "datasets of the Vertex AI API"),
+        ("post", f"/v1/{P}/models:upload", "models:upload of the Vertex AI API"),
         ("post", f"/v1/{P}/endpoints/7:predict", "endpoints:predict of the Vertex AI API"),
         ("post", f"/v1/{P}/pipelineJobs", "pipelineJobs of the Vertex AI API"),
         ("get", f"/v1beta1/{P}/tensorboards", "tensorboards of the Vertex AI API"),
@@ -34,10 +35,9 @@ P = "projects/default/locations/us-central1"
         ("post", "/v2/entries:write", "entries:write of the Cloud Logging API"),
         ("post", "/v2/entries:tail", "entries:tail of the Cloud Logging API"),
         ("get", "/v2/projects/default/sinks", "sinks of the Cloud Logging API"),
-        ("get", "/storage/v1/b/bucket/o", "buckets of the Cloud Storage API"),
-        ("post", "/upload/storage/v1/b/bucket/o", "buckets of the Cloud Storage API"),
-        ("post", "/resumable/upload/storage/v1/b/bucket/o", "buckets of the Cloud Storage API"),
-        ("get", "/download/storage/v1/b/bucket/o/x", "buckets of the Cloud Storage API"),
+        ("get", "/storage/v1/b/bucket/notificationConfigs", "notificationConfigs of the Cloud Storage API"),
+        ("get", "/storage/v1/projects/default/hmacKeys", "hmacKeys of the Cloud Storage API"),
+        ("post", "/batch/storage/v1", "the Cloud Storage API"),
         ("get", "/v1/<script>alert(1)</script>", "script"),
     ],
 )
@@ -96,9 +96,9 @@ def test_the_unmodified_storage_library_shows_what_is_missing(live_server, cast,
         client_options={"api_endpoint": live_server.url},
     )
     with pytest.raises(exceptions.MethodNotImplemented, match="the Cloud Storage API"):
-        list(client.list_buckets())
+        client.get_service_account_email()
     with pytest.raises(exceptions.MethodNotImplemented, match="the Cloud Storage API"):
-        client.bucket("b").blob("o").upload_from_string("x")
+        list(client.list_hmac_keys())
 
 
 def test_asking_for_it_fills_no_log(script, caplog):

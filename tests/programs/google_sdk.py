@@ -1,0 +1,399 @@
+"""What a user of Google's SDK does, against the address in argv[1] with the token in argv[2].
+
+Runs with any version of google-cloud-aiplatform, unpatched. Prints one line of JSON for each step:
+{"step": name, "error": null or the traceback, "said": what the step has to tell}. argv[3:] choose steps.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import tarfile
+import tempfile
+import time
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from google.api_core import exceptions
+from google.cloud import aiplatform, storage
+from google.cloud.aiplatform import models
+from google.cloud.aiplatform_v1 import JobServiceClient, PipelineServiceClient
+from google.oauth2.credentials import Credentials
+
+URL, TOKEN = sys.argv[1], sys.argv[2]
+# The names of the two versions differ, so that they can use one product after the other.
+NAME = "sdk-" + aiplatform.__version__.replace(".", "-")
+PATIENCE_S = 120
+STAGING = f"{NAME}-staging"
+# Fails where the argument or the variable is missing, and leaves a file as its model.
+SCRIPT = """import os, sys
+assert sys.argv[1:] == ["--epochs=3"] and os.environ["COLOUR"] == "blue", (sys.argv, os.environ)
+with open(os.path.join(os.environ["AIP_MODEL_DIR"], "model.txt"), "w") as file:
+    file.write("trained with " + sys.argv[1])
+"""
+STEPS = {}
+
+
+def step(function):
+    STEPS[function.__name__] = function
+    return function
+
+
+def init(token=TOKEN, location="us-central1", **options):
+    aiplatform.init(
+        project="default",
+        location=location,
+        staging_bucket="gs://staging",
+        api_endpoint=URL,
+        api_transport="rest",
+        credentials=Credentials(token=token),
+        **options,
+    )
+
+
+def pools(*command, **more):
+    machine = {"machine_type": "host"}
+    return [
+        {
+            "machine_spec": machine,
+            "replica_count": 1,
+            "container_spec": {"image_uri": "host", "command": list(command)},
+            **more,
+        }
+    ]
+
+
+def custom_job(name, *command, **options):
+    return aiplatform.CustomJob(display_name=name, worker_pool_specs=pools(*command), **options)
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.2)
+    raise AssertionError("waited too long")
+
+
+def refused(kind, act):
+    try:
+        act()
+    except kind as error:
+        return str(error)
+    raise AssertionError(f"no {kind.__name__}")
+
+
+@step
+def custom_job_run():
+    job = custom_job(f"{NAME}-run", "sh", "-c", "echo hello from the sdk; sleep 1", labels={"team": "sdk"})
+    job.run(timeout=600)
+    assert job.state.name == "JOB_STATE_SUCCEEDED", job.state
+    assert job.start_time and job.end_time >= job.start_time and job.labels == {"team": "sdk"}
+    return job.resource_name
+
+
+@step
+def submit_list_get_cancel_delete():
+    job = custom_job(f"{NAME}-submit", "sleep", "600", labels={"step": "submit"})
+    job.submit(timeout=3600, restart_job_on_worker_restart=True)
+    found = aiplatform.CustomJob.list(filter=f'display_name:"{NAME}-sub*" AND labels.step=submit')
+    assert [one.resource_name for one in found] == [job.resource_name]
+    assert not aiplatform.CustomJob.list(filter=f'display_name="{NAME}-submit" AND state="JOB_STATE_FAILED"')
+    assert (
+        aiplatform.CustomJob.list(filter=f'NOT display_name="{NAME}-submit"', order_by="create_time desc")
+        is not None
+    )
+    again = aiplatform.CustomJob.get(job.resource_name.rpartition("/")[2])
+    assert again.job_spec.scheduling.timeout.total_seconds() == 3600
+    wait_until(lambda: again.state.name == "JOB_STATE_RUNNING")
+    again.cancel()
+    wait_until(lambda: again.state.name == "JOB_STATE_CANCELLED")
+    assert again.error.code == 1
+    wait_until(lambda: deleted(again))
+    refused(exceptions.NotFound, lambda: aiplatform.CustomJob.get(job.resource_name))
+
+
+def deleted(job):
+    """A job whose host has not proved its end yet cannot be deleted."""
+    try:
+        job.delete()
+    except exceptions.BadRequest:
+        return False
+    return True
+
+
+@step
+def failed():
+    job = custom_job(f"{NAME}-failed", "sh", "-c", "exit 7")
+    text = refused(RuntimeError, job.run)
+    assert "code: 3" in text and "7" in text, text
+    assert job.state.name == "JOB_STATE_FAILED"
+    return text
+
+
+@step
+def timed_out():
+    job = custom_job(f"{NAME}-timeout", "sleep", "600")
+    text = refused(RuntimeError, lambda: job.run(timeout=2))
+    assert job.state.name in ("JOB_STATE_FAILED", "JOB_STATE_CANCELLED"), job.state
+    return text
+
+
+@step
+def web_access():
+    job = custom_job(f"{NAME}-shell", "sleep", "600")
+    job.submit(enable_web_access=True)
+    uris = wait_until(lambda: dict(job.web_access_uris))
+    assert list(uris) == ["workerpool0-0"] and uris["workerpool0-0"].startswith("http"), uris
+    job.cancel()
+    return uris["workerpool0-0"]
+
+
+@step
+def custom_container_training_job():
+    job = aiplatform.CustomContainerTrainingJob(
+        display_name=f"{NAME}-pipeline",
+        container_uri="host",
+        command=["sh", "-c", "echo $AIP_MODEL_DIR; sleep 1"],
+        model_serving_container_image_uri="serve:1",
+        labels={"kind": "pipeline"},
+    )
+    model = job.run(
+        base_output_dir="/tmp/trainyard-sdk-out",
+        machine_type="host",
+        model_display_name=f"{NAME}-model",
+        model_id=f"{NAME}-model",
+    )
+    assert job.state.name == "PIPELINE_STATE_SUCCEEDED", job.state
+    assert model.display_name == f"{NAME}-model" and model.version_id == "1", model
+    assert model.uri == "/tmp/trainyard-sdk-out/model", model.uri
+    second = aiplatform.CustomContainerTrainingJob(
+        display_name=f"{NAME}-pipeline-2",
+        container_uri="host",
+        command=["true"],
+        model_serving_container_image_uri="serve:2",
+    )
+    newer = second.run(
+        base_output_dir="/tmp/trainyard-sdk-out-2",
+        machine_type="host",
+        model_display_name=f"{NAME}-model",
+        parent_model=model.resource_name,
+        is_default_version=False,
+        model_version_aliases=["candidate"],
+    )
+    assert newer.version_id == "2" and newer.resource_name == model.resource_name
+    assert list(newer.version_aliases) == ["candidate"], newer.version_aliases
+    versions = models.ModelRegistry(f"{NAME}-model").list_versions()
+    assert sorted(one.version_id for one in versions) == ["1", "2"]
+    assert aiplatform.Model.list(filter=f'display_name="{NAME}-model"')
+    return model.resource_name
+
+
+@step
+def training_pipelines_get_list_cancel_delete():
+    job = aiplatform.CustomContainerTrainingJob(
+        display_name=f"{NAME}-long-pipeline", container_uri="host", command=["sleep", "600"]
+    )
+    job.run(base_output_dir="/tmp/trainyard-sdk-out", machine_type="host", sync=False)
+    job.wait_for_resource_creation()
+    found = aiplatform.CustomContainerTrainingJob.list(filter=f'display_name="{NAME}-long-pipeline"')
+    assert [one.resource_name for one in found] == [job.resource_name]
+    again = aiplatform.CustomContainerTrainingJob.get(job.resource_name)
+    wait_until(lambda: again.state.name == "PIPELINE_STATE_RUNNING")
+    again.cancel()
+    wait_until(lambda: again.state.name == "PIPELINE_STATE_CANCELLED")
+    again.delete()
+    refused(exceptions.NotFound, lambda: aiplatform.CustomContainerTrainingJob.get(job.resource_name))
+
+
+@step
+def failed_pipeline():
+    job = aiplatform.CustomContainerTrainingJob(
+        display_name=f"{NAME}-failed-pipeline", container_uri="host", command=["sh", "-c", "exit 7"]
+    )
+    text = refused(
+        RuntimeError, lambda: job.run(base_output_dir="/tmp/trainyard-sdk-out", machine_type="host")
+    )
+    assert "code: 3" in text, text
+    return text
+
+
+def bucket():
+    """The staging bucket. STORAGE_EMULATOR_HOST says where it is."""
+    client = storage.Client(project="default", credentials=Credentials(token=TOKEN))
+    try:
+        return client.create_bucket(STAGING)
+    except exceptions.Conflict:
+        return client.bucket(STAGING)
+
+
+def script():
+    path = Path(tempfile.mkdtemp()) / "train.py"
+    path.write_text(SCRIPT)
+    return str(path)
+
+
+TRAINED = {"args": ["--epochs=3"], "environment_variables": {"COLOUR": "blue"}, "machine_type": "host"}
+
+
+def trained(directory):
+    """What the script left, as the storage has it."""
+    blob = bucket().blob(f"{directory}/model/model.txt")
+    wait_until(blob.exists)
+    text = blob.download_as_bytes().decode()
+    assert text == "trained with --epochs=3", text
+    return text
+
+
+# With an image that is none of Google's, from_local_script lets pip of the host install the script for its login.
+WITHOUT_AN_INDEX = {"PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_BREAK_SYSTEM_PACKAGES": "1"}
+
+
+@step
+def custom_job_from_local_script():
+    bucket()
+    variables = {**TRAINED["environment_variables"], **WITHOUT_AN_INDEX}
+    job = aiplatform.CustomJob.from_local_script(
+        display_name=f"{NAME}-local-script",
+        script_path=script(),
+        container_uri="host",
+        base_output_dir=f"gs://{STAGING}/local-script",
+        credentials=Credentials(token=TOKEN),
+        staging_bucket=f"gs://{STAGING}",
+        **{**TRAINED, "environment_variables": variables},
+    )
+    job.run()
+    assert job.state.name == "JOB_STATE_SUCCEEDED", job.state
+    return trained("local-script")
+
+
+@step
+def custom_training_job():
+    bucket()
+    job = aiplatform.CustomTrainingJob(
+        display_name=f"{NAME}-script",
+        script_path=script(),
+        container_uri="host",
+        staging_bucket=f"gs://{STAGING}",
+        model_serving_container_image_uri="serve:1",
+    )
+    directory = f"gs://{STAGING}/script"
+    model = job.run(base_output_dir=directory, model_display_name=f"{NAME}-script", **TRAINED)
+    assert job.state.name == "PIPELINE_STATE_SUCCEEDED", job.state
+    assert model.uri == f"{directory}/model", model.uri
+    return trained("script")
+
+
+@step
+def custom_python_package_training_job():
+    blob = bucket().blob("packages/trainer-0.1.tar.gz")
+    blob.upload_from_string(source_package(), content_type="application/gzip")
+    job = aiplatform.CustomPythonPackageTrainingJob(
+        display_name=f"{NAME}-package",
+        python_package_gcs_uri=f"gs://{STAGING}/{blob.name}",
+        python_module_name="trainer.task",
+        container_uri="host",
+        staging_bucket=f"gs://{STAGING}",
+    )
+    job.run(base_output_dir=f"gs://{STAGING}/package", **TRAINED)
+    assert job.state.name == "PIPELINE_STATE_SUCCEEDED", job.state
+    return trained("package")
+
+
+def source_package():
+    setup = "from setuptools import setup\nsetup(name='trainer', version='0.1', packages=['trainer'])\n"
+    files = {"setup.py": setup, "trainer/__init__.py": "", "trainer/task.py": SCRIPT}
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        for name, text in files.items():
+            entry = tarfile.TarInfo(f"trainer-0.1/{name}")
+            entry.size = len(text.encode())
+            archive.addfile(entry, io.BytesIO(text.encode()))
+    return packed.getvalue()
+
+
+@step
+def errors():
+    wrong = [{**pools("true")[0], "replica_count": 2}]
+    job = aiplatform.CustomJob(display_name="x", worker_pool_specs=wrong)
+    text = refused(exceptions.BadRequest, job.submit)
+    assert "replica_count" in text, text
+    refused(exceptions.NotFound, lambda: aiplatform.CustomJob.get("12345"))
+    refused(exceptions.BadRequest, lambda: aiplatform.CustomJob.list(filter="colour=red"))
+    client = raw(JobServiceClient)
+    parent = "projects/default/locations/us-central1"
+    refused(exceptions.MethodNotImplemented, lambda: list(client.list_batch_prediction_jobs(parent=parent)))
+    init(token="tyd_unknown")
+    try:
+        refused(exceptions.Forbidden, aiplatform.CustomJob.list)
+    finally:
+        init()
+    return text
+
+
+def raw(kind):
+    return kind(client_options={"api_endpoint": URL}, transport="rest", credentials=Credentials(token=TOKEN))
+
+
+@step
+def raw_gapic_with_a_free_location():
+    client, parent = raw(JobServiceClient), "projects/default/locations/lab-rack-1"
+    spec = {"worker_pool_specs": pools("true")}
+    made = client.create_custom_job(
+        parent=parent, custom_job={"display_name": f"{NAME}-raw", "job_spec": spec}
+    )
+    assert made.name.startswith(f"{parent}/customJobs/")
+    wait_until(lambda: client.get_custom_job(name=made.name).state.name == "JOB_STATE_SUCCEEDED")
+    shown = client.list_custom_jobs(
+        {"parent": parent, "filter": f'display_name="{NAME}-raw"', "page_size": 1, "read_mask": "name,state"}
+    )
+    assert [(one.name, one.display_name) for one in shown] == [(made.name, "")]
+    operation = wait_until(lambda: deletion(client, made.name))
+    assert operation.result() is not None and operation.done()
+    assert list(raw(PipelineServiceClient).list_training_pipelines(parent=parent)) == []
+
+
+def deletion(client, name):
+    try:
+        return client.delete_custom_job(name=name)
+    except exceptions.BadRequest:
+        return None
+
+
+def outcome(name):
+    said, error = None, None
+    try:
+        said = STEPS[name]()
+    except BaseException:
+        error = traceback.format_exc()
+        cancel_all()
+    return json.dumps({"step": name, "error": error, "said": said})
+
+
+def cancel_all():
+    """After a failure nothing of it may go on: it would take the place of other steps."""
+    for job in aiplatform.CustomJob.list(filter=f'display_name:"{NAME}-*"'):
+        job.cancel()
+
+
+def main():
+    init()
+    wanted = [name for name in STEPS if len(sys.argv) < 4 or name in sys.argv[3:]]
+    # The SDK polls every 5 seconds. The last step changes the token that all of them use.
+    with ThreadPoolExecutor(len(wanted)) as threads:
+        for line in threads.map(outcome, [name for name in wanted if name != "errors"]):
+            print(line, file=RESULTS, flush=True)
+    if "errors" in wanted:
+        print(outcome("errors"), file=RESULTS, flush=True)
+
+
+RESULTS = sys.stdout
+# The SDK prints too.
+sys.stdout = sys.stderr
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,327 @@
+"""Training pipelines as scripts use them: the backing job, the model that is left, refusals."""
+
+from __future__ import annotations
+
+import copy
+from datetime import timedelta
+
+import pytest
+from django.db import IntegrityError
+from django.utils import timezone
+
+from jobs.models import Job, ModelVersion, RegisteredModel, TrainingPipeline
+from jobs.pipelines import registry
+from jobs.rules.spec.pipeline import CUSTOM, TUNING
+from tests.unit.console.api.conftest import JOBS
+
+pytestmark = pytest.mark.django_db
+
+P = "projects/default/locations/us-central1"
+PIPELINES, MODELS = f"/v1/{P}/trainingPipelines", f"/v1/{P}/models"
+# As Google's SDK sends it: both styles of names, doubles, nulls.
+ASKED = {
+    "displayName": "tp1",
+    "trainingTaskDefinition": CUSTOM,
+    "trainingTaskInputs": {
+        "worker_pool_specs": [
+            {
+                "containerSpec": {"imageUri": "host", "command": ["python3"], "args": ["train.py"]},
+                "machine_spec": {"machine_type": "n1-standard-4"},
+                "disk_spec": {"boot_disk_type": "pd-ssd", "boot_disk_size_gb": 100.0},
+                "replica_count": 1.0,
+            }
+        ],
+        "scheduling": {"timeout": "100s", "restart_job_on_worker_restart": True, "strategy": None},
+        "enable_web_access": True,
+        "base_output_directory": {"output_uri_prefix": "gs://staging/out"},
+    },
+    "labels": {"team": "vision"},
+}
+MODEL = {"displayName": "classifier", "versionAliases": ["default"], "containerSpec": {"imageUri": "serve:1"}}
+
+
+def end_job(job, state):
+    now = timezone.now()
+    error = {"error_code": 3, "error_message": "exit 1"} if state == "FAILED" else {}
+    Job.objects.filter(pk=job.pk).update(state=state, started_at=now, ended_at=now, **error)
+
+
+def asked(**changes):
+    document = {**copy.deepcopy(ASKED), **changes}
+    return {name: value for name, value in document.items() if value is not ...}
+
+
+def created(client, **changes):
+    answer = client.post(PIPELINES, asked(**changes), content_type="application/json")
+    assert answer.status_code == 200, answer.content
+    return answer.json()
+
+
+def succeed(pipeline):
+    job = TrainingPipeline.objects.get(pk=pipeline["name"].rpartition("/")[2]).job
+    end_job(job, "SUCCEEDED")
+    registry.record_models(timezone.now())
+
+
+def test_a_pipeline_submits_its_job_and_shows_what_was_sent(script):
+    bob = script("bob")
+    made = created(bob)
+    job = Job.objects.get()
+    assert (job.display_name, job.labels, job.timeout_s) == ("tp1-custom-job", {"team": "vision"}, 100.0)
+    assert job.spec["workerPoolSpecs"][0]["containerSpec"]["command"] == ["python3"]
+    assert made["trainingTaskInputs"] == ASKED["trainingTaskInputs"]
+    assert made["trainingTaskDefinition"] == CUSTOM and made["state"] == "PIPELINE_STATE_QUEUED"
+    assert made["trainingTaskMetadata"] == {"backingCustomJob": f"{P}/customJobs/{job.pk}"}
+    assert script("vera").get(f"/v1/{made['name']}").json() == made
+    assert bob.get(f"{JOBS}/{job.pk}").json()["displayName"] == "tp1-custom-job"
+    masked = bob.get(f"/v1/{made['name']}?readMask=name,displayName").json()
+    assert masked == {"name": made["name"], "displayName": "tp1"}
+
+
+def test_a_pipeline_follows_its_job(script):
+    bob = script("bob")
+    name = created(bob)["name"]
+    assert bob.delete(f"/v1/{name}").status_code == 400
+    assert bob.post(f"/v1/{name}:cancel", {}, content_type="application/json").json() == {}
+    seen = bob.get(f"/v1/{name}").json()
+    assert (seen["state"], seen["error"]["code"]) == ("PIPELINE_STATE_CANCELLED", 1) and seen["endTime"]
+    operation = bob.delete(f"/v1/{name}").json()
+    assert operation["done"] and bob.get(f"/v1/{name}").status_code == 404
+    for prefix in ("/v1/", "/ui/"):
+        assert bob.get(f"{prefix}{operation['name']}").json() == operation
+    assert bob.post(f"/v1/{operation['name']}:wait").json() == operation
+    assert bob.post(f"/v1/{operation['name']}:cancel").json() == {}
+    assert bob.delete(f"/v1/{operation['name']}").json() == {}
+    assert bob.get(f"/v1/{P}/operations/7").status_code == 404
+    assert Job.objects.count() == 1
+
+
+def test_a_model_is_recorded_before_the_pipeline_has_succeeded(script):
+    bob = script("bob")
+    made = created(bob, modelToUpload=MODEL)
+    end_job(Job.objects.get(), "SUCCEEDED")
+    seen = bob.get(f"/v1/{made['name']}").json()
+    assert seen["state"] == "PIPELINE_STATE_RUNNING" and "endTime" not in seen
+    registry.record_models(timezone.now())
+    registry.record_models(timezone.now())
+    seen = bob.get(f"/v1/{made['name']}").json()
+    assert seen["state"] == "PIPELINE_STATE_SUCCEEDED" and seen["endTime"]
+    left = seen["modelToUpload"]
+    assert (left["versionId"], left["artifactUri"]) == ("1", "gs://staging/out/model")
+    assert left["containerSpec"] == MODEL["containerSpec"]
+    for name in (left["name"], f"{left['name']}@1", f"{left['name']}%401", f"{left['name']}@default"):
+        model = bob.get(f"/v1/{name}").json()
+        assert model["versionAliases"] == ["default"] and model["displayName"] == "classifier"
+    assert model["trainingPipeline"] == made["name"]
+    assert [one["name"] for one in bob.get(MODELS).json()["models"]] == [left["name"]]
+    assert ModelVersion.objects.count() == 1
+
+
+def test_a_failed_job_leaves_no_model(script):
+    bob = script("bob")
+    made = created(bob, modelToUpload=MODEL)
+    end_job(Job.objects.get(), "FAILED")
+    registry.record_models(timezone.now())
+    seen = bob.get(f"/v1/{made['name']}").json()
+    assert seen["state"] == "PIPELINE_STATE_FAILED" and "name" not in seen["modelToUpload"]
+    assert not RegisteredModel.objects.exists()
+
+
+def test_versions_aliases_and_their_end(script):
+    bob = script("bob")
+    succeed(created(bob, modelToUpload=MODEL, modelId="digits"))
+    second = {**MODEL, "versionAliases": ["prod"], "versionDescription": "better"}
+    succeed(created(bob, modelToUpload=second, parentModel=f"{P}/models/digits"))
+    versions = bob.get(f"{MODELS}/digits:listVersions").json()["models"]
+    assert [(one["versionId"], one["versionAliases"]) for one in versions] == [
+        ("2", ["prod"]),
+        ("1", ["default"]),
+    ]
+    moved = bob.post(
+        f"{MODELS}/digits@2:mergeVersionAliases",
+        {"versionAliases": ["default", "-prod"]},
+        content_type="application/json",
+    )
+    assert moved.json()["versionAliases"] == ["default"]
+    assert bob.get(f"{MODELS}/digits").json()["versionId"] == "2"
+    assert bob.get(f"{MODELS}/digits@prod").status_code == 404
+    assert bob.delete(f"{MODELS}/digits@2:deleteVersion").status_code == 400
+    assert bob.delete(f"{MODELS}/digits@1:deleteVersion").json()["done"]
+    assert bob.get(f"{MODELS}/digits@1").status_code == 404
+    assert script("bella").delete(f"{MODELS}/digits").status_code == 403
+    operation = bob.delete(f"{MODELS}/digits").json()
+    assert bob.get(f"/v1/{operation['name']}").json()["done"]
+    assert bob.get(f"{MODELS}/digits").status_code == 404 and bob.get(MODELS).json() == {"models": []}
+    succeed(created(bob, modelToUpload=MODEL, modelId="digits"))
+    assert bob.get(f"{MODELS}/digits").json()["versionId"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "word"),
+    [
+        ({"displayName": ...}, "display_name", "required"),
+        ({"trainingTaskDefinition": TUNING}, "training_task_definition", "one custom job for each trial"),
+        ({"trainingTaskDefinition": "x"}, "training_task_definition", "custom_task_1.0.0.yaml"),
+        ({"trainingTaskInputs": ...}, "training_task_inputs", "required"),
+        ({"trainingTaskInputs": {"workerPools": []}}, "training_task_inputs.workerPools", "not a field"),
+        (
+            {"trainingTaskInputs": {"workerPoolSpecs": [{"replicaCount": 2}]}},
+            "training_task_inputs.worker_pool_specs[0].replica_count",
+            "must be 1",
+        ),
+        ({"inputDataConfig": {"datasetId": "7"}}, "input_data_config", "managed data sets"),
+        ({"labels": {"A": "b"}}, "labels", "lowercase"),
+        ({"modelId": "m"}, "model_id", "beside"),
+        ({"modelToUpload": MODEL, "modelId": "M M"}, "model_id", "lowercase"),
+        ({"modelToUpload": MODEL, "parentModel": "none"}, "parent_model", "no model none"),
+        (
+            {"modelToUpload": {**MODEL, "versionAliases": ["1"]}},
+            "model_to_upload.version_aliases[0]",
+            "lowercase",
+        ),
+        ({"modelToUpload": {**MODEL, "colour": "red"}}, "model_to_upload.colour", "not a field"),
+        ({"modelToUpload": {**MODEL, "metadata": "\0"}}, "model_to_upload", "NUL"),
+        ({"modelToUpload": {**MODEL, "metadata": "x" * 300_000}}, "model_to_upload", "262144"),
+        ({"modelToUpload": "x"}, "model_to_upload", "object"),
+        ({"colour": "red"}, "colour", "not a field"),
+    ],
+)
+def test_a_refusal_names_the_field_as_the_client_sent_it(script, changes, field, word):
+    answer = script("bob").post(PIPELINES, asked(**changes), content_type="application/json")
+    assert answer.status_code == 400, answer.content
+    violations = answer.json()["error"]["details"][0]["fieldViolations"]
+    assert any(one["field"] == field and word in one["description"] for one in violations), violations
+    assert not TrainingPipeline.objects.exists() and not Job.objects.exists()
+
+
+def test_a_model_needs_a_place_for_its_files(script):
+    inputs = {name: value for name, value in ASKED["trainingTaskInputs"].items() if "output" not in name}
+    client = script("bob")
+    refused = client.post(
+        PIPELINES, asked(trainingTaskInputs=inputs, modelToUpload=MODEL), content_type="application/json"
+    )
+    (violation,) = refused.json()["error"]["details"][0]["fieldViolations"]
+    assert violation["field"] == "model_to_upload.artifact_uri"
+    created(client, trainingTaskInputs=inputs, modelToUpload={**MODEL, "artifactUri": "/shared/m"})
+
+
+def test_a_name_that_is_taken_is_a_conflict(script):
+    bob = script("bob")
+    succeed(created(bob, modelToUpload=MODEL, modelId="digits"))
+    answer = bob.post(
+        PIPELINES, asked(modelToUpload=MODEL, modelId="digits"), content_type="application/json"
+    )
+    assert (answer.status_code, answer.json()["error"]["status"]) == (409, "ALREADY_EXISTS")
+
+
+def test_one_idempotency_key_creates_one_pipeline(script):
+    bob = script("bob", **{"Idempotency-Key": "nightly-1"})
+    first = created(bob)
+    assert created(bob) == first and TrainingPipeline.objects.count() == Job.objects.count() == 1
+    other = bob.post(PIPELINES, asked(modelToUpload=MODEL), content_type="application/json")
+    assert other.status_code == 409
+    job = bob.post(
+        JOBS, {"displayName": "x", "jobSpec": ASKED["trainingTaskInputs"]}, content_type="application/json"
+    )
+    assert job.status_code == 200 and Job.objects.count() == 2
+
+
+def test_inline_secrets_are_not_kept_with_the_inputs(script):
+    inputs = copy.deepcopy(ASKED["trainingTaskInputs"])
+    inputs["worker_pool_specs"][0]["containerSpec"]["env"] = [
+        {"name": "T", "value": "canary", "secret": True}
+    ]
+    made = created(script("bob"), trainingTaskInputs=inputs)
+    assert "canary" not in str(made) and "canary" not in str(TrainingPipeline.objects.get().inputs)
+
+
+def test_lists_are_filtered_and_paged(script):
+    bob = script("bob")
+    names = [created(bob, displayName=f"tp{number}")["name"] for number in range(3)]
+    succeed({"name": names[0]})
+
+    def listed(text):
+        return [
+            one["displayName"] for one in bob.get(PIPELINES, {"filter": text}).json()["trainingPipelines"]
+        ]
+
+    assert listed("") == ["tp2", "tp1", "tp0"]
+    assert listed('state="PIPELINE_STATE_SUCCEEDED"') == ["tp0"]
+    assert listed('state!="PIPELINE_STATE_SUCCEEDED" AND display_name:"tp*"') == ["tp2", "tp1"]
+    assert listed(f'training_task_definition="{CUSTOM}" AND labels.team=vision') == ["tp2", "tp1", "tp0"]
+    assert listed('training_task_definition:"automl*"') == []
+    later = (timezone.now() + timedelta(hours=1)).isoformat()
+    assert listed(f'create_time>"{later}"') == []
+    wrong = bob.get(PIPELINES, {"filter": "state=JOB_STATE_RUNNING"})
+    assert wrong.status_code == 400 and "PIPELINE_STATE_RUNNING" in wrong.json()["error"]["message"]
+    first = bob.get(PIPELINES, {"pageSize": 2}).json()
+    second = bob.get(PIPELINES, {"pageSize": 2, "pageToken": first["nextPageToken"]}).json()
+    assert [one["displayName"] for one in second["trainingPipelines"]] == ["tp0"]
+    assert "nextPageToken" not in second
+    assert bob.get(MODELS, {"filter": "state=x"}).status_code == 400
+
+
+def test_strangers_learn_nothing(script):
+    made = created(script("bob"), modelToUpload=MODEL, modelId="digits")
+    succeed(made)
+    charlie = script("charlie")
+    for path in (
+        PIPELINES,
+        f"/v1/{made['name']}",
+        MODELS,
+        f"{MODELS}/digits",
+        f"/v1/{P}",
+        "/v1/projects/default/locations",
+    ):
+        assert charlie.get(path).status_code == 404, path
+        assert script().get(path).status_code == 401, path
+    assert script("vera").post(PIPELINES, asked(), content_type="application/json").status_code == 403
+    assert script("bella").post(f"/v1/{made['name']}:cancel").status_code == 403
+
+
+def test_locations_are_those_that_serve_the_project(script):
+    found = script("vera").get("/v1/projects/default/locations").json()["locations"]
+    assert "projects/default/locations/default" in [one["name"] for one in found]
+    assert script("vera").get("/v1/projects/default/locations/default").json() in found
+    assert script("vera").get("/v1/projects/default/locations/nowhere").status_code == 404
+
+
+def test_the_number_of_a_deleted_version_is_not_given_again(script):
+    bob = script("bob")
+    succeed(created(bob, modelToUpload=MODEL, modelId="digits"))
+    other = {**MODEL, "versionAliases": ["prod"]}
+    succeed(created(bob, modelToUpload=other, parentModel=f"{P}/models/digits"))
+    assert bob.delete(f"{MODELS}/digits@2:deleteVersion").json()["done"]
+    succeed(created(bob, modelToUpload=other, parentModel=f"{P}/models/digits"))
+    versions = bob.get(f"{MODELS}/digits:listVersions").json()["models"]
+    assert [one["versionId"] for one in versions] == ["3", "1"]
+
+
+def test_a_model_that_cannot_be_recorded_does_not_hold_up_the_others(script, monkeypatch, caplog):
+    bob = script("bob")
+    first, second = created(bob, modelToUpload=MODEL), created(bob, modelToUpload=MODEL)
+    Job.objects.update(state="SUCCEEDED", started_at=timezone.now(), ended_at=timezone.now())
+    record, bad = registry._record, int(first["name"].rpartition("/")[2])
+
+    def some(pipeline, now):
+        record(pipeline, now)
+        if pipeline.pk == bad:
+            raise IntegrityError("version")
+
+    monkeypatch.setattr(registry, "_record", some)
+    registry.record_models(timezone.now())
+    assert bob.get(f"/v1/{first['name']}").json()["state"] == "PIPELINE_STATE_RUNNING"
+    assert bob.get(f"/v1/{second['name']}").json()["state"] == "PIPELINE_STATE_SUCCEEDED"
+    assert ModelVersion.objects.count() == 1
+    assert str(bad) in caplog.text
+
+
+def test_the_longest_output_directory_leaves_a_model(script):
+    bob = script("bob")
+    prefix = "gs://staging/" + "x" * (2048 - len("gs://staging/"))
+    inputs = copy.deepcopy(ASKED["trainingTaskInputs"])
+    inputs["base_output_directory"]["output_uri_prefix"] = prefix
+    succeed(created(bob, modelToUpload=MODEL, trainingTaskInputs=inputs))
+    left = ModelVersion.objects.get()
+    assert left.artifact_uri == f"{prefix}/model"
+    left.clean_fields(exclude=["document", "aliases"])
