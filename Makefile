@@ -3,7 +3,7 @@ PY := .venv/bin/python
 # Without .pyc files each process would take half as long again to start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install install-run up test test-postgres quick rooms bench scale walks campaign mutants soak simulate screenshots behaviour programs runner-pythons up-pythons lint
+.PHONY: help install install-run up test test-postgres quick rooms bench scale walks campaign mutants soak simulate screenshots behaviour programs runner-pythons up-pythons lint client
 
 help:
 	@echo "make up       start Trainyard (TRAINYARD_PORT, TRAINYARD_BIND, TRAINYARD_DATA; see README.md)"
@@ -12,6 +12,7 @@ help:
 	@echo "make test-postgres  all unit tests that need a database, on PostgreSQL (TESTS=\"tests/unit/console/views -k jobs\")"
 	@echo "make quick    the inner loop: ruff, the laws, and the tests that need no host, in about 2 minutes"
 	@echo "make lint     ruff, mypy, djlint, migrations, the laws of the code"
+	@echo "make client   the command line client as a wheel, in var/client; consoles serve it too"
 	@echo "make rooms    draw docs/rooms.md again, from the imports"
 	@echo "make bench    the measurements of tests/bench/README.md (PARTS=\"first-line shell\")"
 	@echo "make scale    100,000 jobs, 1,000 hosts, 8,000 GPUs: the time, queries and bytes of every page (SCALE=\"--database sqlite\")"
@@ -19,7 +20,7 @@ help:
 	@echo "make programs  train with torch 2, Lightning, Accelerate, DeepSpeed, JAX, TensorFlow and MPI on test hosts; installs 3 GB below var/"
 	@echo "make runner-pythons  the tests of the runner, and of whole hosts, with other Pythons (PYTHONS=\"3.7 3.8 3.13\")"
 	@echo "make up-pythons  make up in a fresh clone with each Python that Trainyard promises (PYTHONS=\"3.11 3.13\")"
-	@echo "make behaviour  write docs/behaviour.md: the statements of the service's documents, and the tests that show them"
+	@echo "make behaviour  write docs/behaviour.md, the statements of the service's documents and their tests, and docs/vertex.md, each field of Google's messages"
 	@echo "make simulate a month of jobs by the scheduler's rules, drawn into docs/scheduling.svg"
 	@echo "make screenshots  take the pictures of the README again, with jobs on test hosts"
 	@echo "make campaign the seeded fault campaign, longer than in make test (CAMPAIGN_S=600 SEED=)"
@@ -37,6 +38,7 @@ up: install-run
 
 test: install
 	@tools/install-test-packages
+	@tools/install-old-sdk
 	@$(MAKE) --no-print-directory lint
 	@tools/with-hosts $(PY) tools/run-tests
 
@@ -53,6 +55,10 @@ lint: install
 
 rooms: install
 	@$(PY) -m tests.architecture.rooms
+
+client:
+	@mkdir -p var/client
+	@cd var/client && python3 ../../console/client/build_wheel.py
 
 bench: install
 	@tools/install-test-packages bench
@@ -87,6 +93,7 @@ soak: install
 
 behaviour: install
 	@$(PY) -m tests.behaviour.page
+	@$(PY) -m tests.behaviour.vertex_page
 
 programs: install
 	@tools/install-test-packages

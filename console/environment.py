@@ -127,6 +127,25 @@ def matching(pattern: str, cure: str) -> Callable[[str, str], str]:
     return read
 
 
+def python_index(name: str, value: str) -> Mapping[str, str]:
+    """`https://…` for all locations, or `lab=https://…,other=none`, by location."""
+    found: dict[str, str] = {}
+    for part in filter(None, (part.strip() for part in value.split(","))):
+        location, equals, index = (
+            part.partition("=") if re.match(r"[a-z0-9-]{1,63}=", part) else ("", "", part)
+        )
+        parts = urlsplit(index)
+        if index != "none" and not (parts.scheme in ("http", "https") and parts.hostname):
+            # The address may contain a password.
+            raise BadSetting(
+                name,
+                "...",
+                "give https://host/simple or none, or location=https://host/simple, separated by commas.",
+            )
+        found[location] = index
+    return found
+
+
 def login_server(name: str, value: str) -> str:
     """The address of an OpenID Connect server, without the path of its configuration."""
     parts = urlsplit(value)
@@ -198,12 +217,17 @@ class Environment:
     address_connections: int = 500
     session_connections: int = 200
     person_connections: int = 400
+    token_requests: int = 6000
     max_header_kb: int = 64
     header_s: float = 10.0
     max_body_mb: int = 8
+    max_upload_gb: int = 100
     body_s: float = 60.0
     log_budget_mb: int = 4096
     host_events_days: int = 90
+    ship_mb_s: int = 60
+    # The package index of each location; that of "" holds for all others.
+    python_index: Mapping[str, str] = field(default_factory=dict, repr=False)
     segment_mb: int = 8
     shell_keep_s: int = 1800
     record_shells: bool = True
@@ -268,12 +292,16 @@ READERS: Mapping[str, tuple[str, Callable[[str, str], object]]] = {
     "address_connections": ("TRAINYARD_ADDRESS_CONNECTIONS", whole_number(1, 60_000)),
     "session_connections": ("TRAINYARD_SESSION_CONNECTIONS", whole_number(1, 60_000)),
     "person_connections": ("TRAINYARD_PERSON_CONNECTIONS", whole_number(1, 60_000)),
+    "token_requests": ("TRAINYARD_TOKEN_REQUESTS", whole_number(0, 1_000_000)),
     "max_header_kb": ("TRAINYARD_MAX_HEADER_KB", whole_number(8, 1024, " of KiB")),
     "header_s": ("TRAINYARD_HEADER_S", seconds(1, 600)),
     "max_body_mb": ("TRAINYARD_MAX_BODY_MB", whole_number(1, 1024, " of MiB")),
+    "max_upload_gb": ("TRAINYARD_MAX_UPLOAD_GB", whole_number(1, 10_000, " of GB")),
     "body_s": ("TRAINYARD_BODY_S", seconds(1, 3600)),
     "host_events_days": ("TRAINYARD_HOST_EVENTS_DAYS", whole_number(1, 36_500, " of days")),
     "log_budget_mb": ("TRAINYARD_LOG_BUDGET_MB", whole_number(1, 10**9, " of MiB")),
+    "ship_mb_s": ("TRAINYARD_SHIP_MB_S", whole_number(0, 100_000, " of MB in a second")),
+    "python_index": ("TRAINYARD_PYTHON_INDEX", python_index),
     "segment_mb": ("TRAINYARD_SEGMENT_MB", whole_number(1, 1024, " of MiB")),
     "shell_keep_s": ("TRAINYARD_SHELL_KEEP_S", whole_number(10, 86_400, " of seconds")),
     "record_shells": ("TRAINYARD_RECORD_SHELLS", boolean),

@@ -1,9 +1,9 @@
 """Decides who may do what. This is the only place where permission is decided, for pages, API and sockets.
 
-A viewer sees jobs, logs, quotas and usage. A submitter also submits, and cancels, deletes and opens shells on jobs of
-their own, replays the recordings of these, and watches shells that colleagues share. An admin of a project does that
-on every job of it, puts jobs first, moves them among those of the project that wait, and manages members and their
-limits.
+A viewer sees jobs, logs, stored files, quotas and usage. A submitter also submits, stores and deletes files, and
+cancels, deletes and opens shells on jobs of their own, replays the recordings of these, and watches shells that
+colleagues share. An admin of a project does that on every job of it, puts jobs first, moves them among those of the
+project that wait, and manages members and their limits.
 The deployment's admins (`is_superuser`) do everything; they alone make projects, set their quotas and weights, manage
 people, move jobs in the whole queue, and manage hosts and locations. A host belongs to no project; but where its
 location is bound to projects (jobs/projects/locations.py), only their members see it. For a person who may not see an
@@ -46,7 +46,9 @@ Verb = Literal[
     "see",
     "see_log",
     "see_usage",
+    "see_files",
     "submit",
+    "store",
     "prioritize",
     "cancel",
     "delete",
@@ -86,13 +88,14 @@ _project_by_name = SelectStatement(
 )
 
 NO_VERBS: Final[frozenset[Verb]] = frozenset()
-VIEWER_VERBS: Final[frozenset[Verb]] = frozenset({"see", "see_log", "see_usage"})
+VIEWER_VERBS: Final[frozenset[Verb]] = frozenset({"see", "see_log", "see_usage", "see_files"})
 OWNER_VERBS: Final[frozenset[Verb]] = frozenset({"cancel", "delete", "shell", "watch_shell", "replay_shell"})
 PROJECT_ADMIN_VERBS: Final[frozenset[Verb]] = frozenset(
     {
         *VIEWER_VERBS,
         *OWNER_VERBS,
         "submit",
+        "store",
         "prioritize",
         "reorder",
         "see_audit",
@@ -105,14 +108,14 @@ ALL_VERBS: Final[frozenset[Verb]] = PROJECT_ADMIN_VERBS | {"set_quotas", "config
 
 BY_SCOPE: Final[dict[Scope, frozenset[Verb]]] = {
     Scope.READ: VIEWER_VERBS | {"see_audit"},
-    Scope.SUBMIT: VIEWER_VERBS | OWNER_VERBS | {"see_audit", "submit", "prioritize"},
+    Scope.SUBMIT: VIEWER_VERBS | OWNER_VERBS | {"see_audit", "submit", "store", "prioritize"},
     Scope.ADMIN: ALL_VERBS,
 }
 
 # On a project, and on a job of somebody else. Owners of a job also get OWNER_VERBS where they may submit.
 BY_ROLE: Final[dict[str, frozenset[Verb]]] = {
     Role.VIEWER: VIEWER_VERBS,
-    Role.SUBMITTER: VIEWER_VERBS | {"submit", "watch_shell"},
+    Role.SUBMITTER: VIEWER_VERBS | {"submit", "store", "watch_shell"},
     Role.ADMIN: PROJECT_ADMIN_VERBS,
 }
 

@@ -12,7 +12,7 @@ from django.db import transaction
 from agents.infra.texts import said
 from console.auth import tokens
 from console.auth.login import login_audit, throttle
-from console.models import ApiToken, LoginFailure, Preferences, Session
+from console.models import ApiToken, DeviceLogin, LoginFailure, Preferences, Session
 from jobs.notifications import create, digest
 
 
@@ -22,6 +22,7 @@ def tidy(now: datetime) -> None:
     warn_of_tokens(now)
     send_digests(now)
     Session.objects.filter(expire_date__lt=now).delete()
+    DeviceLogin.objects.filter(expires_at__lte=now).delete()
     LoginFailure.objects.filter(at__lte=now - throttle.WINDOW).delete()
 
 

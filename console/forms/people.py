@@ -111,10 +111,18 @@ class NewToken(forms.Form):
         required=False, label=gettext_lazy("May also make tokens, give admin rights and make login links")
     )
 
-    def __init__(self, user: User, *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(self, user: User, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
         projects = access.visible(user, Project.objects.filter(archived_at=None).order_by("name"))
         self.fields["project"].queryset = projects  # type: ignore[attr-defined]
+
+
+class DeviceLogin(NewToken):
+    """What the command line client gets, whose code a person confirms."""
+
+    code = forms.CharField(max_length=20, label=gettext_lazy("The code that your terminal shows"))
+    name = None  # type: ignore[assignment]
+    elevated = None  # type: ignore[assignment]
 
 
 class ChangePassword(forms.Form):

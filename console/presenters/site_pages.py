@@ -54,6 +54,11 @@ PAGES = (
     SitePage(
         "preferences", gettext_noop("Preferences"), gettext_noop("time zone language theme keys settings")
     ),
+    SitePage(
+        "command-line",
+        gettext_noop("Command line"),
+        gettext_noop("cli client terminal pip install trainyard shell"),
+    ),
     SitePage("account", gettext_noop("API tokens"), gettext_noop("rest script bearer key"), part="#tokens"),
     SitePage(
         "own-secrets", gettext_noop("My secrets"), gettext_noop("variables environment credentials keys")

@@ -6,6 +6,7 @@ from django.urls import path
 
 from console.views.people import (
     account,
+    command_line,
     oidc,
     passkeys,
     people,
@@ -39,6 +40,9 @@ urlpatterns = [
     path("account/password", account.password, name="password"),
     path("account/tokens", account.new_token, name="new-token"),
     path("account/tokens/<int:token_id>/revoke", account.revoke_token, name="revoke-token"),
+    path("account/command-line", command_line.command_line, name="command-line"),
+    path("account/command-line/login", command_line.device_login, name="device-login"),
+    path("client/<str:ticket>/<str:name>", command_line.wheel, name="client-wheel"),
     path("account/security", security.security, name="security"),
     path("account/second-factor", second_factor.second_factor, name="second-factor"),
     path("account/second-factor/begin", second_factor.begin, name="begin-second-factor"),

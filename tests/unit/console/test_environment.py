@@ -41,6 +41,7 @@ NONSENSE = [
     ("TRAINYARD_MAX_HEADER_KB", "2", "KiB"),
     ("TRAINYARD_HEADER_S", "0", "seconds"),
     ("TRAINYARD_MAX_BODY_MB", "0", "MiB"),
+    ("TRAINYARD_PYTHON_INDEX", "lab=ftp://x", "or none"),
 ]
 
 
@@ -89,6 +90,8 @@ def test_every_setting_can_be_given_and_has_a_default():
         "TRAINYARD_PORTS": "30000-30099",
         "TRAINYARD_HOST_EVENTS_DAYS": "30",
         "TRAINYARD_LOG_BUDGET_MB": "100",
+        "TRAINYARD_SHIP_MB_S": "4",
+        "TRAINYARD_PYTHON_INDEX": "https://index.example.org/simple,lab=none",
         "TRAINYARD_SEGMENT_MB": "4",
         "TRAINYARD_SHELL_KEEP_S": "600",
         "TRAINYARD_RECORD_SHELLS": "no",
@@ -111,9 +114,11 @@ def test_every_setting_can_be_given_and_has_a_default():
         "TRAINYARD_ADDRESS_CONNECTIONS": "100",
         "TRAINYARD_SESSION_CONNECTIONS": "50",
         "TRAINYARD_PERSON_CONNECTIONS": "60",
+        "TRAINYARD_TOKEN_REQUESTS": "600",
         "TRAINYARD_MAX_HEADER_KB": "32",
         "TRAINYARD_HEADER_S": "5",
         "TRAINYARD_MAX_BODY_MB": "16",
+        "TRAINYARD_MAX_UPLOAD_GB": "5",
         "TRAINYARD_BODY_S": "30",
         "TRAINYARD_FAILPOINT": "link.sent=kill",
     }

@@ -31,7 +31,7 @@ from tests.unit.console.views.example_rows import a_host, a_job
 __all__ = ["browser", "cast", "no_host_answers", "project", "scene"]
 
 READ = LOOK | {"see_audit"}
-OF_SCOPE = {"read": READ, "submit": READ | OWN | {"submit", "prioritize"}, "admin": set(VERBS)}
+OF_SCOPE = {"read": READ, "submit": READ | OWN | {"submit", "store", "prioritize"}, "admin": set(VERBS)}
 KINDS = (Job, Run, Project, Host, Location, User, AuditEntry, MachineType)
 # Addresses that read by POST.
 READS = {"/v2/entries:list"}

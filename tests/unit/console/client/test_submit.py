@@ -1,0 +1,152 @@
+"""What `submit` sends: the folder once, the document that was meant, and nothing without consent."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+
+import pytest
+
+from tests.harness.command_line import CommandLine
+from tests.unit.console.client.test_connection import Console, console
+
+__all__ = ["Console", "console"]
+
+MADE = {"name": "projects/nlp/locations/default/customJobs/42", "displayName": "x"}
+MISSING = (404, {"Trainyard-Version": "0.1.0"}, {"error": {"message": "There is no such resource."}})
+JOB = {
+    "displayName": "a",
+    "jobSpec": {"workerPoolSpecs": [{"containerSpec": {"imageUri": "host", "env": []}}]},
+}
+
+
+@pytest.fixture(scope="module")
+def command(tmp_path_factory):
+    return CommandLine(tmp_path_factory.mktemp("client"))
+
+
+@pytest.fixture
+def submit(command, console, tmp_path):
+    (tmp_path / "code" / "data").mkdir(parents=True)
+    (tmp_path / "code" / "train.py").write_text("print(1)\n")
+    (tmp_path / "code" / "data" / "big.bin").write_text("x")
+    (tmp_path / "code" / ".gitignore").write_text("data/\n")
+
+    def run(*words, stdin="", check=True, folder="code"):
+        made = {"TRAINYARD_CONSOLE": console.url, "TRAINYARD_TOKEN": "t", "TRAINYARD_PROJECT": "nlp"}
+        return command.run("submit", *words, stdin=stdin, check=check, cwd=tmp_path / folder, **made)
+
+    return run
+
+
+def submitted(console):
+    method, path, body = console.sent[-1]
+    assert (method, path) == ("POST", "/v1/projects/nlp/locations/default/customJobs")
+    return json.loads(body)
+
+
+def test_a_command_brings_the_folder_and_says_what_is_left_out(submit, console):
+    console.answers = [MISSING, (201, {}, {}), (200, {}, MADE)]
+    done = submit(
+        "--accelerator", "NVIDIA_H100_80GB:8", "--replicas", "3", "--", "python", "train.py", "--lr", "1"
+    )
+    assert "2 files" in done.stderr and "left out: data/" in done.stderr
+    assert "Submitted job 42" in done.stdout
+    (_, asked, _), (method, path, archive), _ = console.sent
+    sha = asked.rpartition("/")[2]
+    assert method == "POST" and path.startswith(
+        "/api/v1/projects/nlp/artifacts?kind=archive&name=code.tar.gz"
+    )
+    with tarfile.open(fileobj=io.BytesIO(archive)) as found:
+        assert sorted(found.getnames()) == [".gitignore", "train.py"]
+    first, others = submitted(console)["jobSpec"]["workerPoolSpecs"]
+    assert first["trainyard"] == others["trainyard"] == {"code": {"artifact": sha}}
+    assert (first["replicaCount"], others["replicaCount"]) == ("1", "2")
+    assert first["containerSpec"] == {"imageUri": "host", "command": ["python", "train.py", "--lr", "1"]}
+    assert first["machineSpec"]["acceleratorCount"] == 8
+
+
+def test_what_is_there_is_not_sent_again(submit, console):
+    console.answers = [(200, {}, {"sha256": "x"}), (200, {}, MADE)]
+    submit("--", "true")
+    assert [method for method, _, _ in console.sent] == ["GET", "POST"]
+
+
+def test_no_upload_sends_the_command_alone(submit, console):
+    console.answers = [(200, {}, MADE)]
+    submit(
+        "--no-upload",
+        "--name",
+        "n",
+        "--label",
+        "team=nlp,x=y",
+        "--env",
+        "A=b=c",
+        "--timeout",
+        "60",
+        "--",
+        "true",
+    )
+    sent = submitted(console)
+    assert sent["displayName"] == "n" and sent["labels"] == {"team": "nlp", "x": "y"}
+    assert sent["jobSpec"]["scheduling"] == {"timeout": "60s"}
+    assert sent["jobSpec"]["workerPoolSpecs"][0]["containerSpec"]["env"] == [{"name": "A", "value": "b=c"}]
+    assert "trainyard" not in sent["jobSpec"]["workerPoolSpecs"][0]
+
+
+def test_a_file_or_a_specification_alone_and_stdin(submit, console, tmp_path):
+    console.answers = [(200, {}, MADE)]
+    (tmp_path / "job.json").write_text(json.dumps(JOB))
+    submit(tmp_path / "job.json", "--env", "A=1")
+    assert submitted(console)["jobSpec"]["workerPoolSpecs"][0]["containerSpec"]["env"] == [
+        {"name": "A", "value": "1"}
+    ]
+    submit("-", stdin=json.dumps(JOB["jobSpec"]))
+    assert submitted(console) == {"displayName": "job", "jobSpec": JOB["jobSpec"]}
+
+
+def test_pools_of_gcloud(submit, console):
+    console.answers = [MISSING, (201, {}, {}), (200, {}, MADE)]
+    submit(
+        "--worker-pool-spec", "executor-image-uri=host,local-package-path=.,script=train.py", "--args=--lr,1"
+    )
+    [pool] = submitted(console)["jobSpec"]["workerPoolSpecs"]
+    assert pool["containerSpec"] == {
+        "imageUri": "host",
+        "command": ["python3", "train.py"],
+        "args": ["--lr", "1"],
+    }
+    assert pool["trainyard"]["code"]["artifact"]
+
+
+def test_advice_is_shown_and_a_dry_run_sends_nothing(submit, console):
+    console.answers = [(200, {"Warning": '299 trainyard "No checkpoints are kept."'}, MADE)]
+    assert "No checkpoints are kept." in submit("--no-upload", "--", "true").stderr
+    sent = len(console.sent)
+    assert json.loads(submit("--dry-run", "--", "true").stdout)["jobSpec"]
+    assert len(console.sent) == sent
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ((), "Say what to submit"),
+        (("job.json", "--", "true"), "Say what to submit"),
+        (("none.json",), "cannot be read"),
+        (("--accelerator", "X:y", "--", "true"), "is no number"),
+        (("--label", "x", "--no-upload", "--", "true"), "NAME=VALUE"),
+        (("--folder", "nowhere", "--", "true"), "is no folder"),
+        (("train.py",), "is no JSON"),
+    ],
+)
+def test_what_is_not_understood_is_told_and_nothing_is_sent(submit, console, words, why):
+    done = submit(*words, check=False)
+    assert done.returncode == 2 and why in done.stderr and not console.sent
+
+
+def test_a_console_without_room_says_so(submit, console):
+    full = {"error": {"message": "The project has no room."}}
+    console.answers = [MISSING, (429, {}, full)]
+    done = submit("--", "true", check=False)
+    assert done.returncode == 1 and "no room" in done.stderr and "Submitted" not in done.stdout
