@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from django.db import transaction
+from django.db.models import QuerySet
 
 from agents.infra.refusals import Refused
 from agents.infra.texts import said
@@ -22,16 +23,7 @@ def bind(name: str, projects: Sequence[str], actor: str, now: datetime) -> Locat
     with transaction.atomic():
         # A pass has read the bindings and places by them: it is over before they change.
         pass_lock.lock_pass()
-        location = Location.objects.select_for_update().filter(name=name).first()
-        if location is None:
-            raise Refused(
-                "location",
-                said(
-                    "There is no location {location}. {there_are}",
-                    location=repr(name[:63]),
-                    there_are=_there_are(),
-                ),
-            )
+        location = find(name, Location.objects.select_for_update())
         wanted = _projects_named(projects)
         before = _bound(location)
         LocationBinding.objects.filter(location=location).exclude(project__in=wanted).delete()
@@ -46,6 +38,21 @@ def bind(name: str, projects: Sequence[str], actor: str, now: datetime) -> Locat
             audit.record(actor, "location.bind", "location", name, before, after, now)
             announce.hints(["hosts"])
             hints.schedule()
+    return location
+
+
+def find(name: str, among: QuerySet[Location] | None = None) -> Location:
+    """The location of this name. Raises Refused."""
+    location = (Location.objects.all() if among is None else among).filter(name=name).first()
+    if location is None:
+        raise Refused(
+            "location",
+            said(
+                "There is no location {location}. {there_are}",
+                location=repr(name[:63]),
+                there_are=_there_are(),
+            ),
+        )
     return location
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from typing import Any
 
 from django.db import IntegrityError, transaction
 from django.db.models import Q
@@ -13,14 +14,18 @@ from django.db.models import Q
 from agents.infra.refusals import Refused
 from agents.infra.sql import Parameter, PartialModel, SelectStatement
 from agents.infra.texts import said
-from agents.models import Gpu, Location
+from agents.models import Gpu, Host, Location
 from jobs.models import MachineType
 from jobs.projects import audit, locations
 from jobs.rules.spec import machine_types
 from jobs.rules.spec.custom_job import ACCELERATORS, CustomJob, CustomJobSpec
+from jobs.rules.spec.image_aliases import with_images
 from jobs.rules.spec.json_fields import InvalidDocument
 from jobs.rules.spec.machine_types import Needs, Types, allocatable_mb
 from jobs.rules.spec.parse import parse_custom_job
+from jobs.rules.spec.runtime_choice import NOTHING_KNOWN, Offer, check_runtimes
+from jobs.rules.spec.tasks import HOST_IMAGE
+from jobs.scheduling.image_aliases import images_used
 
 NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
 ACCELERATOR = re.compile(r"(?:NVIDIA|AMD|INTEL)_[A-Z0-9_]{1,56}", re.ASCII)
@@ -65,11 +70,30 @@ def read(document: object, named: str) -> tuple[CustomJob, Types]:
     """
     types = of_location(named)
     try:
-        return parse_custom_job(document, types), types
+        asked = parse_custom_job(document, types)
     except InvalidDocument as refused:
         if any(each.field.endswith(".accelerator_type") for each in refused.violations):
             parse_custom_job(document, types, gpus_of(named))
         raise
+    used = with_images(asked.job_spec, images_used(asked.job_spec, named))
+    check_runtimes(used, offer_of(used, named))
+    return asked, types
+
+
+def offer_of(spec: CustomJobSpec, named: str) -> Offer:
+    """What the hosts of the location can run containers with. Asked only for jobs that need it."""
+    if all(pool is None or pool.task.image == HOST_IMAGE for pool in spec.pools):
+        return NOTHING_KNOWN
+    hosts = Host.machines.all()
+    if location := locations.resolved(named, locations.names()):
+        hosts = hosts.filter(location__name=location)
+    found = hosts.exclude(facts={}).values_list("name", "facts")
+    return Offer({name: frozenset(_engines(facts)) for name, facts in found})
+
+
+def _engines(facts: Mapping[str, Any]) -> Iterable[str]:
+    """The names of the engines that the check of a host has found, which stand there with their versions."""
+    return (str(each).partition(" ")[0] for each in facts.get("runtimes") or [])
 
 
 def gpus_of(named: str) -> set[str]:

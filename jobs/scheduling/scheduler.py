@@ -309,10 +309,12 @@ def _insert_runs(placed: Sequence[PlacedJob], cluster: ClusterCapacity, now: dat
         _starting(jobs=ids)
         claims.save(runs, now)
         job_history.save(transitions)
+    claims.expect_outputs(runs, now)
     if pinned := [each.job.pk for each in placed if each.pinned]:
         QueuePin.objects.filter(job__in=pinned).delete()
     if updated() != len(ids):
         raise IntegrityError("A job was changed under its lock.")
+    claims.ask_for_preparations(runs, now)
     for each in placed:
         announce.hints([f"job:{each.job.pk}", f"jobs:{each.job.project.name}"])
     return {run.host_id for run in runs}

@@ -1,4 +1,4 @@
-"""Locations: list them, and bind one to projects."""
+"""Locations: list them, bind one to projects, say which directories it shares and which images it uses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from console.api.request_body import RequestBody
 from console.api.views import TrainyardView, person
 from console.auth import access
 from console.presenters.hosts.locations import LocationRow, location_rows
-from jobs.maintenance import location_bindings
+from jobs.maintenance import location_bindings, location_images, location_storage
 
 Document = dict[str, Any]
 
@@ -29,7 +29,9 @@ class LocationsView(TrainyardView):
 
 
 class LocationView(TrainyardView):
-    """`GET /api/v1/locations/<name>`; `PATCH` with `{"projects": [...]}` binds it; `{"allProjects": true}` unbinds."""
+    """`GET /api/v1/locations/<name>`; `PATCH` with `{"projects": [...]}` binds it; `{"allProjects": true}` unbinds.
+    `{"storage": {"bucket": "/directory", "*": "/directory"}}`: what its hosts share.
+    `{"images": {"us-docker.pkg.dev/vertex-ai/training/*": "host"}}`: all its aliases of images."""
 
     def get(self, request: Request, location: str) -> Response:
         row = access.get_or_404(request.user, "see", Location.objects.all(), name=location)
@@ -37,14 +39,28 @@ class LocationView(TrainyardView):
 
     def patch(self, request: Request, location: str) -> Response:
         row = access.get_or_404(request.user, "manage", Location.objects.all(), name=location)
+        body = RequestBody(request, "projects", "allProjects", "storage", "images")
+        actor, now = person(request).username, timezone.now()
         with transaction.atomic():
-            location_bindings.bind(row.name, _projects(request), person(request).username, timezone.now())
+            if (storage := body.get("storage")) is not None:
+                example = '{"bucket": "/data/bucket", "*": "/data/buckets"}'
+                location_storage.share(row, _texts("storage", storage, example), actor, now)
+            if (images := body.get("images")) is not None:
+                example = '{"us-docker.pkg.dev/vertex-ai/training/*": "host"}'
+                location_images.replace(row, _texts("images", images, example), actor, now)
+            if (storage is None and images is None) or {"projects", "allProjects"} & set(request.data):
+                location_bindings.bind(row.name, _projects(body), actor, now)
         return Response(_document(location_rows(person(request), row.name)[0]))
 
 
-def _projects(request: Request) -> list[str]:
+def _texts(name: str, given: object, example: str) -> dict[str, str]:
+    if isinstance(given, dict) and all(isinstance(value, str) for value in given.values()):
+        return {str(key): value for key, value in given.items()}
+    raise BadRequest(name, f"{name} must be an object such as {example}.")
+
+
+def _projects(body: RequestBody) -> list[str]:
     """The projects that are asked for; none for all."""
-    body = RequestBody(request, "projects", "allProjects")
     projects, everyone = body.get("projects"), body.get("allProjects")
     if everyone is True and not projects:
         return []
@@ -64,4 +80,6 @@ def _document(row: LocationRow) -> Document:
         "hosts": row.hosts,
         "allProjects": not row.bound,
         "projects": list(row.projects),
+        **({"storage": dict(row.storage)} if row.storage else {}),
+        **({"images": dict(row.images)} if row.images else {}),
     }

@@ -11,7 +11,8 @@ from django.db.models import Count, Q
 
 from agents.models import Location
 from console.auth import access
-from jobs.models import LocationBinding, Project
+from jobs.maintenance.location_storage import EVERY
+from jobs.models import ImageAlias, LocationBinding, LocationStorage, Project
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +24,14 @@ class LocationRow:
     hosts: int
     bound: bool
     projects: tuple[str, ...]
+    storage: tuple[tuple[str, str], ...]
+    """(bucket, directory that its hosts share); "*" for all other buckets."""
+    images: tuple[tuple[str, str], ...]
+    """(alias, the image or "host" that it stands for)."""
 
 
 def location_rows(user: User, only: str | None = None) -> list[LocationRow]:
-    """Return the locations, or `only` one. Makes three queries for any number of locations."""
+    """Return the locations, or `only` one. Makes five queries for any number of locations."""
     rows = access.visible(user, Location.objects.all())
     if only is not None:
         rows = rows.filter(name=only)
@@ -36,9 +41,27 @@ def location_rows(user: User, only: str | None = None) -> list[LocationRow]:
     bindings = LocationBinding.objects.order_by("project__name")
     for location, project in bindings.values_list("location", "project__name"):
         bound[location].append(project)
-    return [_row(row, row.count, bound.get(row.pk), mine) for row in rows.annotate(count=hosts)]
+    shared: dict[int, list[tuple[str, str]]] = defaultdict(list)
+    for location, bucket, directory in LocationStorage.objects.order_by("bucket").values_list(
+        "location", "bucket", "directory"
+    ):
+        shared[location].append((bucket or EVERY, directory))
+    images: dict[int, list[tuple[str, str]]] = defaultdict(list)
+    for location, name, image in ImageAlias.objects.values_list("location", "name", "image"):
+        images[location].append((name, image))
+    return [
+        _row(row, row.count, bound.get(row.pk), mine, tuple(shared[row.pk]), tuple(images[row.pk]))
+        for row in rows.annotate(count=hosts)
+    ]
 
 
-def _row(row: Location, hosts: int, bound: Iterable[str] | None, mine: set[str]) -> LocationRow:
+def _row(
+    row: Location,
+    hosts: int,
+    bound: Iterable[str] | None,
+    mine: set[str],
+    storage: tuple[tuple[str, str], ...],
+    images: tuple[tuple[str, str], ...],
+) -> LocationRow:
     projects = tuple(name for name in bound or () if name in mine)
-    return LocationRow(row.name, row.title, hosts, bound is not None, projects)
+    return LocationRow(row.name, row.title, hosts, bound is not None, projects, storage, images)

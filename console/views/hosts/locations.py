@@ -1,4 +1,4 @@
-"""Locations: which hosts each has, and which projects it serves."""
+"""Locations: which hosts each has, which projects it serves, what its hosts share, and which images it uses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from console.auth import access
 from console.auth.person import person
 from console.forms.locations import BindLocation
 from console.presenters.hosts.locations import location_rows
-from jobs.maintenance import location_bindings
+from jobs.maintenance import location_bindings, location_images, location_storage
 from jobs.models import Project
 
 
@@ -32,6 +32,39 @@ def page(request: HttpRequest) -> HttpResponse:
         "may_manage": access.can(request.user, "manage", Location),
     }
     return render(request, "hosts/locations.html", context)
+
+
+@require_POST
+@login_required
+def share(request: HttpRequest, location: str) -> HttpResponse:
+    row = access.get_or_404(request.user, "manage", Location.objects.all(), name=location)
+    try:
+        asked = location_storage.parse_lines(request.POST.get("storage", "")[:100_000])
+        location_storage.share(row, asked, person(request).username, timezone.now())
+    except Refused as refused:
+        messages.error(request, shown(refused.message))
+    else:
+        messages.success(request, _("The shared storage of {name} is changed.").format(name=row.name))
+    return redirect("locations")
+
+
+@require_POST
+@login_required
+def alias(request: HttpRequest, location: str) -> HttpResponse:
+    """Add an alias of an image, change what it stands for, or delete it."""
+    row = access.get_or_404(request.user, "manage", Location.objects.all(), name=location)
+    name, image = (request.POST.get(field, "").strip()[:2_000] for field in ("name", "image"))
+    actor, now = person(request).username, timezone.now()
+    try:
+        if "delete" in request.POST:
+            location_images.remove(row, name, actor, now)
+        else:
+            location_images.add(row, name, image, actor, now)
+    except Refused as refused:
+        messages.error(request, shown(refused.message))
+    else:
+        messages.success(request, _("The images of {name} are changed.").format(name=row.name))
+    return redirect("locations")
 
 
 @require_POST

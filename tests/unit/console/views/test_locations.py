@@ -9,8 +9,8 @@ from django.utils import timezone
 
 from agents.models import Host, Location
 from jobs.maintenance import location_bindings
-from jobs.models import AuditEntry, Job, LocationBinding
-from tests.unit.console.views.example_rows import a_host, a_machine_type, document, one_line
+from jobs.models import AuditEntry, ImageAlias, Job, LocationBinding
+from tests.unit.console.views.example_rows import a_host, a_job, a_machine_type, document, one_line
 from tests.unit.console.views.test_new_job import FORM
 
 
@@ -41,6 +41,40 @@ def test_an_admin_binds_a_location_and_opens_it_again(browser, project):
     assert not LocationBinding.objects.exists()
     assert AuditEntry.objects.filter(what="location.bind", actor="root").count() == 2
     assert "Projects of a location" in root.get("/audit/").content.decode()
+
+
+def test_an_admin_adds_and_deletes_an_alias_of_images(browser, project):
+    root, bob = browser("root"), browser("bob")
+    a_host()
+    url, every = "/locations/default/images", "us-docker.pkg.dev/vertex-ai/*"
+    page = root.post(url, {"name": every, "image": " host "}, follow=True).content.decode()
+    assert "The images of default are changed." in page and f"{every} → host" in page
+    assert f'name="name" value="{every}"' in page and 'name="delete"' in page
+    seen = bob.get("/locations/").content.decode()
+    assert f"{every} → host" in seen and 'name="delete"' not in seen, "who may look is shown it"
+    page = root.post(url, {"name": every + ":1", "image": "host"}, follow=True).content.decode()
+    assert "without its tag" in one_line(page)
+    page = root.post(url, {"name": every, "delete": "1"}, follow=True).content.decode()
+    assert f"{every} → host" not in page and not ImageAlias.objects.exists()
+    page = root.post(url, {"name": every, "delete": "1"}, follow=True).content.decode()
+    assert "has no alias" in page
+    assert AuditEntry.objects.filter(what="location.images", actor="root").count() == 2
+    assert "Images of a location" in root.get("/audit/").content.decode()
+
+
+def test_aliases_of_a_location_of_others_are_shown_to_nobody_else(browser, lab):
+    ImageAlias.objects.create(location=lab.location, name="ghcr.io/hidden/*", image="host")
+    assert b"ghcr.io/hidden" in browser("charlie").get("/locations/").content
+    assert b"ghcr.io/hidden" not in browser("bob").get("/locations/").content
+
+
+def test_the_page_of_a_job_tells_the_image_that_is_used(browser, project, cast):
+    job = a_job(project, cast.bob)
+    job.spec["workerPoolSpecs"][0]["containerSpec"]["imageUri"] = "gcr.io/cloud-aiplatform/x"
+    job.resolved = {"pools": {"0": {"alias": "ghcr.io/lab/torch:2"}}, "index": ""}
+    job.save()
+    page = browser("bob").get(f"/jobs/{job.pk}/spec").content.decode()
+    assert "gcr.io/cloud-aiplatform/x → ghcr.io/lab/torch:2" in page
 
 
 def test_a_location_of_others_does_not_exist_for_a_member(browser, lab):
