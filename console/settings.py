@@ -109,6 +109,10 @@ STORAGES = {
         "BACKEND": "django.core.files.storage.FileSystemStorage",
         "OPTIONS": {"location": TRAINYARD.data / "logs"},
     },
+    "artifacts": {
+        "BACKEND": "django.core.files.storage.FileSystemStorage",
+        "OPTIONS": {"location": TRAINYARD.data / "artifacts"},
+    },
     "staticfiles": {"BACKEND": "console.runtime.static_files.build.HashedFiles"},
 }
 

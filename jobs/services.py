@@ -31,6 +31,8 @@ from jobs.lifecycle.advance import QUEUED_LOOK, advance
 from jobs.logs import segments, storage
 from jobs.models import Job, JobLabel, Project, Replica, Run, Transition
 from jobs.models.first_rows import DEFAULT
+from jobs.outputs import submitting
+from jobs.preparations import brought, images
 from jobs.projects import locations, quotas
 from jobs.recordings import store as recordings
 from jobs.rules.lifecycle.states import TERMINAL, JobState, ReplicaState, RunPhase
@@ -39,6 +41,7 @@ from jobs.rules.scheduling.quota import gpus_of
 from jobs.rules.spec.custom_job import CustomJob, CustomJobSpec, to_document
 from jobs.rules.spec.machine_types import Needs, Types, needs
 from jobs.scheduling import capacity, machine_types
+from jobs.scheduling.image_aliases import images_used
 from jobs.secrets import of_jobs
 from jobs.secrets.of_jobs import Values
 from jobs.wake import announce, hints
@@ -99,8 +102,9 @@ def submit(
 
 
 def rerun(job: Job, user: User, request_id: str | None, now: datetime, may_prioritize: bool = False) -> Job:
-    """Submit the document of this job once more, to the same project and location. Raises InvalidDocument where it has
-    secret values that came with it: these have to be given again."""
+    """Submit the document of this job once more, to the same project and location, with the same image, commit,
+    archives and packages. Raises InvalidDocument where it has secret values that came with it: these have to be given
+    again."""
     document = {"displayName": job.display_name, "labels": job.labels, "jobSpec": job.spec}
     return submit(job.project, user, document, job.location_name, request_id, now, may_prioritize, job.pk)
 
@@ -134,12 +138,18 @@ def _submit(
         raise Unavailable(
             said("The disk of this console is nearly full. Nothing is accepted until there is room.")
         )
+    aliased = images_used(asked.job_spec, location)
+    resolved = brought.resolve(asked.job_spec, project, location, cloned_from, aliased)
+    resolved = images.as_before(asked.job_spec, resolved, cloned_from)
     check_can_start(asked.job_spec, location, types, project, user)
     quotas.check_log_storage(project)
     quotas.check_queue(project, user)
-    secrets_found = of_jobs.found(asked, project, user, now)
+    secrets_found = of_jobs.found(brought.with_git_credentials(asked), project, user, now)
+    submitting.make_bucket(project, asked.job_spec, location, user.get_username(), now)
     failpoint("submit.before")
-    job = _insert(project, user, asked, types, location, request_id, now, secrets_found, cloned_from)
+    job = _insert(
+        project, user, asked, types, location, request_id, now, secrets_found, cloned_from, resolved
+    )
     failpoint("submit.after")
     hints.schedule()
     announce.hint(f"jobs:{project.name}")
@@ -279,13 +289,18 @@ def _insert(
     now: datetime,
     values: Values,
     cloned_from: int | None,
+    resolved: Mapping[str, object],
 ) -> Job:
     for _ in range(ID_TRIES):
         try:
             with transaction.atomic():
                 with write_together():
-                    job = _insert_rows(project, user, asked, types, location, request_id, now, cloned_from)
+                    job = _insert_rows(
+                        project, user, asked, types, location, request_id, now, cloned_from, resolved
+                    )
                 of_jobs.keep(job, values)
+                if resolved:
+                    brought.hold(job)
                 return job
         except IntegrityError:
             # The same request came at the same moment and made the job; or the id was taken.
@@ -304,6 +319,7 @@ def _insert_rows(
     request_id: str | None,
     now: datetime,
     cloned_from: int | None,
+    resolved: Mapping[str, object],
 ) -> Job:
     spec: Mapping[str, object] = to_document(asked.job_spec)
     replicas = list(asked.job_spec.replicas())
@@ -321,6 +337,7 @@ def _insert_rows(
             machine_types=machine_types.types_to_keep(asked.job_spec, types),
             replica_count=len(replicas),
             cloned_from=cloned_from,
+            resolved=resolved,
             **capacity.columns_of(asked.job_spec, asked.labels, types, project.highest_priority),
             state=JobState.QUEUED,
             reason=said("Waits to be placed."),

@@ -25,13 +25,16 @@ from agents.infra.database_errors import DATABASE_UNAVAILABLE
 from agents.infra.sql import Parameter, SelectStatement, UpdateStatement
 from agents.models import Host
 from jobs import idle_rule, shells
-from jobs.host_sync import gpu_hours, location_hours, samples
+from jobs.artifacts import blobs, uploads
+from jobs.host_sync import gpu_hours, location_hours, prepared, samples
 from jobs.host_sync.lost_hosts import mark_jobs_of
 from jobs.lifecycle.advance import advance
 from jobs.logs import mask_places, segments, verify
 from jobs.maintenance import logins
 from jobs.models import Job, Tick
 from jobs.notifications import create, delivery
+from jobs.outputs import due as outputs
+from jobs.pipelines import registry
 from jobs.projects import log_storage, usage
 from jobs.recordings import store as recordings
 from jobs.scheduling import expected_starts, scheduler
@@ -95,9 +98,12 @@ def parts() -> tuple[Part, ...]:
         Part(mark_jobs_of_changed_hosts),
         Part(advance_due),
         Part(place_jobs),
+        Part(settle_preparations),
         Part(expect_starts, "expected starts", timedelta(seconds=15)),
+        Part(move_outputs),
         Part(make_logins, "logins", timedelta(seconds=10)),
         Part(check_hosts),
+        Part(record_models, "models", timedelta(seconds=3)),
         Part(verify_logs),
         Part(find_secrets_in_logs, "secrets in logs", timedelta(seconds=5)),
         Part(roll_long_logs),
@@ -105,6 +111,7 @@ def parts() -> tuple[Part, ...]:
         Part(keep_recordings, "recordings", timedelta(seconds=15)),
         Part(close_shells, "shells", timedelta(seconds=15)),
         Part(tidy, "orphans", timedelta(hours=1)),
+        Part(remove_blobs, "blobs", timedelta(minutes=10)),
         Part(fold_usage, "usage", timedelta(minutes=1)),
         Part(measure_logs, "log storage", timedelta(seconds=10)),
         Part(sum_gpu_hours, "gpu hours", timedelta(minutes=5)),
@@ -141,12 +148,27 @@ def place_jobs(clock: Clock) -> None:
     scheduler.schedule_unasked(clock.now())
 
 
+def settle_preparations(clock: Clock) -> None:
+    """Release or refuse the runs that waited for a preparation which is over."""
+    jobs, hosts = prepared.settle(clock.now())
+    hints.hosts(hosts)
+    hints.jobs(jobs)
+
+
 def expect_starts(clock: Clock) -> None:
     expected_starts.keep_expected_starts(clock.now())
 
 
+def move_outputs(clock: Clock) -> None:
+    outputs.move_due(clock.now())
+
+
 def verify_logs(clock: Clock) -> None:
     verify.verify_logs(verify.due_for_verification(clock.now()), clock.now())
+
+
+def record_models(clock: Clock) -> None:
+    registry.record_models(clock.now())
 
 
 def find_secrets_in_logs(clock: Clock) -> None:
@@ -198,9 +220,18 @@ def stop_idle(clock: Clock) -> None:
 
 def tidy(clock: Clock) -> None:
     segments.sweep_orphans(elapsed())
+    blobs.sweep_orphans(elapsed())
+    uploads.sweep(clock.now(), elapsed())
     recordings.expire(clock.now())
     delivery.delete_old(clock.now())
+    outputs.drop_deleted(clock.now())
     host_history.prune(clock.now() - timedelta(days=settings.TRAINYARD.host_events_days))
+
+
+def remove_blobs(clock: Clock) -> None:
+    """Remove stored files that nothing has pointed to for an hour."""
+    while blobs.sweep(clock.now()) == blobs.BATCH:
+        pass
 
 
 def close_shells(clock: Clock) -> None:

@@ -16,6 +16,7 @@ from console.commands import COMMAND_LINE, CommandRefused, project_named
 from console.commands.people import find_user
 from console.presenters.projects import usage_csv
 from console.runtime import database_setup
+from jobs.artifacts import room
 from jobs.models import Project
 from jobs.projects import log_storage, projects, quotas, usage
 from jobs.projects.quotas import QuotaTarget
@@ -69,7 +70,7 @@ def list_projects(args: argparse.Namespace) -> int:
 
 
 def set_quota(args: argparse.Namespace) -> int:
-    """Set a limit. `what` is an accelerator type, or running, queued, gpu-hours, log-gb."""
+    """Set a limit. `what` is an accelerator type, or running, queued, gpu-hours, log-gb, storage-gb."""
     database_setup.prepare()
     now = timezone.now()
     others = {
@@ -77,6 +78,7 @@ def set_quota(args: argparse.Namespace) -> int:
         "queued": Metric.QUEUED,
         "gpu-hours": Metric.GPU_HOURS,
         "log-gb": Metric.LOG_GB,
+        "storage-gb": Metric.STORAGE_GB,
     }
     metric = others.get(args.what, Metric.GPUS)
     kind = args.what if metric == Metric.GPUS else ""
@@ -96,8 +98,11 @@ def list_quotas(args: argparse.Namespace) -> int:
     target = quota_target(args)
     whole = target.project and not target.each and not target.user
     print_limits(quotas.limits_of(target), used_by(target.project) if whole and target.project else {})
-    if target.project and (warning := log_storage.warning(target.project)):
-        print(warning, file=sys.stderr)
+    for warning in (
+        (log_storage.warning(target.project), room.warning(target.project)) if target.project else ()
+    ):
+        if warning:
+            print(warning, file=sys.stderr)
     return 0
 
 
@@ -137,6 +142,7 @@ def used_by(project: Project) -> dict[str, float]:
         "queued": sum(quotas.queued(project).values()),
         "gpu-hours": use.gpu_hours,
         "log-gb": quotas.stored_log_bytes(project) / GB,
+        "storage-gb": room.stored_bytes([project.pk]).get(project.pk, 0) / GB,
     }
 
 
@@ -147,6 +153,7 @@ def print_limits(limits: Limits, used: Mapping[str, float]) -> None:
         "queued": limits.queued,
         "gpu-hours": limits.gpu_hours,
         "log-gb": limits.log_gb,
+        "storage-gb": limits.storage_gb,
     }
     for what, limit in {**limits.gpus, **others}.items():
         if limit is not None:

@@ -104,7 +104,10 @@ class JobFields(forms.Form):
     base_output_directory = forms.CharField(
         label=gettext_lazy("Output directory"),
         required=False,
-        help_text=gettext_lazy("The training code finds it in AIP_MODEL_DIR and similar variables."),
+        help_text=gettext_lazy(
+            "A bucket, such as gs://bucket/runs/7: its files are stored and shown. Or a directory on the hosts. The "
+            "training code finds it in AIP_MODEL_DIR and similar variables."
+        ),
     )
     base = forms.CharField(required=False, widget=forms.HiddenInput)
     request_id = forms.CharField(required=False, widget=forms.HiddenInput, max_length=200)

@@ -213,6 +213,13 @@ def _as_text(document: Mapping[str, Any]) -> str:
 AnyDraft = Draft | JsonDraft
 
 
+def draft_of(document: Mapping[str, Any], chosen: JobDestination) -> AnyDraft:
+    """The form with fields where it can show each pool of the document, or else the document itself."""
+    pools = document.get("jobSpec", {}).get("workerPoolSpecs", [])
+    kind = Draft if all(pool_fields.can_show(pool) for pool in pools) else JsonDraft
+    return kind.from_document(document, chosen)
+
+
 def set_choices(form: forms.Form, projects: Iterable[str], locations: Iterable[str]) -> None:
     """Set the projects and locations that can be chosen. The first of each is the default."""
     for name, names in (("project", list(projects)), ("location", list(locations))):

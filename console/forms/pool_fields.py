@@ -16,7 +16,7 @@ from console.forms.env_lines import read_env_lines
 from console.forms.env_rows import EnvField, EnvRow, add_rows, row_of
 from console.forms.fields import PlainText, area_of_text, line_of_text, read_carried
 from jobs.rules.spec import parse
-from jobs.rules.spec.custom_job import HOST_IMAGE
+from jobs.rules.spec.tasks import HOST_IMAGE
 
 ROLES = (
     gettext_lazy("Primary"),
@@ -183,6 +183,14 @@ def _container(typed: Mapping[str, Any]) -> dict[str, Any]:
         "command": read_arguments(program) if kind == "argv" else _script(kind, program),
         "env": [row.document() for row in typed["env"]],
     }
+
+
+def can_show(pool: Mapping[str, Any]) -> bool:
+    """The fields are for a program of the host. An image or a package would be lost in them."""
+    return (
+        "pythonPackageSpec" not in pool
+        and pool.get("containerSpec", {}).get("imageUri", HOST_IMAGE) == HOST_IMAGE
+    )
 
 
 def initial(pool: Mapping[str, Any], primary: Mapping[str, Any]) -> dict[str, Any]:

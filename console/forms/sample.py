@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jobs.rules.spec import parse
-from jobs.rules.spec.custom_job import HOST_IMAGE
+from jobs.rules.spec.tasks import HOST_IMAGE
 
 SAMPLE = {
     "displayName": "hello",

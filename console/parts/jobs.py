@@ -80,6 +80,7 @@ WHOLE_JOB = Part("job", _see_job, _stamp_of_job, _job)
 JOB_HEAD = _part("job-head", same_at=_same_head)
 JOB_OVERVIEW = (
     *(_part("job-overview-head", same_at=_same_head), _part("job-strip", same_at=_same_head)),
+    _part("job-preparations", same_at=_same_head),
     *(_part("job-replicas"), _part("job-story")),
 )
 JOB_LOG = (_part("job-head", "see_log", _same_head),)

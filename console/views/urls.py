@@ -9,6 +9,7 @@ from console.views.hosts.urls import urlpatterns as hosts
 from console.views.jobs.urls import urlpatterns as jobs
 from console.views.people.urls import urlpatterns as people
 from console.views.projects.urls import urlpatterns as projects
+from console.views.storage.urls import urlpatterns as storage
 
 urlpatterns = [
     path("", home.home, name="home"),
@@ -22,4 +23,5 @@ urlpatterns = [
     *jobs,
     *hosts,
     *projects,
+    *storage,
 ]

@@ -18,9 +18,10 @@ from agents.infra.secrets import SecretUnreadable
 from agents.infra.texts import join, said
 from jobs.models import Job, JobSecret, Project, Secret
 from jobs.rules.list_text import list_text
-from jobs.rules.spec.custom_job import MAX_STRING_BYTES, MAX_STRINGS_BYTES, CustomJob
+from jobs.rules.spec.custom_job import CustomJob
 from jobs.rules.spec.json_fields import InvalidDocument, Violation
-from jobs.rules.spec.secret_variables import PERSON, PROJECT, AskedSecret
+from jobs.rules.spec.secret_variables import GIT_CREDENTIAL, PERSON, PROJECT, AskedSecret
+from jobs.rules.spec.tasks import MAX_STRING_BYTES, MAX_STRINGS_BYTES
 from jobs.secrets import store
 from jobs.secrets.sealed import seal, unseal
 
@@ -98,6 +99,11 @@ def with_values(orders: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[st
 def values_of(job_id: int) -> list[str]:
     """The values of the job's secrets, as long as they are kept."""
     return list(_values([job_id])[job_id].values())
+
+
+def value_of(job_id: int, pool: int, name: str) -> str:
+    """One value, as long as it is kept; else empty."""
+    return _values([job_id])[job_id].get((pool, name), "")
 
 
 def forget(job_ids: Sequence[int]) -> None:
@@ -179,6 +185,8 @@ class _Finder:
         return join(" ", [missing, there, said("Set it with PUT {address}.", address=f"{path}/{name}")])
 
     def _complain(self, asked: AskedSecret, field: str, description: str) -> None:
+        if asked.variable.name == GIT_CREDENTIAL:
+            field = "credential_secret"
         self.violations.append(Violation(f"{asked.path}.{field}", description))
 
 
@@ -194,9 +202,12 @@ def _too_large(asked: CustomJob, values: Values) -> list[Violation]:
             wrong.append(Violation(each.path, much))
     for number, size in sizes.items():
         pool = asked.job_spec.pools[number]
-        total = size + (pool.container.strings_bytes if pool is not None else 0)
+        if pool is None:
+            continue
+        total = size + pool.task.strings_bytes
         if total > MAX_STRINGS_BYTES:
-            where = f"job_spec.worker_pool_specs[{number}].container_spec.command"
+            task = f"{pool.task.field}.{pool.task.strings_field}"
+            where = f"job_spec.worker_pool_specs[{number}].{task}"
             text = said(
                 "command, args, env and secrets have {number} bytes together; at most {most} are possible.",
                 number=total,

@@ -34,21 +34,30 @@ HIDDEN_DATES = frozenset({"django.db.models.functions.Now", "django.utils.timezo
 DATES_IN = frozenset({"agents/infra/clock.py"})
 # Modules of the runner that tell the console what the host's clock shows, or compare it with the date of a file.
 RUNNER_DATES = frozenset(
-    {"cleanup", "containment", "facts", "linux", "log_budget", "log_shipper", "probe", "run_lifecycle"}
+    {"cleanup", "containment", "facts", "linux", "log_budget", "log_shipper", "probe", "put", "run_lifecycle"}
     | {"samples", "serve"}
 )
 MAX_FILE, MAX_FUNCTION = 450, 70
 # The runner: what hosts get. It stands alone, and inside it imports go down too, from the first of these to the last.
 RUNNER = "agents/runner/"
 RUNNER_STOREYS = (
-    *("__main__", "serve", "shell", "file_access", "probe"),
+    *("__main__", "serve", "shell", "outputs", "file_access", "probe"),
+    *("preparations.tasks", "preparations.worker", "preparations.images", "preparations.cache_entries"),
+    *("preparations.programs_output", "preparations.report"),
     *("shell_holder", "shell_viewers", "shell_terminal", "shell_ring", "tools"),
     *("recording_pull", "recording", "mask_patterns"),
+    *("cache_work", "put", "trees", "git_checkout", "environments", "long_programs", "unpack", "archives"),
     *("claims", "cleanup", "gpu_watch", "samples", "host_load", "runs"),
     *(
         "keeper",
         "run_lifecycle",
         "held_resources",
+        "work_tree",
+        "python_environment",
+        "cache",
+        "output_directories",
+        "runtimes.containers",
+        "runtimes.engine_commands",
         "scratch",
         "shared_memory",
         "gpus",
@@ -95,6 +104,9 @@ LOG_ROWS = RAW_LOG_READERS | {
     )
 }
 OLDEST_HOST_PYTHON = (3, 7)
+# The command line client: what people install at their computers. It stands alone too.
+CLIENT = "console/client/"
+OLDEST_CLIENT_PYTHON = (3, 9)
 # What imports when nobody sees it: a runner's file may be gone by then.
 LATE_IMPORTERS = frozenset({"importlib", "pkgutil", "runpy", "zipimport"})
 
@@ -143,7 +155,9 @@ def top(name: str) -> str:
 def imports_go_down(file: File) -> Iterator[str]:
     for name, node in file.imports():
         if name.startswith("."):
-            yield f"{node.lineno}: a relative import hides the direction"
+            # The client is installed under another name too.
+            if not file.path.startswith(CLIENT):
+                yield f"{node.lineno}: a relative import hides the direction"
         elif top(name) in FLOORS and FLOORS.index(top(name)) < FLOORS.index(file.floor):
             yield f"{node.lineno}: {file.floor} must not import {name}"
         elif top(name) == "tests":
@@ -169,16 +183,24 @@ def rules_are_pure(file: File) -> Iterator[str]:
             yield f"{call.lineno}: a rule must not ask a clock ({call.func.attr}); `now` is an argument"
 
 
+def runner_module(name: str) -> str:
+    """The module of the runner that an imported name is, or is in."""
+    parts = name.split(".")[2:]
+    found = (".".join(parts[:count]) for count in range(len(parts), 0, -1))
+    return next((module for module in found if module in RUNNER_STOREYS), parts[0])
+
+
 def the_runner_stands_alone(file: File) -> Iterator[str]:
     if not file.path.startswith(RUNNER):
         return
-    own = PurePosixPath(file.path).stem
+    own = file.path.removeprefix(RUNNER).removesuffix(".py").replace("/", ".")
+    own = "__init__" if own.endswith("__init__") else own
     if own not in RUNNER_STOREYS:
         yield f"1: {own} has no place among the runner's modules"
         return
     for name, node in file.imports():
         if name.startswith("agents.runner."):
-            below = name.split(".")[2]
+            below = runner_module(name)
             if below not in RUNNER_STOREYS[RUNNER_STOREYS.index(own) + 1 :]:
                 yield f"{node.lineno}: {own} must not import {below}, which is not below it"
         elif top(name) not in sys.stdlib_module_names:
@@ -189,6 +211,22 @@ def the_runner_stands_alone(file: File) -> Iterator[str]:
         ast.parse(file.source, feature_version=OLDEST_HOST_PYTHON)
     except SyntaxError as problem:
         yield f"{problem.lineno}: not readable by Python {OLDEST_HOST_PYTHON}: {problem.msg}"
+
+
+def the_client_stands_alone(file: File) -> Iterator[str]:
+    if not file.path.startswith(CLIENT):
+        return
+    depth = len(PurePosixPath(file.path).relative_to(CLIENT).parts)
+    for name, node in file.imports():
+        level = len(name) - len(name.lstrip("."))
+        if level > depth:
+            yield f"{node.lineno}: {name} leads out of the client"
+        elif not level and top(name) not in sys.stdlib_module_names:
+            yield f"{node.lineno}: the client needs nothing but Python, not {name}"
+    try:
+        ast.parse(file.source, feature_version=OLDEST_CLIENT_PYTHON)
+    except SyntaxError as problem:
+        yield f"{problem.lineno}: not readable by Python {OLDEST_CLIENT_PYTHON}: {problem.msg}"
 
 
 def ssh_is_spoken_in_agents_only(file: File) -> Iterator[str]:
@@ -321,6 +359,7 @@ LAWS = (
     imports_stand_on_top,
     rules_are_pure,
     the_runner_stands_alone,
+    the_client_stands_alone,
     ssh_is_spoken_in_agents_only,
     budgets_are_kept,
     things_have_names,

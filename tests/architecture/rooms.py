@@ -35,50 +35,63 @@ agents/links: agents/{hosts infra models runner ssh}
 agents/models: agents/{infra}
 agents/runner:
 agents/ssh: agents/{infra models runner}
-console/api: console/{auth forms live models presenters runtime saved_views} jobs/rules/{lifecycle notifications
-    scheduling spec} jobs/{bulk files host_sync idle_rule lifecycle logs maintenance models notifications projects
-    scheduling secrets services shells} agents/{hosts infra models}
+console/api: console/{auth client forms large_bodies live models presenters runtime saved_views}
+    jobs/rules/{lifecycle notifications scheduling spec} jobs/{artifacts bulk files host_sync idle_rule
+    lifecycle logs maintenance models notifications outputs pipelines preparations projects scheduling
+    secrets services shells}
+    agents/{hosts infra models}
 console/apps: console/{runtime}
+console/arguments: jobs/rules/{scheduling}
 console/asgi: console/{consumers runtime}
 console/auth: console/{models} jobs/rules/{lifecycle} jobs/{models notifications projects shells sweep} agents/{hosts
     infra models ssh}
-console/cli: jobs/rules/{scheduling}
-console/commands: console/{auth forms models presenters runtime} jobs/rules/{scheduling} jobs/{host_sync lifecycle
-    maintenance models notifications projects secrets} agents/{clock_keeper
-    hosts infra models ssh}
-console/consumers: console/{auth live parts presenters runtime} jobs/{logs models shells} agents/{infra runner ssh}
+console/cli: console/{client}
+console/client:
+console/commands: console/{auth forms models presenters runtime} jobs/rules/{scheduling} jobs/{artifacts
+    host_sync lifecycle maintenance models notifications projects secrets} agents/{clock_keeper hosts infra models
+    ssh}
+console/consumers: console/{auth live parts presenters runtime} jobs/rules/{lifecycle} jobs/{logs models shells}
+    agents/{infra models runner ssh}
 console/environment:
 console/forms: console/{auth} jobs/rules/{notifications scheduling spec} jobs/{host_sync idle_rule models
     notifications projects scheduling} agents/{hosts infra models}
+console/large_bodies: jobs/{artifacts} agents/{infra}
 console/live: console/{runtime} jobs/{logs models projects} agents/{runner}
 console/models: jobs/{models}
 console/parts: console/{auth presenters} jobs/{models} agents/{models}
 console/presenters: console/{auth forms models saved_views} jobs/rules/{lifecycle list_text notifications
-    scheduling spec} jobs/{host_sync lifecycle logs maintenance models projects recordings scheduling shells}
-    agents/{clock_keeper hosts infra models ssh}
-console/runtime: console/{auth environment views} jobs/{host_sync logs models wake} agents/{clock_keeper infra
-    links models ssh}
+    scheduling spec} jobs/{artifacts host_sync lifecycle logs maintenance models outputs pipelines preparations
+    projects recordings scheduling shells} agents/{clock_keeper hosts infra models ssh}
+console/runtime: console/{auth environment large_bodies views} jobs/{artifacts host_sync logs models wake}
+    agents/{clock_keeper infra links models ssh}
 console/saved_views: console/{auth models} jobs/{models} agents/{infra}
 console/settings: console/{auth environment runtime} agents/{infra}
 console/templatetags: console/{auth presenters} jobs/{models} agents/{clock_keeper infra}
 console/urls: console/{runtime}
-console/views: console/{auth forms models presenters saved_views} jobs/rules/{lifecycle list_text scheduling
-    spec} jobs/{bulk files host_sync idle_rule lifecycle maintenance models notifications projects recordings
-    scheduling secrets services shells wake} agents/{hosts infra models ssh}
+console/views: console/{auth client forms large_bodies models presenters saved_views} jobs/rules/{lifecycle list_text
+    scheduling spec} jobs/{artifacts bulk files host_sync idle_rule lifecycle maintenance models notifications outputs
+    pipelines projects recordings scheduling secrets services shells wake} agents/{hosts infra models ssh}
+jobs/artifacts: jobs/rules/{scheduling storage_names} jobs/{models projects} agents/{infra}
 jobs/bulk: jobs/rules/{lifecycle spec} jobs/{labels models services} agents/{infra}
 jobs/files: jobs/{models} agents/{infra ssh}
-jobs/host_sync: jobs/rules/{lifecycle} jobs/{lifecycle logs models projects recordings scheduling secrets wake}
-    agents/{hosts infra links models}
+jobs/host_sync: jobs/rules/{lifecycle} jobs/{artifacts lifecycle logs models preparations projects recordings
+    scheduling secrets wake}
+    agents/{hosts infra links models ssh}
 jobs/idle_rule: jobs/rules/{lifecycle} jobs/{lifecycle models projects services} agents/{infra}
 jobs/labels: jobs/rules/{lifecycle list_text scheduling spec} jobs/{models wake} agents/{infra}
-jobs/lifecycle: jobs/rules/{lifecycle list_text scheduling spec} jobs/{models projects wake} agents/{hosts infra
-    models}
+jobs/lifecycle: jobs/rules/{lifecycle list_text scheduling spec} jobs/{models outputs preparations projects
+    wake} agents/{hosts infra models}
 jobs/logs: jobs/rules/{lifecycle} jobs/{models secrets wake} agents/{infra links runner}
-jobs/maintenance: jobs/rules/{lifecycle list_text} jobs/{host_sync lifecycle models projects scheduling wake}
-    agents/{clock_keeper hosts infra models ssh}
+jobs/maintenance: jobs/rules/{lifecycle list_text spec storage_names} jobs/{host_sync lifecycle models projects
+    scheduling wake} agents/{clock_keeper hosts infra models ssh}
 jobs/management: jobs/{models}
 jobs/models: jobs/rules/{lifecycle scheduling spec} agents/{infra models}
 jobs/notifications: jobs/rules/{lifecycle notifications} jobs/{models projects wake} agents/{infra models}
+jobs/pipelines: jobs/rules/{lifecycle spec} jobs/{models projects services} agents/{infra}
+jobs/outputs: jobs/rules/{lifecycle spec storage_names} jobs/{artifacts models projects secrets wake} agents/{infra
+    models runner ssh}
+jobs/preparations: jobs/rules/{lifecycle list_text spec} jobs/{artifacts models secrets} agents/{infra
+    runner}
 jobs/projects: jobs/rules/{lifecycle list_text scheduling spec} jobs/{models wake} agents/{infra models}
 jobs/recordings: jobs/{logs models projects wake} agents/{infra links}
 jobs/rules/lifecycle: jobs/rules/{list_text spec} agents/{infra}
@@ -86,15 +99,15 @@ jobs/rules/list_text: agents/{infra}
 jobs/rules/notifications: jobs/rules/{lifecycle} agents/{infra}
 jobs/rules/scheduling: jobs/rules/{list_text spec} agents/{infra}
 jobs/rules/spec: jobs/rules/{list_text} agents/{infra}
-jobs/scheduling: jobs/rules/{lifecycle list_text scheduling spec} jobs/{lifecycle models projects wake}
+jobs/rules/storage_names: agents/{infra}
+jobs/scheduling: jobs/rules/{lifecycle list_text scheduling spec} jobs/{lifecycle models outputs projects wake}
     agents/{hosts infra models}
 jobs/secrets: jobs/rules/{list_text spec} jobs/{models projects} agents/{infra}
-jobs/services: jobs/rules/{lifecycle scheduling spec} jobs/{host_sync lifecycle logs models projects recordings
-    scheduling secrets wake} agents/{infra}
+jobs/services: jobs/rules/{lifecycle scheduling spec} jobs/{host_sync lifecycle logs models outputs preparations
+    projects recordings scheduling secrets wake} agents/{infra}
 jobs/shells: jobs/rules/{lifecycle} jobs/{lifecycle models projects recordings wake} agents/{infra}
-jobs/sweep: jobs/{host_sync idle_rule lifecycle logs maintenance models notifications projects recordings scheduling
-    shells wake}
-    agents/{hosts infra models}
+jobs/sweep: jobs/{artifacts host_sync idle_rule lifecycle logs maintenance models notifications outputs pipelines
+    projects recordings scheduling shells wake} agents/{hosts infra models}
 jobs/tasks: jobs/{lifecycle maintenance notifications scheduling sweep} agents/{infra links}
 jobs/wake: agents/{infra models}
 """

@@ -45,6 +45,11 @@ BREACHES = [
     (laws.imports_go_down, "jobs/host_sync/intake.py", "import console.runtime.health\n"),
     (laws.imports_go_down, "jobs/host_sync/intake.py", "from . import models\n"),
     (laws.imports_go_down, "jobs/host_sync/intake.py", "from tests.harness import hosts\n"),
+    (laws.the_client_stands_alone, "console/client/session.py", "from console.auth import access\n"),
+    (laws.the_client_stands_alone, "console/client/session.py", "from ..auth import access\n"),
+    (laws.the_client_stands_alone, "console/client/verbs/jobs.py", "from ...auth import access\n"),
+    (laws.the_client_stands_alone, "console/client/session.py", "import requests\n"),
+    (laws.the_client_stands_alone, "console/client/text.py", "match 1:\n    case 1:\n        pass\n"),
     (laws.imports_stand_on_top, "jobs/host_sync/intake.py", "def take():\n    from jobs import models\n"),
     (
         laws.imports_stand_on_top,
@@ -114,6 +119,7 @@ def test_what_is_right_breaks_no_law():
         File("jobs/rules/lifecycle/retry.py", "from agents.infra.texts import said\n"),
         File("agents/runner/serve.py", "import os\nfrom agents.runner.wire import encode\nx = time.time()\n"),
         File("agents/ssh/dial.py", "import paramiko\n"),
+        File("console/client/verbs/jobs.py", "import json\nfrom ..session import Session\n"),
         File("console/runtime/health.py", "from agents.models import Host\nfrom jobs.models import Job\n"),
         File("jobs/logs/reader.py", "x = 1\n" * 450),
     ]

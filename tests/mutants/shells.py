@@ -90,8 +90,8 @@ SHELLS = (
     Safeguard(
         "run-kept-for-its-recordings",
         "jobs/host_sync/wanted.py",
-        "if forgettable(row) and (recordings is None or row.job_deleted_at is not None):",
-        "if forgettable(row):",
+        "((recordings is None and not has_outputs) or row.job_deleted_at is not None)",
+        "((not has_outputs) or row.job_deleted_at is not None)",
         (f"{RECORDINGS}::test_the_host_keeps_the_run_until_its_recordings_are_here",),
     ),
     Safeguard(
@@ -111,7 +111,7 @@ SHELLS = (
     Safeguard(
         "replayed-by-who-may-type",
         "console/auth/access.py",
-        'Role.SUBMITTER: VIEWER_VERBS | {"submit", "watch_shell"},',
+        'Role.SUBMITTER: VIEWER_VERBS | {"submit", "store", "watch_shell"},',
         'Role.SUBMITTER: VIEWER_VERBS | {"submit", "watch_shell", "replay_shell"},',
         (f"{REPLAYS}::test_who_may_replay",),
     ),

@@ -26,6 +26,7 @@ LEFT_OUT = {
     "invited": "needs a link that is good once",
     "confirm-notifications": "needs a link that is good once",
     "unsubscribe": "needs a link from an e-mail",
+    "client-wheel": "needs a link from the page of the command line",
     "job-history": "leads to the events",
     "new-shell": "leads to the page of a shell",
     "job-files": "asks a host over SSH",
@@ -114,6 +115,8 @@ def examples(seeded: Seeded) -> dict[str, object]:
         **{"user_id": User.objects.get(username="user-2").pk, "template_id": JobTemplate.objects.all()[0].pk},
         **{"target_id": NotificationTarget.objects.all()[0].pk, "view_id": SavedView.objects.all()[0].pk},
         **{"target": NotificationTarget.objects.all()[0].pk, "session_id": "0" * 16, "session": "0" * 16},
+        **{"bucket": "ours", "sha256": "0" * 64, "how": "copyTo", "to": "ours", "new_name": "copy"},
+        "ticket": "no-ticket",
         **dict.fromkeys(("token", "token_id", "passkey_id", "stray_id", "type_id"), 1),
         **{"what": "recheck", "act": "batchCancel", "verb": "check", "name": "own-1"},
     }

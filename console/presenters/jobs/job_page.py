@@ -18,13 +18,14 @@ from console.auth import access
 from console.auth.access import Verb
 from jobs.models import Job, JobSecret, MaskedLog, Run
 
-OVERVIEW, LOGS, METRICS = "job", "merged-log", "job-metrics"
+OVERVIEW, LOGS, METRICS, FILES = "job", "merged-log", "job-metrics", "job-outputs"
 SHELLS, SPEC, EVENTS = "job-shells", "job-spec", "job-events"
 # The name of each tab's address, its word, and what a person must be allowed to do to see it.
 TABS: tuple[tuple[str, str, Verb], ...] = (
     (OVERVIEW, gettext_noop("Overview"), "see"),
     (LOGS, gettext_noop("Logs"), "see_log"),
     (METRICS, gettext_noop("Metrics"), "see"),
+    (FILES, gettext_noop("Files"), "see_log"),
     (SHELLS, gettext_noop("Shells"), "watch_shell"),
     (SPEC, gettext_noop("Specification"), "see"),
     (EVENTS, gettext_noop("Events"), "see"),

@@ -16,6 +16,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from console.auth import access
+from console.presenters import preparations
 from console.presenters.jobs import job_head, timeline
 from console.presenters.jobs.cells import cells
 from console.presenters.jobs.job_filters import cursor_number
@@ -28,6 +29,7 @@ from console.presenters.shells import job_shells
 from console.presenters.shells.job_shells import may_open, shells
 from console.presenters.stamps import digest
 from jobs.models import Job, Run, Transition
+from jobs.preparations import of_jobs
 from jobs.rules.lifecycle.states import TERMINAL
 
 Query = Mapping[str, str]
@@ -68,6 +70,10 @@ def _replicas(job: Job, user: User, query: Query) -> Context:
 
 def _strip(job: Job, user: User, query: Query) -> Context:
     return {"strip": strip(job, timezone.now()), "metrics_url": reverse("job-metrics", args=[job.pk])}
+
+
+def _preparations(job: Job, user: User, query: Query) -> Context:
+    return {"preparations": preparations.panel(job, access.can(user, "see_log", job), timezone.now())}
 
 
 def _story(job: Job, user: User, query: Query) -> Context:
@@ -119,6 +125,10 @@ def _samples_stamp(job_id: int) -> str:
     return digest([_runs_stamp(job_id), int(found["at"].timestamp()) // every_s if found["at"] else None])
 
 
+def _preparations_stamp(job_id: int) -> str:
+    return digest(of_jobs.stamp(job_id))
+
+
 def _events_stamp(job_id: int) -> str:
     """Events are only ever added."""
     return str(Transition.objects.filter(job_id=job_id).aggregate(Max("pk"))["pk__max"])
@@ -136,6 +146,7 @@ PARTS: Mapping[str, JobPart] = {
     "job-head": JobPart("jobs/_head.html", _head, _state_stamp),
     "job-overview-head": JobPart("jobs/_head.html", _overview_head, _state_stamp),
     "job-replicas": JobPart("jobs/_cells.html", _replicas, _samples_stamp),
+    "job-preparations": JobPart("jobs/_preparations.html", _preparations, _preparations_stamp),
     "job-strip": JobPart("jobs/_strip.html", _strip, _samples_stamp),
     "job-story": JobPart("jobs/_story.html", _story, _events_stamp),
     "job-events": JobPart("jobs/_events.html", _events, _events_stamp),
@@ -143,7 +154,7 @@ PARTS: Mapping[str, JobPart] = {
     "job-points": JobPart("jobs/_points.html", _points, _samples_stamp),
     "job-shells": JobPart("shells/_list.html", _shells, _shells_stamp),
 }
-OVERVIEW = ("job-overview-head", "job-strip", "job-replicas", "job-story")
+OVERVIEW = ("job-overview-head", "job-preparations", "job-strip", "job-replicas", "job-story")
 # Those that there were before version 0.4.
 OLD_OVERVIEW = ("job-overview-head", "job-replicas", "job-story")
 

@@ -37,6 +37,7 @@ REFUSALS = {
     "port_taken": gettext_noop("not started: its port was taken"),
     "disk_full": gettext_noop("not started: the host's disk is full"),
     "exec_failed": gettext_noop("not started: the command could not be executed"),
+    "unprepared": gettext_noop("not started: what it needs was thrown away on the host"),
     "bad_order": gettext_noop("not started: the host did not understand the order"),
 }
 OUT_OF_MEMORY = {

@@ -20,7 +20,9 @@ from jobs.rules.scheduling.order import PRIORITIES
 from jobs.rules.spec.advice import Advice
 from jobs.rules.spec.cluster_variables import cluster_environment
 from jobs.rules.spec.custom_job import DAY_S
+from jobs.rules.spec.image_aliases import images_kept
 from jobs.rules.spec.json_fields import InvalidDocument
+from jobs.rules.spec.tasks import HOST_IMAGE
 from jobs.scheduling import output_directories
 
 STRATEGIES = {
@@ -42,12 +44,14 @@ class Specification:
 
 @dataclass(frozen=True, slots=True)
 class PoolLine:
-    """`given`: the names of the variables that each of its replicas finds besides its own."""
+    """`brings`: what the pool runs in, and what is put beside it. `given`: the names of the variables that each of its
+    replicas finds besides its own."""
 
     name: str
     count: int
     machine: str
     command: str
+    brings: tuple[tuple[str, str], ...]
     env: tuple[tuple[str, str], ...]
     given: tuple[str, ...]
 
@@ -108,20 +112,47 @@ def _span(written: str | None) -> str:
 
 
 def pools(job: Job) -> Iterable[PoolLine]:
-    given = _given(job)
+    given, images = _given(job), images_kept(job.resolved)
     for number, pool in enumerate(job.spec.get("workerPoolSpecs", [])):
         if not pool:
             continue
-        container = pool.get("containerSpec", {})
-        argv = [*container.get("command", []), *container.get("args", [])]
+        task = pool.get("pythonPackageSpec") or pool.get("containerSpec", {})
         yield PoolLine(
             name=f"workerpool{number}",
             count=int(pool.get("replicaCount", 1)),
             machine=_machine(pool.get("machineSpec", {})),
-            command=shown_command(argv),
-            env=tuple((pair["name"], shown_value(pair)) for pair in container.get("env", [])),
+            command=shown_command(_argv(task)),
+            brings=tuple(_brings(pool, task, images.get(number))),
+            env=tuple((pair["name"], shown_value(pair)) for pair in task.get("env", [])),
             given=given.get(number, ()),
         )
+
+
+def _brings(pool: Mapping[str, Any], task: Mapping[str, Any], used: str | None) -> Iterable[tuple[str, str]]:
+    image = task.get("imageUri") or task.get("executorImageUri") or HOST_IMAGE
+    if image != HOST_IMAGE:
+        yield _("Image"), visible(image if used is None else f"{image} → {used}")
+    if packages := task.get("packageUris"):
+        yield _("Python packages"), visible(", ".join(packages))
+    ours = pool.get("trainyard") or {}
+    if runtime := ours.get("runtime"):
+        yield _("Runtime"), visible(runtime)
+    if code := ours.get("code"):
+        yield _("Code"), visible(_source(code))
+
+
+def _source(code: Mapping[str, Any]) -> str:
+    git = code.get("git") or {}
+    revision = _("{revision} of {url}").format(**git) if git else ""
+    source = str(code.get("artifact") or code.get("archiveUri") or revision)
+    place = code.get("directory")
+    return _("{source}, in {directory}").format(source=source, directory=place) if place else source
+
+
+def _argv(task: Mapping[str, Any]) -> list[str]:
+    module = task.get("pythonModule")
+    command = ["python3", "-m", module] if module else task.get("command", [])
+    return [*command, *task.get("args", [])]
 
 
 def _given(job: Job) -> Mapping[int, tuple[str, ...]]:
@@ -146,7 +177,7 @@ def _given(job: Job) -> Mapping[int, tuple[str, ...]]:
                 host_name="host",
                 gpus=pool.machine.accelerator_count,
             )
-            found[number] = tuple(sorted(variables.keys() - dict(pool.container.env).keys()))
+            found[number] = tuple(sorted(variables.keys() - dict(pool.task.env).keys()))
     return found
 
 

@@ -42,27 +42,31 @@ def of(document: Mapping[str, Any], project: str, location: str, base: str) -> t
         if inline
         else ""
     )
+    unknown = bool(secrets)
     cannot = _("{tool} has no field for secret variables. Use curl.")
+    if any("trainyard" in pool for pool in document.get("jobSpec", {}).get("workerPoolSpecs", ())):
+        unknown, cannot = True, _("{tool} has no field for the runtime and the code of a pool. Use curl.")
     return (
         Code("JSON", _json(shown), fill),
         Code("curl", _curl(shown, project, location, base), fill),
         _unless(
-            secrets, Code("SDK", _sdk(shown, project, location, base)), cannot.format(tool=_("Google's SDK"))
+            unknown, Code("SDK", _sdk(shown, project, location, base)), cannot.format(tool=_("Google's SDK"))
         ),
         _unless(
-            secrets, Code("gcloud", _gcloud(shown, project, location, base)), cannot.format(tool="gcloud")
+            unknown, Code("gcloud", _gcloud(shown, project, location, base)), cannot.format(tool="gcloud")
         ),
     )
 
 
-def _unless(secrets: Mapping[str, bool], code: Code, why: str) -> Code:
-    return Code(code.name, "", why) if secrets else code
+def _unless(unknown: bool, code: Code, why: str) -> Code:
+    return Code(code.name, "", why) if unknown else code
 
 
 def _secret_names(document: Mapping[str, Any]) -> dict[str, bool]:
     """The secret variables, and whether their values come with the job."""
     pools = document.get("jobSpec", {}).get("workerPoolSpecs", ())
-    variables = [each for pool in pools for each in pool.get("containerSpec", {}).get("env", ())]
+    tasks = [pool.get("pythonPackageSpec") or pool.get("containerSpec", {}) for pool in pools]
+    variables = [each for task in tasks for each in task.get("env", ())]
     return {
         each["name"]: bool(each.get("secret"))
         for each in variables

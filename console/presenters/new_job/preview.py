@@ -75,7 +75,7 @@ def of(
     gpus = gpus_of(request.needs for request in capacity.replica_requests(spec, types))
     start = _refused(project, location, spec, types, user, gpus)
     start = start or _over_quota(accounts, gpus) or _start(spec, location, types, project)
-    advice = output_directories.advice_about(spec, location, types)
+    advice = output_directories.advice_about(spec, location, types, project)
     full = log_storage.warning(project)
     return replace(start, advice=(*((Advice(WARNING, full),) if full else ()), *advice))
 

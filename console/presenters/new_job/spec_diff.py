@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jobs.models import Job
+from jobs.rules.spec.image_aliases import images_used_document
 
 # So many equal lines are shown around each difference.
 AROUND = 3
@@ -42,6 +43,7 @@ def _lines(job: Job) -> list[str]:
         "project": job.project.name,
         "location": job.location_name,
         "jobSpec": job.spec,
+        **images_used_document(job.resolved),
     }
     return json.dumps(_by_line(document), indent=2, ensure_ascii=False, sort_keys=True).split("\n")
 

@@ -20,9 +20,10 @@ from console.presenters.new_job.preview import Preview
 from jobs.models import Project
 from jobs.projects import quotas
 from jobs.rules.scheduling.quota import QuotaAccount, gpus_of
-from jobs.rules.spec.custom_job import HOST_IMAGE, to_document
+from jobs.rules.spec.custom_job import to_document
 from jobs.rules.spec.json_fields import InvalidDocument
 from jobs.rules.spec.secret_variables import without_values
+from jobs.rules.spec.tasks import HOST_IMAGE
 from jobs.scheduling import capacity, machine_types
 
 

@@ -18,6 +18,7 @@ from agents.infra.shared_answers import SharedAnswers
 from agents.models import Gpu
 from console.auth import access
 from console.forms.projects import EACH, WHOLE
+from jobs.artifacts import room
 from jobs.models import Job, Membership, Project, Quota
 from jobs.projects import log_storage, quotas, usage
 from jobs.projects.quotas import QuotaTarget
@@ -60,6 +61,17 @@ class Bar:
     def most(self) -> float:
         """The maximum of the meter, which cannot be zero."""
         return max(self.limit or 0, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What is stored of a project, in GB."""
+
+    log_gb: float = 0.0
+    storage_gb: float = 0.0
+
+
+NOTHING = Stored()
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +146,10 @@ def page(project: Project, user: User) -> ProjectPage:
             sum(queued.values()),
             project,
             WHOLE if may else None,
-            round(quotas.recent_log_bytes(project) / GB, 2),
+            Stored(
+                round(quotas.recent_log_bytes(project) / GB, 2),
+                round(room.stored_bytes([project.pk]).get(project.pk, 0) / GB, 2),
+            ),
         ),
         each=limits_only(each, project, EACH if "manage_members" in verbs else None),
         members=member_rows(project, of_people, queued, "manage_members" in verbs),
@@ -154,7 +169,12 @@ def defaults() -> tuple[tuple[Bar, ...], tuple[Bar, ...]]:
 
 
 def bars(
-    limits: Limits, use: Use, queued: int, project: Project | None, whose: str | None, log_gb: float = 0.0
+    limits: Limits,
+    use: Use,
+    queued: int,
+    project: Project | None,
+    whose: str | None,
+    stored: Stored = NOTHING,
 ) -> tuple[Bar, ...]:
     """Return a bar for each GPU type that is limited or in use, then for jobs and hours.
 
@@ -173,7 +193,8 @@ def bars(
         bar(_("Running jobs"), use.running, limits.running, Metric.RUNNING),
         bar(_("Waiting jobs"), queued, limits.queued, Metric.QUEUED),
         bar(_("GPU-hours this month"), use.gpu_hours, limits.gpu_hours, Metric.GPU_HOURS),
-        bar(_("GB of stored logs"), log_gb, limits.log_gb, Metric.LOG_GB),
+        bar(_("GB of stored logs"), stored.log_gb, limits.log_gb, Metric.LOG_GB),
+        bar(_("GB of stored files"), stored.storage_gb, limits.storage_gb, Metric.STORAGE_GB),
     )
 
 

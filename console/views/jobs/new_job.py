@@ -26,7 +26,7 @@ from console.auth import access
 from console.auth.person import person
 from console.forms.env_lines import read_env_lines
 from console.forms.env_rows import EnvRow
-from console.forms.jobs import POOLS, AnyDraft, Draft, JobDestination, JsonDraft
+from console.forms.jobs import POOLS, AnyDraft, Draft, JobDestination, JsonDraft, draft_of
 from console.forms.sample import SAMPLE
 from console.presenters.new_job import as_code
 from console.presenters.new_job import summary as summaries
@@ -141,7 +141,7 @@ def clone(request: HttpRequest, job_id: int) -> HttpResponse:
             request,
             text.format(project=destination.project, other=projects[0]),
         )
-    return _show(request, Draft.from_document(document, destination), cloned=job)
+    return _show(request, draft_of(document, destination), cloned=job)
 
 
 @require_POST
@@ -163,7 +163,7 @@ def _from_template(request: HttpRequest) -> HttpResponse:
     destination = replace(
         _new_destination(row.project.name if row.project else ""), location=row.location_name
     )
-    return _show(request, Draft.from_document(row.document, destination), template=row)
+    return _show(request, draft_of(row.document, destination), template=row)
 
 
 def _submit(request: HttpRequest, draft: AnyDraft) -> HttpResponse:
@@ -258,7 +258,12 @@ def _to_form(request: HttpRequest, draft: AnyDraft) -> HttpResponse:
         document = _canonical(request, draft)
     except (parse.InvalidDocument, services.Refused) as refused:
         return _show(request, draft, violations=_violations_of(refused))
-    return _show(request, Draft.from_document(document, draft.destination))
+    shown_as = draft_of(document, draft.destination)
+    if isinstance(shown_as, JsonDraft):
+        messages.info(
+            request, _("The form has no fields for images and Python packages. This job stays JSON.")
+        )
+    return _show(request, shown_as)
 
 
 def _canonical(request: HttpRequest, draft: AnyDraft) -> dict[str, Any]:

@@ -9,7 +9,10 @@ from typing import get_args
 from console.auth import access
 
 VERBS = get_args(access.Verb)
-LOOK, OWN = {"see", "see_log", "see_usage"}, {"cancel", "delete", "shell", "watch_shell", "replay_shell"}
+LOOK, OWN = (
+    {"see", "see_log", "see_usage", "see_files"},
+    {"cancel", "delete", "shell", "watch_shell", "replay_shell"},
+)
 ALL = set(VERBS)
 RUN = ALL - {"set_quotas", "configure"}
 PEOPLE = ("root", "alice", "bob", "bella", "vera", "charlie", "loner", "gone", "nobody")
@@ -32,8 +35,8 @@ MAY = {
         "machine_type": {"see"},
     },
     "bob": {
-        **dict.fromkeys(("job", "run", "Job", "Run", "Project"), LOOK | OWN | {"submit"}),
-        "project": LOOK | {"submit", "watch_shell"},
+        **dict.fromkeys(("job", "run", "Job", "Run", "Project"), LOOK | OWN | {"submit", "store"}),
+        "project": LOOK | {"submit", "store", "watch_shell"},
         "host": {"see"},
         "Host": {"see"},
         "location": {"see"},
@@ -42,8 +45,8 @@ MAY = {
         "machine_type": {"see"},
     },
     "bella": {
-        **dict.fromkeys(("job", "run", "project"), LOOK | {"submit", "watch_shell"}),
-        **dict.fromkeys(("Job", "Run", "Project"), LOOK | OWN | {"submit"}),
+        **dict.fromkeys(("job", "run", "project"), LOOK | {"submit", "store", "watch_shell"}),
+        **dict.fromkeys(("Job", "Run", "Project"), LOOK | OWN | {"submit", "store"}),
         "host": {"see"},
         "Host": {"see"},
         "location": {"see"},

@@ -30,9 +30,12 @@ from tests.unit.console.views.example_rows import (
     a_host,
     a_job,
     a_machine_type,
+    a_pipeline,
     a_recording,
     a_shell,
+    a_stored_file,
     a_template,
+    an_output,
     document,
 )
 
@@ -52,6 +55,8 @@ PAGES = {
     "new-token": (),
     "password": (),
     "security": (),
+    "command-line": (),
+    "device-login": (),
     "end-sessions": (),
     **dict.fromkeys(
         ("second-factor", "begin-second-factor", "remove-second-factor", "new-recovery-codes"),
@@ -68,6 +73,13 @@ PAGES = {
     "own-secrets": (),
     "remove-own-secret": (),
     "project-secrets": (("project", "submit"),),
+    **dict.fromkeys(
+        ("project-storage", "bucket", "object-file", "artifact-file"), (("project", "see_files"),)
+    ),
+    **dict.fromkeys(
+        ("delete-artifact", "delete-bucket", "delete-object", "add-bucket", "add-artifact", "add-object"),
+        (("project", "store"),),
+    ),
     "remove-project-secret": (("project", "manage_secrets"),),
     "usage": (),
     "usage-csv": (),
@@ -76,7 +88,9 @@ PAGES = {
     "occupancy": (("Host", "see"),),
     "occupancy-csv": (("Host", "see"),),
     "locations": (("Location", "see"),),
+    "share-location": (("location", "manage"),),
     "bind-location": (("location", "manage"),),
+    "alias-image": (("location", "manage"),),
     "machines": (("MachineType", "see"),),
     "new-job": (("Job", "submit"),),
     "new-job-summary": (("Job", "submit"),),
@@ -96,6 +110,8 @@ PAGES = {
     "log": (("job", "see_log"),),
     "merged-log": (("job", "see_log"),),
     "shell": (("run", "shell"),),
+    **dict.fromkeys(("job-outputs", "job-output", "job-output-image"), (("job", "see_log"),)),
+    "delete-output": (("job", "delete"),),
     "job-files": (("job", "shell"),),
     "job-file": (("job", "shell"),),
     "new-shell": (("job", "shell"),),
@@ -103,6 +119,11 @@ PAGES = {
     "share-shell": (("job", "shell"),),
     "replay-shell": (("job", "replay_shell"),),
     "shell-recording": (("job", "replay_shell"),),
+    "pipelines": (),
+    "models": (),
+    "model": (("project", "see"),),
+    "default-model-version": (("project", "submit"),),
+    "delete-model-version": (("job", "delete"),),
     "cancel-job": (("job", "cancel"),),
     "delete-job": (("job", "delete"),),
     "bulk-hosts": (("Host", "manage"),),
@@ -191,6 +212,7 @@ OWN = {
     "remove-job-view",
     "remove-notification",
     "remove-job-template",
+    "delete-model",
 }
 
 JOBS = "/v1/projects/default/locations/us-central1"
@@ -204,7 +226,23 @@ REST = [
     ("GET", f"{JOBS}/customJobs/{{job}}", ("job", "see"), None),
     ("DELETE", f"{JOBS}/customJobs/{{job}}", ("job", "delete"), None),
     ("POST", f"{JOBS}/customJobs/{{job}}:cancel", ("job", "cancel"), {}),
-    ("GET", f"{JOBS}/operations/1", ("project", "see"), None),
+    ("GET", "/v1/projects/default/locations", ("project", "see"), None),
+    ("GET", "/v1/projects/default/locations/default", ("project", "see"), None),
+    ("GET", f"{JOBS}/operations/{{operation}}", ("project", "see"), None),
+    ("DELETE", f"{JOBS}/operations/{{operation}}", ("project", "see"), None),
+    ("POST", f"{JOBS}/operations/{{operation}}:wait", ("project", "see"), {}),
+    ("POST", f"{JOBS}/operations/{{operation}}:cancel", ("project", "see"), {}),
+    ("GET", f"{JOBS}/trainingPipelines", ("project", "see"), None),
+    ("POST", f"{JOBS}/trainingPipelines", ("project", "submit"), {}),
+    ("GET", f"{JOBS}/trainingPipelines/{{pipeline}}", ("job", "see"), None),
+    ("DELETE", f"{JOBS}/trainingPipelines/{{pipeline}}", ("job", "delete"), None),
+    ("POST", f"{JOBS}/trainingPipelines/{{pipeline}}:cancel", ("job", "cancel"), {}),
+    ("GET", f"{JOBS}/models", ("project", "see"), None),
+    ("GET", f"{JOBS}/models/digits", ("project", "see"), None),
+    ("DELETE", f"{JOBS}/models/digits", ("job", "delete"), None),
+    ("GET", f"{JOBS}/models/digits:listVersions", ("project", "see"), None),
+    ("DELETE", f"{JOBS}/models/digits@1:deleteVersion", ("job", "delete"), None),
+    ("POST", f"{JOBS}/models/digits@1:mergeVersionAliases", ("project", "submit"), {"versionAliases": ["a"]}),
     (
         "POST",
         "/v2/entries:list",
@@ -228,6 +266,7 @@ REST = [
     ("GET", "/api/v1/jobs/{job}", ("job", "see"), None),
     ("POST", "/api/v1/jobs/{job}:rerun", ("project", "submit"), {}),
     ("GET", "/api/v1/jobs/{job}/events", ("job", "see"), None),
+    ("GET", "/api/v1/jobs/{job}/preparations", ("job", "see"), None),
     ("GET", "/api/v1/jobs/{job}/shells", ("job", "see"), None),
     ("POST", "/api/v1/jobs/{job}/shells", ("job", "shell"), {}),
     # No host answers here: whoever may have the files is told that (400).
@@ -237,6 +276,10 @@ REST = [
     ("PATCH", f"/api/v1/jobs/{{job}}/shells/{SHELL}", ("job", "shell"), {"shared": True}),
     ("DELETE", f"/api/v1/jobs/{{job}}/shells/{SHELL}", ("job", "shell"), None),
     ("GET", "/api/v1/jobs/{job}/replicas/workerpool0-0/log", ("job", "see_log"), None),
+    ("GET", "/api/v1/jobs/{job}/outputs", ("job", "see_log"), None),
+    ("GET", "/api/v1/jobs/{job}/outputs/files?path=bucket-1/run", ("job", "see_log"), None),
+    ("DELETE", "/api/v1/jobs/{job}/outputs/files?path=bucket-1/run/x", ("job", "delete"), None),
+    ("GET", "/api/v1/jobs/{job}/outputs/content?path=bucket-1/run/x", ("job", "see_log"), None),
     ("GET", "/api/v1/jobs/{job}/samples", ("job", "see"), None),
     ("GET", "/api/v1/jobs/{job}/metrics", ("job", "see"), None),
     ("GET", "/api/v1/jobs/{job}/replicas/workerpool0-0/log/search", ("job", "see_log"), None),
@@ -282,6 +325,36 @@ REST = [
     ("GET", f"{P}/secrets", ("project", "submit"), None),
     ("PUT", f"{P}/secrets/HF", ("project", "manage_secrets"), {"value": "x"}),
     ("DELETE", f"{P}/secrets/HF", ("project", "manage_secrets"), None),
+    ("GET", f"{P}/artifacts", ("project", "see_files"), None),
+    ("POST", f"{P}/artifacts?kind=archive&name=a.tar", ("project", "store"), {}),
+    ("GET", f"{P}/artifacts/{{sha256}}", ("project", "see_files"), None),
+    ("GET", f"{P}/artifacts/{{sha256}}/content", ("project", "see_files"), None),
+    ("DELETE", f"{P}/artifacts/{{sha256}}", ("project", "store"), None),
+    ("GET", f"{P}/buckets", ("project", "see_files"), None),
+    ("POST", f"{P}/buckets", ("project", "store"), {"name": "another"}),
+    ("GET", f"{P}/buckets/ours", ("project", "see_files"), None),
+    ("DELETE", f"{P}/buckets/ours", ("project", "store"), None),
+    ("GET", f"{P}/buckets/ours/objects", ("project", "see_files"), None),
+    ("GET", f"{P}/buckets/ours/objects/a/b.txt", ("project", "see_files"), None),
+    ("PUT", f"{P}/buckets/ours/objects/c", ("project", "store"), {}),
+    ("DELETE", f"{P}/buckets/ours/objects/a/b.txt", ("project", "store"), None),
+    ("GET", "/storage/v1/b?project=default", ("project", "see_files"), None),
+    ("POST", "/storage/v1/b?project=default", ("project", "store"), {"name": "another"}),
+    ("GET", "/storage/v1/b/ours", ("project", "see_files"), None),
+    ("DELETE", "/storage/v1/b/ours", ("project", "store"), None),
+    ("POST", "/upload/storage/v1/b/ours/o?uploadType=media&name=c", ("project", "store"), {}),
+    ("GET", "/download/storage/v1/b/ours/o/a/b.txt?alt=media", ("project", "see_files"), None),
+    ("GET", "/storage/v1/b/ours/o", ("project", "see_files"), None),
+    ("GET", "/storage/v1/b/ours/o/a/b.txt", ("project", "see_files"), None),
+    ("PATCH", "/storage/v1/b/ours/o/a/b.txt", ("project", "store"), {"metadata": {"a": "b"}}),
+    ("DELETE", "/storage/v1/b/ours/o/a/b.txt", ("project", "store"), None),
+    ("POST", "/storage/v1/b/ours/o/a/b.txt/copyTo/b/ours/o/c", ("project", "store"), {}),
+    (
+        "POST",
+        "/storage/v1/b/ours/o/c/compose",
+        ("project", "store"),
+        {"sourceObjects": [{"name": "a/b.txt"}]},
+    ),
     ("GET", f"{P}/templates", ("project", "submit"), None),
     ("POST", f"{P}/templates", ("project", "submit"), {"name": "t", "customJob": document()}),
     ("PUT", f"{P}/templates/t", ("project", "submit"), {"customJob": document()}),
@@ -314,6 +387,7 @@ REST = [
     ("POST", "/api/v1/sessions:endAll", ANYBODY, {}),
     ("POST", "/api/v1/people/yves:endSessions", ("User", "manage"), {}),
     ("POST", "/api/v1/people/yves:resetSecondFactor", ("User", "manage"), {}),
+    ("GET", "/api/v1/account", ANYBODY, None),
     ("GET", "/api/v1/tokens", ANYBODY, None),
     ("POST", "/api/v1/tokens", ANYBODY, {"name": "ci"}),
     ("GET", f"{P}/usage", ("project", "see_usage"), None),
@@ -322,6 +396,11 @@ REST = [
 ]
 # A person's own objects, absent for everybody else.
 REST_OWN = [
+    # The key in the address is all that they need (api/test_google_storage.py).
+    ("PUT", "/upload/storage/v1/b/ours/o"),
+    ("DELETE", "/upload/storage/v1/b/ours/o"),
+    # Of the token of the request itself (api/test_device_logins.py).
+    ("DELETE", "/api/v1/account/token"),
     ("DELETE", "/api/v1/savedViews/1"),
     ("DELETE", "/api/v1/tokens/{token}"),
     ("DELETE", "/api/v1/sessions/0123456789abcdef"),
@@ -329,6 +408,8 @@ REST_OWN = [
     ("GET", "/api/v1/templates/t"),
     ("DELETE", "/api/v1/templates/t"),
 ]
+# Open to whoever comes, because a login begins here: api/test_device_logins.py looks at them.
+REST_OPEN = [("POST", "/api/v1/deviceLogins"), ("POST", "/api/v1/deviceLogins:token")]
 SOCKETS = {
     "/ws/live?at=/jobs/": ANYBODY,
     "/ws/jobs": ANYBODY,
@@ -375,8 +456,10 @@ def test_every_socket_follows_from_the_table():
 
 
 def test_every_address_for_scripts_has_a_row(db):
-    example = {"job": 1, "host": 1, "target": 1, "token": 1}
-    named = [(method, path) for method, path, *_ in REST] + REST_OWN
+    example = dict.fromkeys(("job", "host", "target", "token", "pipeline", "operation"), 1) | {
+        "sha256": "0" * 64
+    }
+    named = [(method, path) for method, path, *_ in REST] + REST_OWN + REST_OPEN
     rows = {(resolve(path.format(**example).partition("?")[0]).route, method) for method, path in named}
     there = set()
     for pattern in rest_urls:
@@ -394,6 +477,7 @@ def scene(cast, project, no_host_answers):
     host = a_host(gpus=1)
     job = a_job(project, cast.bob, host=host)
     a_recording(a_shell(job.runs.get(), cast.bob, SHELL))
+    an_output(job, "bucket-1/run/x")
     a_machine_type("ours")
     Membership.objects.create(project=project, user=User.objects.create_user("yves"), role="viewer")
     now = timezone.now()
@@ -405,7 +489,15 @@ def scene(cast, project, no_host_answers):
             token = token_of(getattr(cast, person), elevated=True)
             clients[person] = Client(headers={"authorization": f"Bearer {token}"})
     target = targets.add(project, "slack", "https://x.example/", ["failed"], 1.0, "alice", now)[0]
-    return clients, {"job": job.pk, "host": host.pk, "target": target.pk}
+    ids = {"job": job.pk, "host": host.pk, "target": target.pk}
+    deleted = a_job(project, cast.bob, state="CANCELLED", phase="closed", host=host, deleted_at=now)
+    sha256 = a_stored_file(project, "ours", "a/b.txt")
+    return clients, {
+        **ids,
+        "pipeline": a_pipeline(job, "digits").pk,
+        "operation": deleted.pk,
+        "sha256": sha256,
+    }
 
 
 def test_every_address_for_scripts_follows_from_the_table(scene):

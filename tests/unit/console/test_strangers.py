@@ -13,18 +13,26 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from jobs.models import Membership
+from jobs.models import Bucket, Membership
 from jobs.notifications import targets
 from tests.harness import addresses
 from tests.unit.console.script_tokens import token_of
 from tests.unit.console.views.conftest import browser, cast, no_host_answers, project
-from tests.unit.console.views.example_rows import a_doubted_run, a_host, a_job, a_shell, a_template
+from tests.unit.console.views.example_rows import (
+    a_doubted_run,
+    a_host,
+    a_job,
+    a_pipeline,
+    a_shell,
+    a_template,
+)
 
 __all__ = ["browser", "cast", "no_host_answers", "project"]
 
 # What belongs to a project, so that others must not learn whether it is there; with something that is not there.
 OF_PROJECT = {"job_id": 1, "run_id": "1-workerpool0-0-a1-r0", "project": "no-project", "target_id": 7}
 OF_PROJECT |= {"target": 7, "template_id": 7, "key": "f" * 32}
+OF_PROJECT |= {"model_id": "no-model", "model": "no-model", "pipeline_id": "7", "bucket": "no-bucket"}
 # What stands in each answer anew: padding, a token against forged forms, a time.
 CHANGING = re.compile(rb'<!-- .*? -->|"csrfmiddlewaretoken" value="[^"]*"|"served-at" content="[^"]*"')
 WAYS = ("get", "post", "put", "patch", "delete")
@@ -37,6 +45,8 @@ def there(cast, project, no_host_answers):
     run, now = job.runs.get(), timezone.now()
     target = targets.add(project, "slack", "https://x.example/", [], 1.0, "alice", now)[0].pk
     Membership.objects.create(project=project, user=User.objects.create_user("yves"), role="viewer")
+    pipeline = a_pipeline(job, model_id="classifier")
+    Bucket.objects.create(name="ours", project=project, created_at=now, created_by="alice")
     return {
         **{"job_id": job.pk, "run_id": run.pk, "project": "default", "target_id": target, "target": target},
         **{"template_id": a_template(project, "t").pk, "key": a_shell(run, cast.bob).key},
@@ -55,7 +65,16 @@ def there(cast, project, no_host_answers):
             "name": "t",
         },
         **{"what": "recheck", "act": "cancel", "verb": "check", "token": 1},
-        **dict.fromkeys(("token_id", "passkey_id", "view_id", "type_id"), 1),
+        **{"bucket": "ours", "sha256": "0" * 64, "how": "copyTo", "to": "ours", "new_name": "copy"},
+        **{
+            "model_id": "classifier",
+            "model": "classifier",
+            "number": 1,
+            "pipeline_id": pipeline.pk,
+            "whole": "t/compose",
+        },
+        **dict.fromkeys(("token_id", "passkey_id", "view_id", "type_id", "operation"), 1),
+        "ticket": "no-ticket",
     }
 
 

@@ -10,9 +10,17 @@ from dataclasses import dataclass, field
 from django.utils import timezone
 
 from agents.infra.clock import Clock
-from agents.links.control_plane import Arrival, Fact, Forgotten, Frame, LogEnd
-from agents.links.orders import Forget, Pull, PullRecording, SentOrders, Start, Stop, orders_to_send
+from agents.links.control_plane import (
+    Arrival,
+    Fact,
+    Forgotten,
+    Frame,
+    LogEnd,
+    PreparationReport,
+)
+from agents.links.orders import Forget, Prepare, Pull, PullRecording, SentOrders, Start, Stop, orders_to_send
 from jobs.host_sync.control_plane import JobsControlPlane
+from jobs.host_sync.shipping import Shipping, shipments_of
 from jobs.lifecycle.advance import advance_quietly
 from jobs.scheduling.scheduler import schedule_quietly
 
@@ -34,7 +42,14 @@ class InlineDecider:
 
 class InlineControlPlane(JobsControlPlane):
     def __init__(self):
-        super().__init__(lambda hosts: (), InlineDecider())
+        super().__init__(lambda hosts: (), InlineDecider(), NoShipping(self._settled))
+
+
+class NoShipping(Shipping):
+    """What is to be shipped is known, and nothing is shipped."""
+
+    def update(self, host_id, names):
+        self.wanted = getattr(self, "wanted", {}) | {host_id: shipments_of(host_id, names)}
 
 
 def frame(start, data, z=True, at=None):
@@ -76,6 +91,14 @@ class FakeHost:
     boot_id: str = "boot-1"
     runs: dict = field(default_factory=dict)
     started_runs: list = field(default_factory=list)
+    # What it was asked to prepare: by name, what it was told. It does so when the test calls `prepare`.
+    asked: dict = field(default_factory=dict)
+
+    def prepare(self, control_plane, name, state="READY", **report):
+        """Report how far a preparation is."""
+        self.row.refresh_from_db()
+        reports = [PreparationReport(name, state, **report)]
+        control_plane.store_preparations(self.row.pk, self.row.lease_token, reports)
 
     def reconcile(self, control_plane):
         """Ask what is wanted, do it, and report it. True if there was anything to do."""
@@ -88,6 +111,11 @@ class FakeHost:
         return bool(arrivals)
 
     def obey(self, order, control_plane):
+        if isinstance(order, Prepare):
+            documents = control_plane.preparation_orders(self.row.pk, [order.name])
+            news = {name: document for name, document in documents.items() if name not in self.asked}
+            self.asked.update(news)
+            return []
         fake_run = self.runs.get(order.run)
         match order:
             case Start(run):

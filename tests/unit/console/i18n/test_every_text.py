@@ -86,7 +86,7 @@ NAMES = (
         "Lines",
         "CANCELED",
         # Kinds of objects, as the audit names them.
-        r"^(?:host|job|project|user|template|quota|shell)(?= |$)",
+        r"^(?:host|job|project|user|template|quota|shell|artifact|bucket)(?= |$)",
         r"custom-\S+",
         r"train-\{\w+\}",
         r"\{(?:project|id)\}",
@@ -104,6 +104,13 @@ DATA = (
     "CLUSTER_SPEC HOSTNAME",
     ".make",
     "way: ",
+    # The placeholder of a bucket, addresses of objects, and the digest of what is stored.
+    "vision-runs",
+    "gs:",
+    "2cf24dba",
+    # The name of a model, and of a pipeline.
+    "digits",
+    "-pipeline",
 )
 
 

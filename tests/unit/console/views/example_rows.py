@@ -11,22 +11,29 @@ from django.utils import timezone
 
 from agents.hosts.checklist import NEEDED
 from agents.models import Gpu, Host, HostEvent, HostStatus, Location
-from jobs import shells
+from jobs import services, shells
+from jobs.artifacts import artifacts, buckets, objects
 from jobs.models import (
     GpuClaim,
+    HostOutputs,
     Job,
     JobLabel,
     MachineType,
+    ModelVersion,
+    OutputFile,
     Proof,
     RecordingPiece,
+    RegisteredModel,
     Replica,
     Run,
     ShellSession,
     Stray,
+    TrainingPipeline,
     Transition,
 )
 from jobs.projects import job_templates
 from jobs.rules.spec import parse
+from jobs.rules.spec.pipeline import CUSTOM
 
 numbers = count(1)
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJKRyEbnQY4yC8Vt2ql3J0kTqgk0gUeR1uvXWgYwT3C7"
@@ -117,6 +124,13 @@ def a_template(project, name="template", job=None):
     return job_templates.put(project, name, parsed, "default", "bob", timezone.now())[0]
 
 
+def a_stored_file(project, bucket, name, data=b"hello"):
+    """An object and an artifact of the same bytes. Returns their SHA-256."""
+    buckets.create(project, bucket, "bob", timezone.now())
+    objects.put_object(project, bucket, name, [data], by="bob")
+    return artifacts.add_artifact(project, "archive", "code.tar.gz", [data], "bob").sha256
+
+
 def a_job(project, owner, state="RUNNING", name="train", replicas=1, host=None, phase="running", **changes):
     """Make a job with one run per replica on the host. Without a host the job waits."""
     now = timezone.now()
@@ -149,6 +163,47 @@ def a_job(project, owner, state="RUNNING", name="train", replicas=1, host=None, 
     return job
 
 
+def a_pipeline(job, model_id=""):
+    """The training pipeline of this job, with a version of a model if `model_id` names one."""
+    version, now = None, timezone.now()
+    if model_id:
+        times = {"created_at": now, "updated_at": now}
+        model, _ = RegisteredModel.objects.get_or_create(
+            project=job.project,
+            model_id=model_id,
+            deleted_at=None,
+            defaults={
+                "id": services.new_id(now),
+                "location_name": job.location_name,
+                "display_name": model_id,
+                **times,
+            },
+        )
+        number = model.versions.count() + 1
+        version = ModelVersion.objects.create(
+            id=services.new_id(now),
+            model=model,
+            number=number,
+            aliases=["default"] if number == 1 else [],
+            artifact_uri=f"gs://staging/{model_id}/model",
+            job=job,
+            **times,
+        )
+    return TrainingPipeline.objects.create(
+        id=services.new_id(now),
+        project=job.project,
+        location_name=job.location_name,
+        display_name=f"{job.display_name}-pipeline",
+        owner=job.owner,
+        definition=CUSTOM,
+        inputs=job.spec,
+        upload={"displayName": model_id} if model_id else None,
+        job=job,
+        version=version,
+        created_at=now,
+    )
+
+
 def a_shell(run, owner, key="0123456789abcdef" * 2, **changes):
     """A shell that its host has and keeps."""
     now = timezone.now()
@@ -166,6 +221,32 @@ def a_recording(session, text="hello\r\n"):
     ShellSession.objects.filter(pk=session.pk).update(recording_stored=len(data))
     session.refresh_from_db()
     return data
+
+
+def an_output(job, path, data=b"data"):
+    """A file that the job wrote and that is stored, at `bucket/name`."""
+    now = timezone.now()
+    bucket, _, name = path.partition("/")
+    if not buckets.find(job.project, bucket):
+        buckets.create(job.project, bucket, "alice", now)
+    top = name.rpartition("/")[0]
+    rows = HostOutputs.objects.filter(job=job)
+    row = rows.first() or HostOutputs.objects.create(
+        job=job, host=job.runs.get().host, addresses=[[bucket, top]], created_at=now, filled_at=now
+    )
+    stored = objects.put_object(job.project, bucket, name, [data])
+    OutputFile.objects.create(
+        outputs=row,
+        path=path,
+        size=len(data),
+        mtime_ns=0,
+        ctime_ns=0,
+        inode=1,
+        seen_at=now,
+        stored_at=now,
+        generation=stored.generation,
+    )
+    return stored
 
 
 def a_recorded_shell(run, owner, **changes):

@@ -44,6 +44,8 @@ DONE = {
     "gpu-act": ("gpu.recheck", {}),
     "stray-act": ("stray.stop", {}),
     "bind-location": ("location.bind", {"projects": "default"}),
+    "share-location": ("location.storage", {"storage": "* /data"}),
+    "alias-image": ("location.images", {"name": "ghcr.io/lab/torch", "image": "host"}),
     "begin-recovery": ("recovery.begin", {"why": "a backup"}),
     "new-token": ("token.make", {"name": "ci", "days": "30", "scope": "read"}),
     "revoke-token": ("token.revoke", {}),
@@ -89,6 +91,12 @@ ELSEWHERE = {
     "close-shell": "views/test_shells.py",  # it is written when the shell has ended
     "vouch-notification": "views/test_notifications.py",
     "move-in-queue": "views/test_queue_moves.py",
+    "delete-output": "views/test_outputs.py",
+    **dict.fromkeys(("delete-model", "delete-model-version"), "views/test_models.py"),
+    **dict.fromkeys(
+        ("add-bucket", "delete-bucket", "add-artifact", "delete-artifact"),
+        "artifacts/test_objects.py, api/test_artifacts.py",
+    ),
     "enable-person": "views/test_people_pages.py",
     "machines": "views/test_machine_types.py",
     "confirm-recovery": "host_sync/test_recovery_mode.py",
@@ -102,6 +110,8 @@ NOTHING = {
     **dict.fromkeys(("job-views", "remove-job-view", "preferences", "choose-project"), "a person's own view"),
     **dict.fromkeys(("new-job-summary", "new-job-env-rows", "compare-keys"), "it changes nothing"),
     **dict.fromkeys(("test-notification", "ask-notification"), "it only sends a message"),
+    **dict.fromkeys(("add-object", "delete-object"), "as many as jobs write"),
+    "default-model-version": "an alias that moves; nothing is lost",
     **dict.fromkeys(("begin-passkey", "begin-second-factor"), "the first of two steps"),
     **dict.fromkeys(("confirm-by-passkey", "confirm-by-oidc"), "a confirmation, not an act"),
 }

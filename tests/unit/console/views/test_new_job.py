@@ -134,7 +134,7 @@ def test_a_document_is_the_same_after_a_round_trip_through_the_form(wanted):
 
 def whole(job):
     pools = [
-        pool and replace(pool, container=replace(pool.container, command=pool.container.argv, args=()))
+        pool and replace(pool, task=replace(pool.task, command=pool.task.argv, args=()))
         for pool in job.job_spec.pools
     ]
     return replace(job, job_spec=replace(job.job_spec, pools=tuple(pools)))
@@ -638,3 +638,29 @@ def test_the_pages_of_a_log_say_that_secrets_are_masked(browser, cast, project):
     assert all("2 places are masked." in bob.get(page).content.decode() for page in pages)
     plain = a_job(project, cast.bob)
     assert "Secrets are masked" not in bob.get(f"/jobs/{plain.pk}/log").content.decode()
+
+
+BROUGHT = [
+    {"containerSpec": {"imageUri": "ghcr.io/lab/train:1", "args": ["--x"]}},
+    {
+        "pythonPackageSpec": {
+            "executorImageUri": "host",
+            "packageUris": ["gs://bucket/a.tar.gz"],
+            "pythonModule": "trainer.task",
+        }
+    },
+]
+
+
+@pytest.mark.parametrize("task", BROUGHT)
+def test_a_clone_of_what_the_form_cannot_show_stays_json(browser, project, cast, task):
+    """The form would send another program for it."""
+    job = a_job(project, cast.bob)
+    pool = {**task, "replicaCount": "1", "trainyard": {"code": {"artifact": 64 * "a", "directory": "src"}}}
+    Job.objects.filter(pk=job.pk).update(spec={"workerPoolSpecs": [pool]})
+    bob = browser("bob")
+    draft = bob.get(f"/jobs/{job.pk}/clone").context["draft"]
+    assert draft.mode == "json" and json.loads(draft["text"].value())["jobSpec"]["workerPoolSpecs"] == [pool]
+    shown = bob.get(f"/jobs/{job.pk}/spec").content.decode()
+    brought = "ghcr.io/lab/train:1" if "containerSpec" in task else "gs://bucket/a.tar.gz"
+    assert brought in shown and f"{64 * 'a'}, in src" in shown

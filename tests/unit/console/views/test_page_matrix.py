@@ -16,7 +16,9 @@ from tests.unit.console.views.example_rows import (
     a_host,
     a_job,
     a_machine_type,
+    a_pipeline,
     a_recorded_shell,
+    a_stored_file,
     a_template,
 )
 
@@ -48,6 +50,8 @@ GET = {
     "help-training": EVERYBODY,
     "account": EVERYBODY,
     "security": EVERYBODY,
+    "command-line": EVERYBODY,
+    "device-login": EVERYBODY,
     "second-factor": EVERYBODY,
     "preferences": EVERYBODY,
     "jobs": EVERYBODY,
@@ -57,6 +61,9 @@ GET = {
     "job-views": EVERYBODY,
     "new-job": row(200, 200, 200, 200, 403, 200, 404),
     "job-templates": row(200, 200, 200, 200, 403, 200, 404),
+    "pipelines": EVERYBODY,
+    "models": EVERYBODY,
+    "model": SEES_JOB,
     "job": SEES_JOB,
     "job-replicas": SEES_JOB,
     "job-metrics": SEES_JOB,
@@ -69,6 +76,10 @@ GET = {
     "log": SEES_JOB,
     "merged-log": SEES_JOB,
     "shell": row(200, 200, 200, 403, 403, 404, 404),
+    "job-outputs": SEES_JOB,
+    # Without a path they lead to the tab.
+    "job-output": row(302, 302, 302, 302, 302, 404, 404),
+    "job-output-image": row(302, 302, 302, 302, 302, 404, 404),
     "job-files": row(200, 200, 200, 403, 403, 404, 404),
     # Whoever may have the file reads that its host does not answer.
     "job-file": row(409, 409, 409, 403, 403, 404, 404),
@@ -80,6 +91,10 @@ GET = {
     "project": SEES_JOB,
     "own-secrets": EVERYBODY,
     "project-secrets": row(200, 200, 200, 200, 403, 404, 404),
+    **dict.fromkeys(("project-storage", "bucket", "object-file", "artifact-file"), SEES_JOB),
+    **dict.fromkeys(
+        ("delete-artifact", "delete-bucket", "delete-object"), row(200, 200, 200, 200, 403, 404, 404)
+    ),
     "usage": EVERYBODY,
     "usage-csv": EVERYBODY,
     "new-project": ROOT_ONLY,
@@ -105,8 +120,16 @@ GET = {
     "recovery": ROOT_ONLY,
 }
 # What answers a file, and what only leads to another address.
-DOWNLOADS = {"usage-csv", "occupancy-csv", "audit-export", "job-file", "shell-recording"}
-LEADS_ON = {"new-shell", "job-history"}
+DOWNLOADS = {
+    "usage-csv",
+    "occupancy-csv",
+    "audit-export",
+    "job-file",
+    "shell-recording",
+    "artifact-file",
+    "object-file",
+}
+LEADS_ON = {"new-shell", "job-history", "job-output", "job-output-image"}
 MANAGES_HOST = row(302, 403, 403, 403, 403, 403, 404)
 # What the deployment's admins may do to a project, and what its own admins may as well.
 CONFIGURES = row(302, 403, 403, 403, 403, 404, 404)
@@ -122,6 +145,10 @@ POST = {
     "own-secrets": EVERYBODY,
     "remove-own-secret": row(302, 302, 302, 302, 302, 302, 302),
     "project-secrets": row(200, 200, 403, 403, 403, 404, 404),
+    **dict.fromkeys(("add-bucket", "add-artifact", "add-object"), row(400, 400, 400, 400, 403, 404, 404)),
+    **dict.fromkeys(
+        ("delete-artifact", "delete-bucket", "delete-object"), row(302, 302, 302, 302, 403, 404, 404)
+    ),
     "remove-project-secret": MANAGES_MEMBERS,
     "add-person": ROOT_AND_NO_OTHER,
     "invite-person": ROOT_AND_NO_OTHER,
@@ -139,9 +166,15 @@ POST = {
     # The first caller removes it, so it is gone for all others; test_notifications.py asks one by one.
     "remove-notification": row(302, 404, 404, 404, 404, 404, 404),
     "cancel-job": row(302, 302, 302, 403, 403, 404, 404),
+    "delete-output": row(302, 302, 302, 403, 403, 404, 404),
     "delete-job": row(302, 302, 302, 403, 403, 404, 404),
     "close-shell": row(302, 302, 302, 403, 403, 404, 404),
     "share-shell": row(302, 302, 302, 403, 403, 404, 404),
+    "default-model-version": row(302, 302, 302, 302, 403, 404, 404),
+    # It is the only version, which the page says.
+    "delete-model-version": row(302, 302, 302, 403, 403, 404, 404),
+    # The first caller removes it, so it is gone for all others (test_models.py).
+    "delete-model": row(302, 404, 404, 404, 404, 404, 404),
     # Each job is judged by itself (test_bulk.py).
     "job-views": EVERYBODY,
     # Its maker, and who manages its project (test_saved_views.py). The first caller removes it.
@@ -173,7 +206,9 @@ POST = {
     "drain-host": MANAGES_HOST,
     "declare-gone": row(200, 403, 403, 403, 403, 403, 404),
     "machines": row(200, 403, 403, 403, 403, 403, 404),
+    "share-location": row(302, 403, 403, 403, 403, 403, 404),
     "bind-location": row(302, 403, 403, 403, 403, 403, 404),
+    "alias-image": row(302, 403, 403, 403, 403, 403, 404),
     "remove-machine-type": row(302, 403, 403, 403, 403, 403, 404),
     "gpu-act": MANAGES_HOST,
     "stray-act": MANAGES_HOST,
@@ -202,6 +237,8 @@ POST = {
 }
 # Open to whoever comes; test_session.py looks at them.
 OPEN = {
+    # With a link that somebody was shown today (test_command_line.py).
+    "client-wheel",
     *("setup", "invited", "confirm-notifications", "unsubscribe", "theme", "language"),
     *("login", "login-code", "login-oidc", "oidc-callback", "logout", "begin-login-passkey", "login-passkey"),
 }
@@ -212,8 +249,11 @@ REDIRECTS = {"home"}
 def addresses(cast, project, no_host_answers):
     host = a_host(gpus=1)
     job = a_job(project, cast.bob, host=host)
+    a_pipeline(job, "digits")
     values = {
         "job_id": job.pk,
+        "model_id": "digits",
+        "number": 1,
         "host_id": host.pk,
         "gpu_id": host.gpus.get().pk,
         "what": "recheck",
@@ -223,6 +263,7 @@ def addresses(cast, project, no_host_answers):
         "act": "stop",
         "token_id": 1,
         "passkey_id": 1,
+        "ticket": "no-ticket",
         "session_id": "0123456789abcdef",
         "location": "default",
         "type_id": a_machine_type().pk,
@@ -236,6 +277,9 @@ def addresses(cast, project, no_host_answers):
             0
         ].pk,
         "user_id": User.objects.create_user("yves").pk,
+        "sha256": a_stored_file(project, "ours", "a/b.txt"),
+        "bucket": "ours",
+        "name": "a/b.txt",
     }
 
     def address(name):
@@ -247,7 +291,7 @@ def addresses(cast, project, no_host_answers):
 
 def _filled(route, values):
     for name, value in values.items():
-        for kind in ("int", "str", "slug"):
+        for kind in ("int", "str", "slug", "path"):
             route = route.replace(f"<{kind}:{name}>", str(value))
     return route
 
