@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from dataclasses import replace
 from importlib import import_module
 
 import pytest
@@ -74,6 +75,17 @@ def forget_shared_answers():
     """A process keeps some answers for a short while: a test must not get those of the test before."""
     if answers := sys.modules.get("agents.infra.shared_answers"):
         answers.forget_all()
+
+
+@pytest.fixture(autouse=True)
+def keep_the_time():
+    """A command reads Trainyard's time from the database of its test, and with it since when that time is trusted. For
+    the next test, that database has never been there."""
+    clock = sys.modules.get("agents.infra.clock")
+    before = clock and replace(clock._offset)
+    yield
+    if before:
+        clock._offset = before
 
 
 @pytest.fixture(autouse=True)
