@@ -17,7 +17,11 @@ from tests.harness.product import job_spec
 from tests.harness.product.product import PASSWORD
 from tests.harness.wait_and_processes import wait_for
 
-COUNT = "i=0; while [ ! -e ~/{stop} ]; do i=$((i+1)); echo line $i; sleep 0.01; done; echo last; exit 7"
+# The first replica that ends with 7 has the others stopped: none ends before each has had time for its last line.
+COUNT = (
+    "i=0; while [ ! -e ~/{stop} ]; do i=$((i+1)); echo line $i; sleep 0.01; done; echo last; "
+    "while [ ! -e ~/{stop}-end ]; do sleep 0.05; done; exit 7"
+)
 LINE = re.compile(r"line (\d+)\r?$", re.MULTILINE)
 
 
@@ -57,9 +61,13 @@ def counting(yard, stop, replicas=1):
     return yard.submit(job_spec(*pools, name="count"))
 
 
-def stop_counting(yard, stop):
+def stop_counting(yard, stop, until=lambda: None):
+    """Let all replicas write their last line, and end them when `until` has seen it."""
     for host in yard.fleet:
         host.write(f"{host.home}/{stop}", "")
+    until()
+    for host in yard.fleet:
+        host.write(f"{host.home}/{stop}-end", "")
 
 
 def test_a_person_logs_in_by_a_page(command, yard):
@@ -112,6 +120,8 @@ def test_a_command_runs_with_the_folder_that_was_uploaded(logged_in, yard, tmp_p
 
 def test_the_lines_of_all_replicas_come_once_over_restarts_of_the_console(logged_in, yard):
     job = counting(yard, "stop-follow", replicas=2)
+    replicas = ("workerpool0-0", "workerpool1-0")
+    last = [rf"{replica}[^\n]* last\r" for replica in replicas]
     try:
         with logged_in.terminal("logs", "-f", job) as terminal:
             for _ in range(2):
@@ -120,12 +130,12 @@ def test_the_lines_of_all_replicas_come_once_over_restarts_of_the_console(logged
                 old = yard.processes.kill("web")
                 yard.processes.wait_for_new("web", old)
                 terminal.until("Connected again", after=seen, timeout=120)
-            stop_counting(yard, "stop-follow")
+            stop_counting(yard, "stop-follow", until=lambda: [terminal.until(each) for each in last])
             assert terminal.ended(timeout=180) == 0
     finally:
         stop_counting(yard, "stop-follow")
     plain = re.sub(r"\x1b\[[0-9;]*m", "", terminal.shown)
-    for replica in ("workerpool0-0", "workerpool1-0"):
+    for replica in replicas:
         numbers = [int(found) for found in re.findall(rf"{replica} line (\d+)", plain)]
         assert numbers == list(range(1, len(numbers) + 1)) and len(numbers) > 50, replica
         assert plain.count(f"{replica} last") == 1
