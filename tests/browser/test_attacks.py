@@ -35,9 +35,9 @@ __all__ = ["addresses", "browser", "cast", "database_beside_the_browser", "no_ho
 OURS = ("console", "jobs", "agents", "auth")
 # Columns of fixed words, of addresses by which rows are found, and of digests; and names that the product makes.
 WORDS = """
-  key digest sha password session_data way event kind subject scope language login confirmation_digest boot_id
+  key digest sha sha256 password session_data way event kind subject scope language login confirmation_digest boot_id
   log_digest_here log_digest_host request_id time_zone pinned_key host_key runner_sha lease_owner deployment codename
-  Replica.name Stray.run Host.jump
+  model_id Replica.name Stray.run Host.jump
 """
 FIXED = set(WORDS.split())
 # Without jobs to compare, that address leads on too.
