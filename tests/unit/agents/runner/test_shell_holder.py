@@ -195,7 +195,15 @@ def test_a_shell_ends_and_says_how(attach, console, host, how):
 
 
 def shells_of(host):
-    return [pid for pid in host.processes() if Path(f"/proc/{pid}/comm").read_text().strip() == "bash"]
+    return [pid for pid in host.processes() if program_of(pid) == "bash"]
+
+
+def program_of(pid):
+    """The name of a process, or "" if it has ended since it was found."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 def test_a_shell_that_is_not_kept_ends_with_its_connection(attach, host):
