@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from agents.models import Gpu, Host
 from console.models import SavedView
-from jobs.models import Job, JobTemplate, NotificationTarget, Run, ShellSession
+from jobs.models import Artifact, Job, JobTemplate, NotificationTarget, Run, ShellSession, TrainingPipeline
 from tests.harness import addresses
 
 # The name of a page, or the end of a REST address → why it is not asked for. Those that take no GET are found by their
@@ -33,6 +33,12 @@ LEFT_OUT = {
     "job-file": "asks a host over SSH",
     "/files": "asks a host over SSH",
     "/files/content": "asks a host over SSH",
+    "job-output": "is there once a job wrote files",
+    "job-output-image": "is there once a job wrote files",
+    "artifact-file": "sends a file",
+    "object-file": "sends a file",
+    "/content": "sends a file",
+    "/download/storage/v1/b/runs-of-team-1/o/own-1": "sends a file",
     "/log": "sends whole logs: `make bench PARTS=giant`",
     ":check": "takes no GET",
     "/operations/{job}": "is there once a job was deleted",
@@ -43,6 +49,7 @@ NEEDED = {
     "/log/lines": "?line=1",
     "/log/earlier": "?until=2000000000",
     "/log/search": "?q=nothing",
+    "/storage/v1/b": "?project=team-1",
     "/v1/search": "?q=train-12",
 }
 
@@ -103,6 +110,8 @@ def examples(seeded: Seeded) -> dict[str, object]:
     """The values of the parameters of addresses."""
     shell = ShellSession.objects.exclude(recording="").order_by("pk")[0]
     gpu = Gpu.objects.filter(host=seeded.host)[0]
+    artifact = Artifact.objects.filter(project__name="team-1")[0]
+    pipeline = TrainingPipeline.objects.filter(project__name="team-1")[0]
     return {
         **{
             "job_id": seeded.wide,
@@ -115,7 +124,17 @@ def examples(seeded: Seeded) -> dict[str, object]:
         **{"user_id": User.objects.get(username="user-2").pk, "template_id": JobTemplate.objects.all()[0].pk},
         **{"target_id": NotificationTarget.objects.all()[0].pk, "view_id": SavedView.objects.all()[0].pk},
         **{"target": NotificationTarget.objects.all()[0].pk, "session_id": "0" * 16, "session": "0" * 16},
-        **{"bucket": "ours", "sha256": "0" * 64, "how": "copyTo", "to": "ours", "new_name": "copy"},
+        **{
+            "bucket": "runs-of-team-1",
+            "sha256": artifact.sha256,
+            "model_id": "model-0",
+            "model": "model-0",
+            "number": 1,
+            "how": "copyTo",
+            "to": "ours",
+            "new_name": "copy",
+        },
+        **{"pipeline_id": pipeline.pk, "operation": seeded.wide, "whole": "own-1"},
         "ticket": "no-ticket",
         **dict.fromkeys(("token", "token_id", "passkey_id", "stray_id", "type_id"), 1),
         **{"what": "recheck", "act": "batchCancel", "verb": "check", "name": "own-1"},

@@ -126,7 +126,7 @@ class Person:
 
     def send(self, asked: Asked) -> HttpResponseBase:
         headers = {"HX-Request": "true"} if asked.fragment else {}
-        if asked.path.startswith(("/v1/", "/v2/")):
+        if asked.path.startswith(("/v1/", "/v2/", "/storage/", "/download/")):
             headers["Authorization"] = f"Bearer {self.bearer}"
         if not asked.fields:
             return self.client.get(asked.path, headers=headers)

@@ -31,7 +31,7 @@ from jobs.models import (
 )
 from jobs.rules.spec import parse
 from jobs.scheduling import capacity
-from tests.scale import kept_by_people, wide_jobs
+from tests.scale import kept_by_people, stored, wide_jobs
 from tests.scale.people import ADMIN
 
 DAY = timedelta(days=1)
@@ -68,7 +68,7 @@ class Seeder:
             (self.people, self.hosts),
             (self.running_jobs, self.other_jobs),
             (self.past_samples, self.records),
-            (self.wide_jobs, self.kept_by_people),
+            (self.wide_jobs, self.kept_by_people, self.stored),
         ):
             with transaction.atomic(), connection.cursor() as cursor:
                 if connection.vendor == "postgresql":
@@ -339,6 +339,9 @@ class Seeder:
         asked = parse.to_document(document("from-a-template", 8).job_spec)
         kept = {"displayName": "from-a-template", "jobSpec": asked}
         kept_by_people.fill(self.users, self.projects, kept, self.now)
+
+    def stored(self) -> None:
+        stored.fill(self.projects, self.now)
 
     def records(self) -> None:
         """A log of 50 KB for the newest running job; the audit; runs that a restored backup lost."""

@@ -1,0 +1,136 @@
+"""What projects store, and what their training pipelines left: objects, artifacts, models. For seed.py."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from datetime import datetime
+
+from jobs.models import (
+    Artifact,
+    Blob,
+    Bucket,
+    Job,
+    ModelVersion,
+    Project,
+    RegisteredModel,
+    StoredObject,
+    TrainingPipeline,
+)
+from jobs.rules.spec.pipeline import CUSTOM
+
+OBJECTS, ARTIFACTS, MODELS, VERSIONS = 2_000, 60, 60, 3
+PIPELINES = 2_000
+BATCH = 2_000
+
+
+def fill(projects: Sequence[Project], now: datetime) -> None:
+    for project in projects:
+        blobs = _blobs(project, now)
+        _objects(project, blobs, now)
+        _artifacts(project, blobs, now)
+        _models(project, now)
+    _pipelines(now)
+
+
+def _blobs(project: Project, now: datetime) -> list[Blob]:
+    digests = [hashlib.sha256(f"{project.name} {n}".encode()).hexdigest() for n in range(ARTIFACTS)]
+    return Blob.objects.bulk_create(
+        Blob(
+            project=project,
+            sha256=digest,
+            size=1 << 20,
+            crc32c="AAAAAA==",
+            key=f"{project.pk}/{digest}",
+            touched_at=now,
+        )
+        for digest in digests
+    )
+
+
+def _objects(project: Project, blobs: Sequence[Blob], now: datetime) -> None:
+    """Checkpoints of runs below one another, as a program writes them."""
+    when = {"created_at": now, "created_by": "user-0"}
+    bucket = Bucket.objects.create(name=f"runs-of-{project.name}", project=project, **when)
+    names = ["own-1"] + [f"run-{n // 20}/checkpoints/step-{n % 20}.pt" for n in range(OBJECTS)]
+    StoredObject.objects.bulk_create(
+        (
+            StoredObject(
+                bucket=bucket,
+                name=name,
+                path=name.encode(),
+                generation=number + 1,
+                blob=blobs[number % len(blobs)],
+                updated_at=now,
+                **when,
+            )
+            for number, name in enumerate(names)
+        ),
+        batch_size=BATCH,
+    )
+
+
+def _artifacts(project: Project, blobs: Sequence[Blob], now: datetime) -> None:
+    Artifact.objects.bulk_create(
+        Artifact(
+            project=project,
+            sha256=blob.sha256,
+            blob=blob,
+            kind="archive",
+            name=f"code-{number}.tar.gz",
+            created_at=now,
+            created_by="user-0",
+        )
+        for number, blob in enumerate(blobs)
+    )
+
+
+def _models(project: Project, now: datetime) -> None:
+    jobs = Job.objects.filter(project=project).order_by("pk").values_list("pk", flat=True)[:MODELS]
+    when = {"created_at": now, "updated_at": now}
+    models = RegisteredModel.objects.bulk_create(
+        RegisteredModel(
+            id=project.pk * 1_000_000 + number,
+            project=project,
+            model_id=f"model-{number}",
+            location_name="default",
+            display_name=f"classifier {number}",
+            **when,
+        )
+        for number in range(len(jobs))
+    )
+    ModelVersion.objects.bulk_create(
+        ModelVersion(
+            id=model.pk * 1_000 + number,
+            model=model,
+            number=number,
+            aliases=["default"] if number == VERSIONS else [],
+            artifact_uri=f"gs://runs-of-{project.name}/run-{number}/model",
+            job_id=job,
+            **when,
+        )
+        for model, job in zip(models, jobs, strict=True)
+        for number in range(1, VERSIONS + 1)
+    )
+
+
+def _pipelines(now: datetime) -> None:
+    """Of every tenth job, up to so many."""
+    jobs = Job.objects.order_by("pk").values_list("pk", "project_id", "owner_id")
+    TrainingPipeline.objects.bulk_create(
+        (
+            TrainingPipeline(
+                id=pk,
+                project_id=project,
+                owner_id=owner,
+                location_name="default",
+                display_name=f"pipeline of {pk}",
+                definition=CUSTOM,
+                inputs={},
+                job_id=pk,
+                created_at=now,
+            )
+            for pk, project, owner in list(jobs[: PIPELINES * 10])[::10]
+        ),
+        batch_size=BATCH,
+    )
