@@ -12,7 +12,7 @@ from jobs.models import Job, PreparationNeed, Run, Transition
 from jobs.rules.lifecycle.history_kinds import PREPARED, HistoryKind
 from jobs.rules.lifecycle.plan import TRAINYARD
 from jobs.rules.list_text import list_text
-from jobs.rules.spec.json_fields import duration
+from jobs.rules.time_text import time_text
 
 
 def preparing(job: int, lacking: QuerySet[PreparationNeed], now: datetime) -> None:
@@ -33,7 +33,7 @@ def prepared(runs: Sequence[str], now: datetime) -> None:
     rows = found.annotate(began_at=Min("created_at"), of_attempt=F("job__attempt"))
     for row in rows:
         took_s = round(max((now - row["began_at"]).total_seconds(), 0.0))
-        cause = said("The hosts have all that the job needs, after {time}.", time=duration(took_s))
+        cause = said("The hosts have all that the job needs, after {time}.", time=time_text(took_s))
         _write(row["job"], row["of_attempt"], "prepared", cause, now)
 
 

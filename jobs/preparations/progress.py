@@ -11,7 +11,7 @@ from agents.infra.texts import join, said
 from jobs.models import Preparation
 from jobs.rules.lifecycle.preparation_states import PreparationState
 from jobs.rules.list_text import list_text
-from jobs.rules.spec.json_fields import duration
+from jobs.rules.time_text import time_text
 
 # With less than this done, nobody can tell how long the rest takes.
 SURE_SHARE, SURE_S = 0.02, 2.0
@@ -59,5 +59,5 @@ def _sentence(each: Progress) -> str:
     if each.share is None:
         return words
     percent = said("{percent} %", percent=f"{100 * each.share:.0f}")
-    rest = [said("{time} left", time=duration(max(1, round(each.left_s))))] if each.left_s is not None else []
+    rest = [said("{time} left", time=time_text(each.left_s))] if each.left_s is not None else []
     return said("{words} ({numbers})", words=words, numbers=join(", ", [percent, *rest]))

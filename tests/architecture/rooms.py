@@ -90,7 +90,7 @@ jobs/notifications: jobs/rules/{lifecycle notifications} jobs/{models projects w
 jobs/pipelines: jobs/rules/{lifecycle spec} jobs/{models projects services} agents/{infra}
 jobs/outputs: jobs/rules/{lifecycle spec storage_names} jobs/{artifacts models projects secrets wake} agents/{infra
     models runner ssh}
-jobs/preparations: jobs/rules/{lifecycle list_text spec} jobs/{artifacts models secrets} agents/{infra
+jobs/preparations: jobs/rules/{lifecycle list_text spec time_text} jobs/{artifacts models secrets} agents/{infra
     runner}
 jobs/projects: jobs/rules/{lifecycle list_text scheduling spec} jobs/{models wake} agents/{infra models}
 jobs/recordings: jobs/{logs models projects wake} agents/{infra links}
@@ -99,6 +99,7 @@ jobs/rules/list_text: agents/{infra}
 jobs/rules/notifications: jobs/rules/{lifecycle} agents/{infra}
 jobs/rules/scheduling: jobs/rules/{list_text spec} agents/{infra}
 jobs/rules/spec: jobs/rules/{list_text} agents/{infra}
+jobs/rules/time_text: agents/{infra}
 jobs/rules/storage_names: agents/{infra}
 jobs/scheduling: jobs/rules/{lifecycle list_text scheduling spec} jobs/{lifecycle models outputs projects wake}
     agents/{hosts infra models}

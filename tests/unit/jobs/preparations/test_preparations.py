@@ -80,7 +80,7 @@ def test_a_gang_starts_only_when_all_its_hosts_are_ready(job, hosts, control_pla
     assert reasons(job) == ""
     began, done = Transition.objects.filter(job=job, kind="preparation").order_by("pk")
     assert (began.cause, began.to_state) == ("2 hosts prepare the tree abc.", "preparing")
-    assert re.fullmatch(r"The hosts have all that the job needs, after \d+s\.", done.cause)
+    assert re.fullmatch(r"The hosts have all that the job needs, after \d+ s\.", done.cause)
     assert began.attempt == done.attempt == job.attempt
 
 
