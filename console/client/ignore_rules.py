@@ -81,7 +81,11 @@ def _rule(line: str, folder: str) -> Rule | None:
     if not text:
         return None
     prefix = "" if is_anchored else "(?:.*/)?"
-    return Rule(re.compile(prefix + _expression(text), re.DOTALL), folder, is_negated, only_folders)
+    try:
+        pattern = re.compile(prefix + _expression(text), re.DOTALL)
+    except re.error:  # a range such as [z-a], by which git finds nothing
+        return None
+    return Rule(pattern, folder, is_negated, only_folders)
 
 
 def _expression(glob: str) -> str:
