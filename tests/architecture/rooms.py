@@ -36,7 +36,7 @@ agents/models: agents/{infra}
 agents/runner:
 agents/ssh: agents/{infra models runner}
 console/api: console/{auth client forms large_bodies live models presenters runtime saved_views}
-    jobs/rules/{lifecycle notifications scheduling spec} jobs/{artifacts bulk files host_sync idle_rule
+    jobs/rules/{lifecycle notifications scheduling spec} jobs/{artifacts bulk host_sync idle_rule
     lifecycle logs maintenance models notifications outputs pipelines preparations projects scheduling
     secrets services shells}
     agents/{hosts infra models}
@@ -69,11 +69,10 @@ console/settings: console/{auth environment runtime} agents/{infra}
 console/templatetags: console/{auth presenters} jobs/{models} agents/{clock_keeper infra}
 console/urls: console/{runtime}
 console/views: console/{auth client forms large_bodies models presenters saved_views} jobs/rules/{lifecycle list_text
-    scheduling spec} jobs/{artifacts bulk files host_sync idle_rule lifecycle maintenance models notifications outputs
+    scheduling spec} jobs/{artifacts bulk host_sync idle_rule lifecycle maintenance models notifications outputs
     pipelines projects recordings scheduling secrets services shells wake} agents/{hosts infra models ssh}
 jobs/artifacts: jobs/rules/{scheduling storage_names} jobs/{models projects} agents/{infra}
 jobs/bulk: jobs/rules/{lifecycle spec} jobs/{labels models services} agents/{infra}
-jobs/files: jobs/{models} agents/{infra ssh}
 jobs/host_sync: jobs/rules/{lifecycle} jobs/{artifacts lifecycle logs models preparations projects recordings
     scheduling secrets wake}
     agents/{hosts infra links models ssh}
@@ -99,8 +98,8 @@ jobs/rules/list_text: agents/{infra}
 jobs/rules/notifications: jobs/rules/{lifecycle} agents/{infra}
 jobs/rules/scheduling: jobs/rules/{list_text spec} agents/{infra}
 jobs/rules/spec: jobs/rules/{list_text} agents/{infra}
-jobs/rules/time_text: agents/{infra}
 jobs/rules/storage_names: agents/{infra}
+jobs/rules/time_text: agents/{infra}
 jobs/scheduling: jobs/rules/{lifecycle list_text scheduling spec} jobs/{lifecycle models outputs projects wake}
     agents/{hosts infra models}
 jobs/secrets: jobs/rules/{list_text spec} jobs/{models projects} agents/{infra}

@@ -16,8 +16,8 @@ from console.api.times import format_time
 from console.api.views import TrainyardView
 from console.auth import access
 from console.presenters.shells import file_list
-from jobs import files
 from jobs.models import Job, Replica
+from jobs.outputs import work_directories
 from jobs.services import Unavailable
 
 T = TypeVar("T")
@@ -26,7 +26,7 @@ T = TypeVar("T")
 class FilesView(TrainyardView):
     def get(self, request: Request, job_id: str, replica: str) -> Response:
         job, row, path = _asked(request, job_id, replica)
-        listing = _fetched(lambda: files.list_directory(job, row, path))
+        listing = _fetched(lambda: work_directories.list_directory(job, row, path))
         entries = [
             {
                 "name": entry.name,
@@ -42,8 +42,8 @@ class FilesView(TrainyardView):
 class ContentView(TrainyardView):
     def get(self, request: Request, job_id: str, replica: str) -> HttpResponseBase:
         job, row, path = _asked(request, job_id, replica)
-        found = _fetched(lambda: files.open_file(job, row, path))
-        return file_list.download(files.parts(found), path, found.size)
+        found = _fetched(lambda: work_directories.open_file(job, row, path))
+        return file_list.download(work_directories.parts(found), path, found.size)
 
 
 def _asked(request: Request, job_id: str, replica: str) -> tuple[Job, Replica, str]:
@@ -55,7 +55,7 @@ def _asked(request: Request, job_id: str, replica: str) -> tuple[Job, Replica, s
 def _fetched(fetch: Callable[[], T]) -> T:
     try:
         return fetch()
-    except files.Busy as busy:
+    except work_directories.Busy as busy:
         raise Unavailable("Several files are being fetched at the moment. Try again in a moment.") from busy
-    except files.PROBLEMS as refused:
+    except work_directories.PROBLEMS as refused:
         raise BadRequest("path", str(refused)) from refused

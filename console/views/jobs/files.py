@@ -15,8 +15,8 @@ from agents.infra import sentences
 from console.auth import access
 from console.presenters.shells import file_list
 from console.presenters.shells.file_list import download
-from jobs import files
 from jobs.models import Job, Replica
+from jobs.outputs import work_directories
 
 
 @require_safe
@@ -26,10 +26,10 @@ def job_files(request: HttpRequest, job_id: int, replica: str) -> HttpResponse:
     path = request.GET.get("path", "").strip("/")
     status, problem, shown = 200, "", None
     try:
-        shown = file_list.rows(job.pk, replica, path, files.list_directory(job, row, path))
-    except files.Busy:
+        shown = file_list.rows(job.pk, replica, path, work_directories.list_directory(job, row, path))
+    except work_directories.Busy:
         status, problem = 503, _("Several files are being fetched at the moment. Try again in a moment.")
-    except files.PROBLEMS as refused:
+    except work_directories.PROBLEMS as refused:
         problem = sentences.shown(refused.args[0])
     up = file_list.parent(job.pk, replica, path)
     context = {"job": job, "replica": replica, "path": path, "files": shown, "problem": problem, "up": up}
@@ -42,13 +42,13 @@ def job_file(request: HttpRequest, job_id: int, replica: str) -> HttpResponseBas
     job, row = _replica(request, job_id, replica)
     path = request.GET.get("path", "").strip("/")
     try:
-        found = files.open_file(job, row, path)
-    except files.Busy:
+        found = work_directories.open_file(job, row, path)
+    except work_directories.Busy:
         status, problem = 503, _("Several files are being fetched at the moment. Try again in a moment.")
-    except files.PROBLEMS as refused:
+    except work_directories.PROBLEMS as refused:
         status, problem = 409, sentences.shown(refused.args[0])
     else:
-        return download(files.parts(found), path, found.size)
+        return download(work_directories.parts(found), path, found.size)
     up = file_list.parent(job.pk, replica, path)
     context = {"job": job, "replica": replica, "path": path, "problem": problem, "up": up}
     return render(request, "shells/files.html", context, status=status)

@@ -9,7 +9,7 @@ import pytest
 from agents.ssh import files, keys
 from agents.ssh.dial import DialError
 from agents.ssh.files import Entry, FileRefused, Listing
-from jobs import files as remote_files
+from jobs.outputs import work_directories as remote_files
 from tests.unit.console.script_tokens import token_of
 from tests.unit.console.views.example_rows import a_host, a_job, one_line
 

@@ -1,4 +1,8 @@
-"""Files of replicas, fetched from their hosts: so many at once that a slow host does not hold all threads."""
+"""Files of replicas outside of their output directories: fetched from their hosts when somebody asks for them.
+
+So many at once that a slow host does not hold all threads. What a job writes below its output directories is stored,
+and listed by browsing.py.
+"""
 
 from __future__ import annotations
 
