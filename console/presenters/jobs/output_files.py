@@ -9,8 +9,10 @@ from urllib.parse import urlencode
 
 from django.urls import reverse
 from django.utils.formats import number_format
+from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
+from console.presenters.file_row import FileRow
 from jobs.models import Job, OutputStage, StoredObject
 from jobs.outputs import browsing, previews, state
 from jobs.outputs.state import HostState
@@ -24,18 +26,6 @@ LEFT_OUT: Mapping[str, str] = {
     "unreadable": gettext_noop("files and directories that cannot be read"),
     "elsewhere": gettext_noop("files of buckets that the job does not name"),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class FileRow:
-    name: str
-    is_directory: bool
-    size: int | None
-    changed_at: datetime | None
-    host: str
-    """Where its only copy lies; empty for what is stored."""
-    url: str
-    download_url: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +109,14 @@ def _steps(job: Job, path: str) -> Iterable[Step]:
 def _row(job: Job, path: str, entry: browsing.Entry) -> FileRow:
     inner = f"{path}/{entry.name}".strip("/")
     if entry.is_directory:
-        url, download = _url("job-outputs", job, inner), ""
+        about, url, download = _("directory"), _url("job-outputs", job, inner), ""
     elif entry.host:
-        url = download = ""
+        about, url, download = _("on host {host}, not stored yet").format(host=entry.host), "", ""
     else:
-        url, download = _url("job-output", job, inner), _content(job, inner)
-    return FileRow(entry.name, entry.is_directory, entry.size, entry.changed_at, entry.host, url, download)
+        about, url, download = _("stored"), _url("job-output", job, inner), _content(job, inner)
+    return FileRow(
+        entry.name, about, entry.is_directory, entry.size, entry.changed_at, url=url, download=download
+    )
 
 
 def _url(name: str, job: Job, path: str, **more: str) -> str:

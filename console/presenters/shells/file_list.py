@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from urllib.parse import quote, urlencode
 
 from django.http import StreamingHttpResponse
 from django.urls import reverse
+from django.utils.translation import gettext, gettext_noop
+from django.utils.translation import gettext as _
 
 from agents.ssh.files import Entry, Listing
+from console.presenters.file_row import FileRow
 
-
-@dataclass(frozen=True, slots=True)
-class FileRow:
-    name: str
-    kind: str
-    size: int | None
-    changed_at: datetime | None
-    url: str
-    """Of the directory, or of the download; empty for what is neither, and for a link."""
+KINDS: Mapping[str, str] = {
+    "directory": gettext_noop("directory"),
+    "file": gettext_noop("file"),
+    "link": gettext_noop("link, not followed"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +33,17 @@ def rows(job_id: int, replica: str, path: str, listing: Listing) -> FileList:
 
 
 def _row(job_id: int, replica: str, path: str, entry: Entry) -> FileRow:
-    name = {"directory": "job-files", "file": "job-file"}.get(entry.kind)
     inner = f"{path}/{entry.name}".strip("/")
-    url = _url(name, job_id, replica, inner) if name else ""
-    size = entry.size if entry.kind == "file" else None
-    return FileRow(entry.name, entry.kind, size, entry.changed_at, url)
+    is_file, is_directory = entry.kind == "file", entry.kind == "directory"
+    return FileRow(
+        entry.name,
+        gettext(KINDS[entry.kind]) if entry.kind in KINDS else _("not a file"),
+        is_directory,
+        entry.size if is_file else None,
+        entry.changed_at,
+        url=_url("job-files", job_id, replica, inner) if is_directory else "",
+        download=_url("job-file", job_id, replica, inner) if is_file else "",
+    )
 
 
 def parent(job_id: int, replica: str, path: str) -> str:

@@ -11,10 +11,12 @@ from urllib.parse import urlencode
 from django.contrib.auth.models import User
 from django.db.models import Count, Sum
 from django.urls import reverse
+from django.utils.translation import gettext as _
 
 from agents.infra.sentences import shown
 from console.auth import access
 from console.forms.storage import KINDS
+from console.presenters.file_row import FileRow
 from jobs.artifacts import artifacts, objects, room
 from jobs.models import Artifact, Bucket, Project
 from jobs.rules.scheduling.quota import GB
@@ -43,20 +45,6 @@ class BucketRow:
     size: int
     created_at: datetime
     created_by: str
-
-
-@dataclass(frozen=True, slots=True)
-class FileRow:
-    """A file or a folder of a list. `url` opens it; `delete` asks whether to delete it, empty where that may not be."""
-
-    name: str
-    url: str
-    delete: str = ""
-    is_folder: bool = False
-    size: int = 0
-    kind: str = ""
-    changed_at: datetime | None = None
-    by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +94,10 @@ def use_of(project: Project) -> Use:
 def _artifact(project: Project, row: Artifact, may_store: bool) -> FileRow:
     return FileRow(
         name=row.name,
-        url=reverse("artifact-file", args=[project.name, row.sha256]),
+        about=str(KINDS[row.kind]),
+        download=reverse("artifact-file", args=[project.name, row.sha256]),
         delete=reverse("delete-artifact", args=[project.name, row.sha256]) if may_store else "",
         size=row.blob.size,
-        kind=str(KINDS[row.kind]),
         changed_at=row.created_at,
         by=row.created_by,
     )
@@ -120,15 +108,16 @@ def bucket_page(bucket: Bucket, user: User, prefix: str, page_token: str) -> Buc
     may_store = access.can(user, "store", project) and project.archived_at is None
     found = objects.list_objects(bucket, prefix, "/", _position(page_token), OBJECTS_SHOWN)
     folders = [
-        FileRow(name[len(prefix) :], folder_url(bucket, name), is_folder=True) for name in found.prefixes
+        FileRow(name[len(prefix) : -1], _("directory"), is_directory=True, url=folder_url(bucket, name))
+        for name in found.prefixes
     ]
     files = [
         FileRow(
             name=row.name[len(prefix) :] or row.name,
-            url=reverse("object-file", args=[project.name, bucket.name, row.name]),
+            about=row.content_type,
+            download=reverse("object-file", args=[project.name, bucket.name, row.name]),
             delete=reverse("delete-object", args=[project.name, bucket.name, row.name]) if may_store else "",
             size=row.blob.size,
-            kind=row.content_type,
             changed_at=row.updated_at,
             by=row.created_by,
         )

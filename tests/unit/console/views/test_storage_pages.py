@@ -110,7 +110,7 @@ def storage_link(client, row):
     folder = row.name.rpartition("/")[0]
     answer = client.get(f"{S}/b/ours", {"prefix": f"{folder}/"})
     (file,) = answer.context["page"].files
-    return file.url
+    return file.download
 
 
 def test_a_bucket_of_another_project_is_not_there(browser, project, cast):
