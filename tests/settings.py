@@ -47,3 +47,5 @@ CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}
 # say so.
 WHITENOISE_AUTOREFRESH = WHITENOISE_USE_FINDERS = True
 STORAGES["staticfiles"] = {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}
+# Answers of the API are compared with their description, whichever test asks.
+MIDDLEWARE = [*MIDDLEWARE, "tests.harness.described_answers.DescribedAnswers"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from typing import Annotated, Any, NotRequired, TypedDict
 
 from django.core.exceptions import PermissionDenied, RequestDataTooBig
 from django.http import Http404
@@ -15,6 +16,7 @@ from agents.infra.database_errors import DATABASE_UNAVAILABLE
 from agents.infra.refusals import Refused
 from agents.infra.sentences import shown
 from agents.infra.texts import Text, said
+from console.api.description import one_of
 from console.api.rate_limits import TooManyRequests
 from jobs import services
 from jobs.rules.spec import parse
@@ -38,6 +40,21 @@ STATUS = {
     501: "UNIMPLEMENTED",
     503: "UNAVAILABLE",
 }
+
+
+class ErrorBody(TypedDict):
+    """`message` stays English. `details` has what is wrong with which field, and the message in other languages."""
+
+    code: int
+    message: str
+    status: Annotated[str, one_of(dict.fromkeys([*STATUS.values(), "INTERNAL"]))]
+    details: NotRequired[list[dict[str, Any]]]
+
+
+class ErrorAnswer(TypedDict):
+    """What every call answers that was not done."""
+
+    error: ErrorBody
 
 
 class BadRequest(Refused):

@@ -18,9 +18,12 @@ MAX_NAME = 60
 
 
 class RequestBody:
-    """The JSON object of a request, which may have the named fields and no others."""
+    """The JSON object of a request, which may have the fields of a type, or the named ones, and no others."""
 
-    def __init__(self, request: Request, *names: str) -> None:
+    def __init__(self, request: Request, *fields: str | type) -> None:
+        names = [
+            name for each in fields for name in ([each] if isinstance(each, str) else each.__annotations__)
+        ]
         if not isinstance(request.data, dict):
             raise BadRequest("", "The body must be a JSON object.")
         self._fields: dict[str, Any] = dict(request.data)

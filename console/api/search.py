@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
 
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from console.api.description import Query, described, form
 from console.api.errors import BadRequest
 from console.api.views import TrainyardView, person
 from console.presenters import search
 from console.presenters.search import Hit
 
 
+class SearchHit(TypedDict):
+    """`path` is the address of its page."""
+
+    kind: str
+    name: str
+    path: str
+    id: NotRequired[str | int]
+    state: NotRequired[str]
+
+
+class SearchHits(TypedDict):
+    results: list[SearchHit]
+
+
+TEXT = Query(
+    "q", "A name, an id, a label such as team=nlp.", Annotated[str, form(minLength=1)], required=True
+)
+
+
 class SearchView(TrainyardView):
     """`GET /api/v1/search?q=`: at most five of each kind. `path` is the address of the page."""
 
+    @described("Search everything that you may see, at most five of each kind", SearchHits, query=(TEXT,))
     def get(self, request: Request) -> Response:
         for name in request.query_params:
             if name != "q":

@@ -28,6 +28,7 @@ from console.api.jobs import (
     saved_views,
     shells,
 )
+from console.api.openapi import view as openapi
 from console.api.pipelines import models, training_pipelines
 from console.api.projects import urls
 from console.api.storage import urls as storage
@@ -146,6 +147,8 @@ urlpatterns = [
     re_path(r"^/*api/v1/recovery/?$", recovery.RecoveryView.as_view()),
     re_path(r"^/*api/v1/recovery:begin$", recovery.BeginView.as_view()),
     re_path(r"^/*api/v1/recovery:confirm$", recovery.ConfirmView.as_view()),
+    re_path(r"^/*api/v1/openapi\.json$", openapi.JsonView.as_view(), name="api-json"),
+    re_path(r"^/*api/v1/openapi\.yaml$", openapi.YamlView.as_view(), name="api-yaml"),
     re_path(r"^/*v2/entries:list$", log_entries.EntriesView.as_view()),
     re_path(rf"^/*(?:{V}|ui|api|v2)/", unimplemented.UnknownAddress.as_view()),
     re_path(

@@ -69,6 +69,7 @@ TITLES = {
     "default-quotas": gettext_noop("Default limits"),
     "audit": gettext_noop("Audit"),
     "help-keys": gettext_noop("Keys"),
+    "help-api": gettext_noop("REST API"),
     "help-training": gettext_noop("What training code can rely on"),
 }
 # Addresses that answer with the page of another one: a form with errors, a page that asks before an act.

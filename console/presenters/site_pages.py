@@ -68,6 +68,9 @@ PAGES = (
     ),
     SitePage("welcome", gettext_noop("The first five minutes"), gettext_noop("begin tutorial steps setup")),
     SitePage(
+        "help-api", gettext_noop("REST API"), gettext_noop("openapi swagger calls curl programs script json")
+    ),
+    SitePage(
         "help-training",
         gettext_noop("What training code can rely on"),
         gettext_noop("help environment variables restarts retries checkpoints rank"),

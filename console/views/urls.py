@@ -18,6 +18,7 @@ urlpatterns = [
     path("help/", help.index, name="help-index"),
     path("help/on/<slug:topic>", help.page, name="help"),
     path("help/keys", help.keys, name="help-keys"),
+    path("help/api", help.api, name="help-api"),
     path("help/training", help.training, name="help-training"),
     *people,
     *jobs,

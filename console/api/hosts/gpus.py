@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from django.contrib.auth.models import User
 from django.db import transaction
@@ -13,6 +13,7 @@ from rest_framework.response import Response
 from agents.infra.refusals import Refused
 from agents.models import Gpu, Host
 from console.api import errors
+from console.api.description import Call, Time, described, described_acts
 from console.api.hosts.hosts import host_of
 from console.api.times import format_time
 from console.api.views import TrainyardView, person
@@ -21,9 +22,30 @@ from jobs.maintenance import gpus
 from jobs.models import GpuClaim
 
 
+class HostGpu(TypedDict):
+    """`stateText` says why it is kept out of use, `holders` which other processes use it."""
+
+    uuid: str
+    index: int
+    model: str
+    memoryMb: int
+    acceleratorType: str
+    present: bool
+    held: bool
+    state: str
+    stateText: str
+    stateSince: NotRequired[Time]
+    holders: Any
+
+
+class HostGpus(TypedDict):
+    gpus: list[HostGpu]
+
+
 class GpusView(TrainyardView):
     """`GET /api/v1/hosts/<id or name>/gpus`."""
 
+    @described("List the GPUs of a host", HostGpus, needs="see")
     def get(self, request: Request, host: str) -> Response:
         row = host_of(request, "see", host)
         held = _held(row)
@@ -33,6 +55,14 @@ class GpusView(TrainyardView):
 class GpuActView(TrainyardView):
     """`POST /api/v1/hosts/<id or name>/gpus/<uuid>:recheck|:evict|:use`."""
 
+    @described_acts(
+        HostGpu,
+        {
+            "recheck": Call("Look again whether a GPU is in order", needs="manage"),
+            "evict": Call("End the processes that hold a GPU and belong to no job", needs="manage"),
+            "use": Call("Use a GPU again that was kept out of use", needs="manage"),
+        },
+    )
     def post(self, request: Request, host: str, uuid: str, what: str) -> Response:
         row = host_of(request, "manage", host)
         gpu = row.gpus.filter(uuid=uuid).first()

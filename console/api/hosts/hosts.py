@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
 
 from django.contrib.auth.models import User
 from django.db import transaction
@@ -18,6 +18,7 @@ from rest_framework.response import Response
 from agents.hosts import data_address
 from agents.hosts.moving import Way
 from agents.models import Gpu, Host
+from console.api.description import Call, Nothing, Query, Time, described, described_acts, form, one_of, paged
 from console.api.errors import BadRequest
 from console.api.query import page_size
 from console.api.request_body import RequestBody
@@ -40,11 +41,132 @@ _GPUS = Prefetch(
 )
 
 
+class GpuOfHost(TypedDict):
+    index: int
+    uuid: str
+    model: str
+    acceleratorType: str
+
+
+class LoginOfHost(TypedDict):
+    """A login that serves one project on the machine."""
+
+    id: int
+    project: str
+    user: str
+    status: str
+
+
+class HostOfList(TypedDict):
+    id: int
+    name: str
+    location: str
+    address: str
+    port: int
+    user: str
+    jump: str
+    status: str
+    error: str
+    cordoned: bool
+    cordonedBy: str
+    draining: bool
+    force: bool
+    message: str
+    pidNamespaces: bool
+    dataAddress: str
+    dataAddressChosen: bool
+    cordonTime: NotRequired[Time]
+    goneTime: NotRequired[Time]
+    drainTime: NotRequired[Time]
+    drainDeadline: NotRequired[Time]
+    drainedTime: NotRequired[Time]
+    statusTime: NotRequired[Time]
+    seenTime: NotRequired[Time]
+    cpus: int | None
+    memoryMb: int | None
+    gpus: list[GpuOfHost]
+    runs: int
+
+
+class HostDocument(HostOfList):
+    """`loginTemplate`: the names of the logins of projects, such as train-{project}; empty: one login for all."""
+
+    loginTemplate: str
+    logins: list[LoginOfHost]
+
+
+class HostPage(TypedDict):
+    hosts: list[HostOfList]
+    nextPageToken: NotRequired[str]
+
+
+class HostChange(TypedDict, total=False):
+    """What is left out stays. `jumpKeys`: fingerprints of keys of new jump hosts."""
+
+    address: Annotated[str, form(maxLength=255)]
+    port: Annotated[int, form(minimum=1, maximum=65535)]
+    user: Annotated[str, form(maxLength=64)]
+    jump: Annotated[str, form(maxLength=1000)]
+    location: Annotated[str, form(maxLength=63)]
+    jumpKeys: list[str]
+
+
+class CordonBody(TypedDict, total=False):
+    message: str
+
+
+class DrainBody(TypedDict, total=False):
+    """`deadline`: until then jobs may end by themselves. `force`: jobs that cannot be moved are stopped."""
+
+    message: str
+    deadline: Time | None
+    force: bool
+
+
+class ContainBody(TypedDict, total=False):
+    """Whether new runs get PID namespaces of their own."""
+
+    pidNamespaces: bool
+
+
+class NetworkBody(TypedDict, total=False):
+    """Where replicas of other hosts reach those of this one; empty for the address that the check finds."""
+
+    dataAddress: Annotated[str, form(maxLength=255)]
+
+
+class LoginsBody(TypedDict, total=False):
+    """The names of the logins of projects, such as train-{project}; empty: one login for all."""
+
+    template: Annotated[str, form(maxLength=64)]
+
+
+class GoneBody(TypedDict):
+    """The host's name again, because this cannot be undone."""
+
+    name: str
+
+
+class RunBody(TypedDict):
+    """A run that the host has and that belongs to no job."""
+
+    run: str
+
+
+LIST = (
+    *paged(PAGE_SIZE, MAX_PAGE_SIZE),
+    Query("location", "Only the hosts of this location."),
+    Query("status", "Only the hosts in this state.", Annotated[str, one_of(host_filters.STATES)]),
+    Query("text", "Only hosts whose name, address or models of GPUs have this text."),
+)
+
+
 class HostsView(TrainyardView):
     """`GET /api/v1/hosts[?pageSize=&pageToken=&location=&status=&text=]`: by name, with a `nextPageToken` if there are
     more.
     """
 
+    @described("List hosts by name", HostPage, query=LIST)
     def get(self, request: Request) -> Response:
         query, user = request.query_params, person(request)
         size = page_size(query, PAGE_SIZE, MAX_PAGE_SIZE)
@@ -61,13 +183,20 @@ class HostsView(TrainyardView):
 class HostView(TrainyardView):
     """`GET /api/v1/hosts/<id or name>`; `PATCH` changes address, port, user, jump, location, after a check."""
 
+    @described("Get a host", HostDocument, needs="see")
     def get(self, request: Request, host: str) -> Response:
         return Response(document(host_of(request, "see", host), person(request)))
 
+    @described(
+        "Change how a host is reached, after a check of the new way",
+        HostDocument,
+        needs="manage",
+        body=HostChange,
+    )
     def patch(self, request: Request, host: str) -> Response:
         """Fields that are left out stay. `jumpKeys`: fingerprints of keys of new jump hosts."""
         row = host_of(request, "manage", host)
-        body = RequestBody(request, "address", "port", "user", "jump", "location", "jumpKeys")
+        body = RequestBody(request, HostChange)
         seen, keys = edit_host.Place.of(row), _fingerprints(body)
         if keys:
             require_confirmed(request, "accept the key of a jump host")
@@ -76,9 +205,23 @@ class HostView(TrainyardView):
         return Response(document(after, person(request)))
 
 
+CALLS = {
+    "cordon": Call("Start no more runs on a host", needs="manage", body=CordonBody),
+    "uncordon": Call("Use a host again that was cordoned or drained", needs="manage", body=Nothing),
+    "drain": Call("Empty a host: replicas go on elsewhere", needs="manage", body=DrainBody),
+    "contain": Call("Give new runs PID namespaces of their own, or not", needs="manage", body=ContainBody),
+    "network": Call("Set the address for replicas of other hosts", needs="manage", body=NetworkBody),
+    "setLogins": Call("Set the names of the logins of projects", needs="manage", body=LoginsBody),
+    "declareGone": Call("Declare a host gone: its runs are given up", needs="manage", body=GoneBody),
+    "stopRun": Call("Stop a run that belongs to no job", needs="manage", body=RunBody),
+    "dismissRun": Call("Forget a run that belongs to no job", needs="manage", body=RunBody),
+}
+
+
 class ActView(TrainyardView):
     """`POST /api/v1/hosts/<id or name>:cordon` and the like."""
 
+    @described_acts(HostDocument, CALLS)
     def post(self, request: Request, host: str, verb: str) -> Response:
         row = host_of(request, "manage", host)
         with transaction.atomic():
@@ -107,7 +250,7 @@ def _fingerprints(body: RequestBody) -> list[str]:
 
 
 def cordon(host: Host, request: Request, actor: str, now: datetime) -> None:
-    message = _message(RequestBody(request, "message"))
+    message = _message(RequestBody(request, CordonBody))
     cordon_and_drain.cordon(host, message, actor, now)
 
 
@@ -117,31 +260,31 @@ def uncordon(host: Host, request: Request, actor: str, now: datetime) -> None:
 
 
 def drain(host: Host, request: Request, actor: str, now: datetime) -> None:
-    body = RequestBody(request, "message", "deadline", "force")
+    body = RequestBody(request, DrainBody)
     message, until, force = _message(body), body.time("deadline"), body.boolean("force")
     cordon_and_drain.drain(host, message, until, force, actor, now)
 
 
 def contain(host: Host, request: Request, actor: str, now: datetime) -> None:
     """`pidNamespaces`: whether new runs get PID namespaces of their own."""
-    switch = RequestBody(request, "pidNamespaces").boolean("pidNamespaces")
+    switch = RequestBody(request, ContainBody).boolean("pidNamespaces")
     cordon_and_drain.set_pid_namespaces(host, switch, actor, now)
 
 
 def network(host: Host, request: Request, actor: str, now: datetime) -> None:
     """`dataAddress`: where replicas of other hosts reach those of this one; "" for the address that the check finds."""
-    address = RequestBody(request, "dataAddress").text("dataAddress", "", 255)
+    address = RequestBody(request, NetworkBody).text("dataAddress", "", 255)
     cordon_and_drain.set_data_address(host, address.strip(), actor, now)
 
 
 def set_logins(host: Host, request: Request, actor: str, now: datetime) -> None:
     """`template`: the names of the logins of projects, such as train-{project}; empty: one login for all."""
-    logins.set_template(host, RequestBody(request, "template").text("template", "", 64), actor, now)
+    logins.set_template(host, RequestBody(request, LoginsBody).text("template", "", 64), actor, now)
 
 
 def declare_gone(host: Host, request: Request, actor: str, now: datetime) -> None:
     """`name` repeats the host's name, because this cannot be undone."""
-    name = RequestBody(request, "name").text("name", "", cordon_and_drain.MAX_MESSAGE)
+    name = RequestBody(request, GoneBody).text("name", "", cordon_and_drain.MAX_MESSAGE)
     cordon_and_drain.declare_gone(host, name, actor, now)
 
 
@@ -160,7 +303,7 @@ def _message(body: RequestBody) -> str:
 
 
 def _run(request: Request) -> str:
-    return RequestBody(request, "run").text("run", "", cordon_and_drain.MAX_MESSAGE)
+    return RequestBody(request, RunBody).text("run", "", cordon_and_drain.MAX_MESSAGE)
 
 
 ACTS: dict[str, Callable[[Host, Request, str, datetime], None]] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
 
 from django.utils import timezone
 from rest_framework.request import Request
@@ -10,6 +10,7 @@ from rest_framework.response import Response
 
 from agents.hosts import pasted_keys
 from agents.models import Host
+from console.api.description import described, form
 from console.api.errors import BadRequest
 from console.api.request_body import RequestBody
 from console.api.views import TrainyardView, person, require_confirmed
@@ -20,15 +21,51 @@ from jobs.maintenance import enrol_host
 Document = dict[str, Any]
 
 
+class PastedKeys(TypedDict):
+    """`keys`: what ssh-keyscan or ssh-keygen -l prints. `changed`: the hosts of which a changed key may be accepted."""
+
+    keys: Annotated[str, form(maxLength=pasted_keys.MAX_TEXT)]
+    changed: NotRequired[list[str]]
+    validateOnly: NotRequired[bool]
+
+
+class ComparedKey(TypedDict):
+    host: str
+    id: int
+    jumpHost: str
+    fingerprint: str
+    type: str
+    acceptedBefore: Annotated[str, "The fingerprint that was accepted before; or empty."]
+    verdict: str
+    message: str
+    pasted: list[Any]
+    accepted: bool
+
+
+class ComparedKeys(TypedDict):
+    """`unused`: pasted keys that no host shows. `problems`: lines that were not understood."""
+
+    keys: list[ComparedKey]
+    unused: list[Any]
+    problems: list[Any]
+
+
 class AcceptKeysView(TrainyardView):
     """`POST /api/v1/hosts:acceptKeys {"keys": <text>, "changed": [<host>], "validateOnly": <bool>}`.
 
     `keys`: what ssh-keyscan or ssh-keygen -l prints. `changed`: the hosts whose key has changed and may be accepted.
     """
 
+    @described(
+        "Accept the keys of hosts that equal a pasted text",
+        ComparedKeys,
+        needs="manage",
+        body=PastedKeys,
+        confirmed="accept the keys of hosts",
+    )
     def post(self, request: Request) -> Response:
         access.require(request.user, "manage", Host)
-        body = RequestBody(request, "keys", "changed", "validateOnly")
+        body = RequestBody(request, PastedKeys)
         text = body.text("keys", None, pasted_keys.MAX_TEXT)
         changed, only_look = _names(body), body.boolean("validateOnly")
         if not only_look:

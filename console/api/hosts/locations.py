@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from django.db import transaction
 from django.utils import timezone
@@ -10,6 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agents.models import Location
+from console.api.description import described
 from console.api.errors import BadRequest
 from console.api.request_body import RequestBody
 from console.api.views import TrainyardView, person
@@ -20,9 +21,36 @@ from jobs.maintenance import location_bindings, location_images, location_storag
 Document = dict[str, Any]
 
 
+class LocationDocument(TypedDict):
+    """`projects` has those that the person may see. `allProjects`: it is bound to none, and serves all. `storage`: the
+    directory that its hosts share for each bucket. `images`: what is used in place of other images."""
+
+    name: str
+    title: str
+    hosts: int
+    allProjects: bool
+    projects: list[str]
+    storage: NotRequired[dict[str, str]]
+    images: NotRequired[dict[str, str]]
+
+
+class Locations(TypedDict):
+    locations: list[LocationDocument]
+
+
+class LocationChange(TypedDict, total=False):
+    """`projects` binds it, `allProjects` unbinds it; `storage` and `images` are replaced as a whole."""
+
+    projects: list[str] | None
+    allProjects: bool | None
+    storage: dict[str, str] | None
+    images: dict[str, str] | None
+
+
 class LocationsView(TrainyardView):
     """`GET /api/v1/locations`: the locations that this person may see."""
 
+    @described("List the locations that you may see", Locations, needs="see")
     def get(self, request: Request) -> Response:
         access.require(request.user, "see", Location)
         return Response({"locations": [_document(row) for row in location_rows(person(request))]})
@@ -33,13 +61,20 @@ class LocationView(TrainyardView):
     `{"storage": {"bucket": "/directory", "*": "/directory"}}`: what its hosts share.
     `{"images": {"us-docker.pkg.dev/vertex-ai/training/*": "host"}}`: all its aliases of images."""
 
+    @described("Get a location", LocationDocument, needs="see")
     def get(self, request: Request, location: str) -> Response:
         row = access.get_or_404(request.user, "see", Location.objects.all(), name=location)
         return Response(_document(location_rows(person(request), row.name)[0]))
 
+    @described(
+        "Bind a location to projects, set its storage and its images",
+        LocationDocument,
+        needs="manage",
+        body=LocationChange,
+    )
     def patch(self, request: Request, location: str) -> Response:
         row = access.get_or_404(request.user, "manage", Location.objects.all(), name=location)
-        body = RequestBody(request, "projects", "allProjects", "storage", "images")
+        body = RequestBody(request, LocationChange)
         actor, now = person(request).username, timezone.now()
         with transaction.atomic():
             if (storage := body.get("storage")) is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 from django.http import Http404
 from django.utils import timezone
@@ -12,6 +12,7 @@ from rest_framework.response import Response
 from agents.hosts import adding
 from agents.infra import refusals
 from agents.models import Location
+from console.api.description import Nothing, Query, described, form
 from console.api.errors import BadRequest
 from console.api.request_body import RequestBody
 from console.api.views import TrainyardView, person
@@ -36,9 +37,57 @@ CALLED = {
 TEXTS = ("acceleratorType", "note")
 
 
+class OfferedMachineType(TypedDict):
+    """`own`: defined here, and not one of Google's. `hosts`: how many could ever take it, `hostsNow` at this moment."""
+
+    name: str
+    own: bool
+    cpus: float | None
+    memoryMb: int | None
+    allocatableMemoryMb: int | None
+    acceleratorType: str
+    acceleratorCount: int
+    hosts: int
+    hostsNow: int
+
+
+class OfferedMachineTypes(TypedDict):
+    machineTypes: list[OfferedMachineType]
+
+
+class MachineTypeBody(TypedDict, total=False):
+    cpus: Annotated[float, form(minimum=machine_types.MIN_CPUS, maximum=machine_types.MAX_CPUS)]
+    memoryMb: Annotated[int, form(minimum=0, maximum=machine_types.MAX_MEMORY_MB)]
+    acceleratorType: str
+    acceleratorCount: Annotated[int, form(minimum=0, maximum=machine_types.MAX_GPUS)]
+    note: str
+
+
+class MachineTypeDocument(TypedDict):
+    """`location`: empty for all."""
+
+    name: str
+    location: str
+    cpus: float
+    memoryMb: int
+    allocatableMemoryMb: int
+    acceleratorType: str
+    acceleratorCount: int
+    note: str
+
+
+HERE = Query("location", "The location that it is for; none: for all.")
+
+
 class MachineTypesView(TrainyardView):
     """`GET /api/v1/machineTypes?location=`: all machine types that a job may request there."""
 
+    @described(
+        "List the machine types that a job may ask for",
+        OfferedMachineTypes,
+        needs="see",
+        query=(Query("location", f"Of this location; {adding.DEFAULT_LOCATION} if nothing is said."),),
+    )
     def get(self, request: Request) -> Response:
         access.require(request.user, "see", MachineType)
         named = request.query_params.get("location", adding.DEFAULT_LOCATION)
@@ -51,6 +100,13 @@ class MachineTypesView(TrainyardView):
 class MachineTypeView(TrainyardView):
     """`PUT` defines or changes, `DELETE` removes `/api/v1/machineTypes/<name>?location=`; no location: everywhere."""
 
+    @described(
+        "Define a machine type, or change it",
+        MachineTypeDocument,
+        needs="manage",
+        body=MachineTypeBody,
+        query=(HERE,),
+    )
     def put(self, request: Request, name: str) -> Response:
         _only_managers(request)
         given = _read(request)
@@ -71,6 +127,7 @@ class MachineTypeView(TrainyardView):
             raise BadRequest(field, f"{field}: {refused.message}") from refused
         return Response(_own(row))
 
+    @described("Remove a machine type", Nothing, needs="manage", query=(HERE,))
     def delete(self, request: Request, name: str) -> Response:
         _only_managers(request)
         location = request.query_params.get("location", "")
@@ -83,7 +140,7 @@ class MachineTypeView(TrainyardView):
 
 
 def _read(request: Request) -> dict[str, Any]:
-    body = RequestBody(request, *NUMBERS, *TEXTS)
+    body = RequestBody(request, MachineTypeBody)
     fields: dict[str, Any] = {name: body.text(name) for name in TEXTS if name in body}
     for name in [name for name in NUMBERS if name in body]:
         value = body.get(name)

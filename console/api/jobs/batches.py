@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
 from uuid import uuid4
 
 from django.contrib.auth.models import User
@@ -12,6 +12,7 @@ from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from console.api.description import Call, Id, described_acts, form
 from console.api.errors import BadRequest
 from console.api.request_body import RequestBody
 from console.api.views import TrainyardView, person
@@ -28,14 +29,52 @@ MAX_REQUEST = 100
 Do = Callable[[Sequence[Job], User, RequestBody, datetime], Outcome]
 
 
+class RefusedJob(TypedDict):
+    job: Id
+    message: str
+
+
+class BatchAnswer(TypedDict):
+    """`done`: the ids of the jobs; for copies, those of the new ones."""
+
+    done: list[Id]
+    refused: list[RefusedJob]
+
+
+class BatchBody(TypedDict):
+    jobs: Annotated[list[str | int], form(minItems=1, maxItems=selection.MOST)]
+
+
+class LabelBody(BatchBody):
+    """`labels`: what each of the jobs is given. `remove`: the keys of what is taken away."""
+
+    labels: NotRequired[dict[str, str]]
+    remove: NotRequired[list[str]]
+
+
+class CloneBody(BatchBody):
+    """`requestId`: sent twice, the same copies are answered."""
+
+    requestId: NotRequired[Annotated[str, form(maxLength=MAX_REQUEST)]]
+
+
+CALLS = {
+    "batchCancel": Call("Cancel many jobs", needs="cancel", body=BatchBody),
+    "batchDelete": Call("Delete many jobs", needs="delete", body=BatchBody),
+    "batchLabel": Call("Label many jobs", needs="cancel", body=LabelBody),
+    "batchClone": Call("Submit copies of many jobs", needs="submit", body=CloneBody),
+}
+
+
 class BatchView(TrainyardView):
     """Does it to each job that `jobs` names. The answer has the ids of those that it was done to (`done`; for copies,
     those of the new jobs), and the reason for each other one (`refused`).
     """
 
+    @described_acts(BatchAnswer, CALLS)
     def post(self, request: Request, act: str) -> Response:
-        kind, do, more = ACTS[act]
-        body, user = RequestBody(request, "jobs", *more), person(request)
+        kind, do, fields = ACTS[act]
+        body, user = RequestBody(request, fields), person(request)
         ids = _ids(body.get("jobs"))
         rows = access.visible(user, Job.objects.filter(pk__in=ids)).select_related("project")
         seen = {job.pk: job for job in rows}
@@ -83,9 +122,9 @@ def _clone(jobs: Sequence[Job], user: User, body: RequestBody, now: datetime) ->
     return bulk.copy(jobs, user, request, now, prioritized)
 
 
-ACTS: dict[str, tuple[str, Do, tuple[str, ...]]] = {
-    "batchCancel": (selection.CANCEL, _cancel, ()),
-    "batchDelete": (selection.DELETE, _delete, ()),
-    "batchLabel": (selection.LABEL, _label, ("labels", "remove")),
-    "batchClone": (selection.CLONE, _clone, ("requestId",)),
+ACTS: dict[str, tuple[str, Do, type]] = {
+    "batchCancel": (selection.CANCEL, _cancel, BatchBody),
+    "batchDelete": (selection.DELETE, _delete, BatchBody),
+    "batchLabel": (selection.LABEL, _label, LabelBody),
+    "batchClone": (selection.CLONE, _clone, CloneBody),
 }

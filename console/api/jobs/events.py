@@ -6,12 +6,13 @@ request with this token returns the events since then.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
 
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from console.api import resources
+from console.api.description import Id, Query, Time, described, form, one_of, paged
 from console.api.errors import BadRequest
 from console.api.query import page_size, whole_number
 from console.api.times import format_time
@@ -24,7 +25,48 @@ from jobs.rules.lifecycle.history_kinds import ABOUT_THE_JOB, JOB, HistoryKind
 PAGE_SIZE, MAX_PAGE_SIZE = 100, 1000
 
 
+class EventLine(TypedDict):
+    """`subject`: a replica, or `job`. `hostTime`: by the clock of the host, which is `hostClockOffsetSeconds` ahead."""
+
+    id: Id
+    time: Time
+    kind: str
+    subject: str
+    attempt: int | None
+    cause: str
+    actor: str
+    run: NotRequired[str]
+    hostTime: NotRequired[Time]
+    hostClockOffsetSeconds: NotRequired[float]
+
+
+FromTo = TypedDict("FromTo", {"from": str, "to": str})
+
+
+class Event(EventLine, FromTo):
+    """Something that happened, and `from` which state `to` which it led."""
+
+
+class EventPage(TypedDict):
+    events: list[Event]
+    nextPageToken: NotRequired[str]
+
+
+PAGED = paged(PAGE_SIZE, MAX_PAGE_SIZE)
+ASKED = (
+    PAGED[0],
+    Query(
+        "pageToken",
+        "The `nextPageToken` of an earlier answer.",
+        Annotated[str, form(pattern="^[0-9]{1,18}$")],
+    ),
+    Query("replica", "Only what happened to this replica; `job`: only to the job itself."),
+    Query("kind", "Only what is of this kind.", Annotated[str, one_of(HistoryKind)]),
+)
+
+
 class EventsView(TrainyardView):
+    @described("List the history of a job, the oldest first", EventPage, needs="see", query=ASKED)
     def get(self, request: Request, job_id: str) -> Response:
         job = access.get_or_404(request.user, "see", Job.objects.select_related("project"), pk=int(job_id))
         query = request.query_params

@@ -4,13 +4,14 @@ the bytes of one."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import NotRequired, TypedDict, TypeVar
 
 from django.http import HttpResponseBase
 from django.shortcuts import get_object_or_404
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from console.api.description import Bytes, Query, Time, described
 from console.api.errors import BadRequest
 from console.api.times import format_time
 from console.api.views import TrainyardView
@@ -23,7 +24,28 @@ from jobs.services import Unavailable
 T = TypeVar("T")
 
 
+class FileOfReplica(TypedDict):
+    name: str
+    kind: str
+    size: Bytes
+    updateTime: NotRequired[Time]
+
+
+class FilesOfReplica(TypedDict):
+    """`more`: how many are not shown."""
+
+    path: str
+    files: list[FileOfReplica]
+    more: NotRequired[int]
+
+
+PATH = Query("path", "Below the work directory of the replica.")
+
+
 class FilesView(TrainyardView):
+    @described(
+        "List the work directory of a replica on its host", FilesOfReplica, needs="shell", query=(PATH,)
+    )
     def get(self, request: Request, job_id: str, replica: str) -> Response:
         job, row, path = _asked(request, job_id, replica)
         listing = _fetched(lambda: work_directories.list_directory(job, row, path))
@@ -40,6 +62,12 @@ class FilesView(TrainyardView):
 
 
 class ContentView(TrainyardView):
+    @described(
+        "Download a file from the host of a replica",
+        needs="shell",
+        query=(PATH,),
+        files=("application/octet-stream",),
+    )
     def get(self, request: Request, job_id: str, replica: str) -> HttpResponseBase:
         job, row, path = _asked(request, job_id, replica)
         found = _fetched(lambda: work_directories.open_file(job, row, path))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
 
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from console.api.description import Id, Query, Time, described, one_of, paged
 from console.api.errors import BadRequest
 from console.api.query import page_size
 from console.api.times import format_time
@@ -27,9 +28,60 @@ _TOKEN = re.compile(r"(after|ahead)-([0-9]{1,19})")
 _LABEL = re.compile(r"[\w-]{1,64}(?:=[\w-]{0,64})?")
 
 
+class JobOfList(TypedDict):
+    id: Id
+    displayName: str
+    project: str
+    owner: str
+    state: str
+    note: str
+    labels: dict[str, str]
+    replicas: int
+    gpus: int
+    attempt: int
+    createTime: NotRequired[Time]
+    startTime: NotRequired[Time]
+    endTime: NotRequired[Time]
+
+
+class JobsInState(TypedDict):
+    jobs: int
+    gpus: int
+
+
+class JobTotals(TypedDict):
+    """`more`: there are more than `jobs`, and nobody counted how many."""
+
+    jobs: int
+    more: bool
+    gpus: int
+    states: dict[str, JobsInState]
+
+
+class JobPage(TypedDict):
+    jobs: list[JobOfList]
+    nextPageToken: NotRequired[str]
+    previousPageToken: NotRequired[str]
+    totals: JobTotals
+
+
+ASKED = (
+    Query(
+        "state", "Only jobs in this state; `active`: all that have not ended.", Annotated[str, one_of(STATES)]
+    ),
+    Query("text", "Only jobs whose name or id has this text."),
+    Query("owner", "Only the jobs of this person."),
+    Query("project", "Only the jobs of this project."),
+    Query("label", "key=value, or key for any value; several with spaces between them."),
+    Query("sort", "The order.", Annotated[str, one_of(SORTS)]),
+    *paged(PAGE_SIZE, MAX_PAGE_SIZE),
+)
+
+
 class JobListView(TrainyardView):
     """`GET /api/v1/jobs[?state=&text=&owner=&project=&label=team%3Dnlp&sort=-gpus&pageSize=&pageToken=]`."""
 
+    @described("List jobs of all your projects", JobPage, query=ASKED)
     def get(self, request: Request) -> Response:
         query = request.query_params
         filters = _filters(query.dict())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
 from uuid import uuid4
 
 from django.db import transaction
@@ -15,6 +15,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from console.api import resources
+from console.api.description import Id, Time, described, form, one_of
+from console.api.jobs.expected_start import ExpectedStart as Expected
 from console.api.jobs.expected_start import expected_document
 from console.api.request_body import RequestBody
 from console.api.times import format_time
@@ -33,9 +35,90 @@ MAX_REQUEST = 100
 Document = dict[str, Any]
 
 
+class RunDocument(TypedDict):
+    """One start of a replica. `memoryLimitEnforced`: the host ends a run that uses more."""
+
+    id: str
+    attempt: int
+    number: int
+    host: str
+    phase: str
+    gpus: list[str]
+    createTime: NotRequired[Time]
+    startTime: NotRequired[Time]
+    endTime: NotRequired[Time]
+    closeTime: NotRequired[Time]
+    exitCode: int | None
+    exitSignal: int | None
+    message: str
+    outOfMemory: bool | None
+    outOfMemorySure: Annotated[str, one_of(("", "certain", "likely", "unknown"))]
+    memoryLimitMb: int | None
+    memoryLimitEnforced: bool | None
+    log: str
+    logSize: int
+    logStored: int
+    logComplete: bool
+    logDigest: str
+
+
+class ReplicaDocument(TypedDict):
+    """`log`: the address of the log of its newest run."""
+
+    name: str
+    pool: int
+    index: int
+    state: str
+    restarts: int
+    log: str
+    lastPrintTime: NotRequired[Time]
+    runs: list[RunDocument]
+
+
+class Advice(TypedDict):
+    kind: str
+    text: str
+
+
+class WithoutEffect(TypedDict):
+    field: str
+    value: Any
+
+
+class JobDocument(TypedDict):
+    """`reason`: why it waits. `flags`: what is odd now. `advice`: what may not do what its owner wants.
+    `withoutEffect`: fields that Trainyard does not act on. `customJob`: as Vertex AI has it (docs/vertex.md)."""
+
+    id: Id
+    project: str
+    owner: str
+    version: int
+    attempt: int
+    retries: int
+    reason: str
+    imagesUsed: NotRequired[dict[str, str]]
+    earliestStartTime: NotRequired[Time]
+    expectedStart: NotRequired[Expected]
+    priority: int
+    spot: bool
+    flags: list[dict[str, Any]]
+    advice: list[Advice]
+    withoutEffect: list[WithoutEffect]
+    logStorage: NotRequired[str]
+    customJob: dict[str, Any]
+    replicas: list[ReplicaDocument]
+
+
+class RerunBody(TypedDict, total=False):
+    """`requestId`: sent twice, the same copy is answered."""
+
+    requestId: Annotated[str, form(maxLength=MAX_REQUEST)]
+
+
 class JobView(TrainyardView):
     """`GET /api/v1/jobs/<id>`."""
 
+    @described("Get a job with its replicas and runs", JobDocument, needs="see")
     def get(self, request: Request, job_id: str) -> Response:
         runs = (
             Run.objects.filter(held=False).select_related("host").defer("order").order_by("attempt", "number")
@@ -52,9 +135,10 @@ class RerunView(TrainyardView):
     """`POST /api/v1/jobs/<id>:rerun`: submit the same job once more. `requestId`: sent twice, the same copy is
     answered."""
 
+    @described("Submit the same job once more", JobDocument, needs="submit", body=RerunBody)
     def post(self, request: Request, job_id: str) -> Response:
         user = person(request)
-        body = RequestBody(request, "requestId")
+        body = RequestBody(request, RerunBody)
         wanted = body.text("requestId", "", MAX_REQUEST) or f"rerun-{uuid4()}"
         job = access.get_or_404(user, "see", Job.objects.select_related("project"), pk=int(job_id))
         access.project_or_404(user, "submit", job.project.name)

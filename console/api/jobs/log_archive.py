@@ -15,15 +15,17 @@ import asyncio
 import time
 import zipfile
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from typing import Annotated
 
 from django.http import Http404, HttpResponseBase, StreamingHttpResponse
 from rest_framework.request import Request
 
+from console.api.description import Query, Size, described, one_of
 from console.api.errors import BadRequest
 from console.api.jobs.log_bytes import MAX_PARTS, Part, stored_parts, stream_blocks
-from console.api.jobs.log_search import pattern_of
+from console.api.jobs.log_search import PATTERN, RUNS, pattern_of
 from console.api.jobs.merged_logs import SECOND, Found, MergedLogs
 from console.api.query import whole_number
 from console.api.times import format_time
@@ -41,9 +43,26 @@ NEVER = 1 << 53
 STEP_S = 0.05
 
 
+WHICH_LOGS = (
+    Query("replicas", "Only these, with commas between them."),
+    RUNS,
+    Query("run", "Only the log of this run."),
+)
+ASKED = (
+    Query("as", "Files in a ZIP archive, or lines by their times.", Annotated[str, one_of(("zip", "text"))]),
+    *WHICH_LOGS,
+    *(replace(each, required=False) for each in PATTERN),
+    Query("after", "Lines of this second since 1970 and later.", Size),
+    Query("before", "Lines before this second.", Size),
+)
+
+
 class ArchiveView(TrainyardView):
     """All logs of a job: as files in a ZIP archive, or as lines in the order of their times."""
 
+    @described(
+        "Download all logs of a job", needs="see_log", query=ASKED, files=("application/zip", "text/plain")
+    )
     def get(self, request: Request, job_id: str) -> HttpResponseBase:
         job = access.get_or_404(
             request.user, "see_log", Job.objects.select_related("project"), pk=int(job_id)

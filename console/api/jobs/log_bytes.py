@@ -15,11 +15,13 @@ import json
 import re
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 from django.http import Http404, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from rest_framework.request import Request
 
 from console.api import errors
+from console.api.description import RUN, Query, Size, described, form
 from console.api.errors import BadRequest
 from console.api.query import whole_number
 from console.api.views import TrainyardView
@@ -51,9 +53,29 @@ class Part:
         return self.end - self.start
 
 
+ASKED = (
+    RUN,
+    Query("from", "From this offset of the log on.", Size),
+    Query("to", "Up to this offset.", Size),
+    Query(
+        "at",
+        "From what was printed at this second since 1970 on.",
+        Annotated[str, form(pattern=r"^[0-9]{1,10}(\.[0-9]{1,6})?$")],
+    ),
+    Query("limit", "At most so many bytes.", Size),
+)
+
+
 class LogView(TrainyardView):
     """One log, or a range of it."""
 
+    @described(
+        "Download the log of a replica, or a `Range` of it",
+        needs="see_log",
+        query=ASKED,
+        files=("text/plain",),
+        statuses=(200, 206),
+    )
     def get(self, request: Request, job_id: str, replica: str) -> HttpResponseBase:
         job = access.get_or_404(
             request.user, "see_log", Job.objects.select_related("project"), pk=int(job_id)

@@ -9,11 +9,12 @@ Old logs are counted when they are asked for the first time. An answer without `
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from console.api.description import RUN, Query, Size, described
 from console.api.errors import BadRequest
 from console.api.jobs.log_bytes import run_of
 from console.api.query import whole_number
@@ -26,9 +27,31 @@ from jobs.models import Job, Run
 Document = dict[str, Any]
 
 
+class LinePlace(TypedDict):
+    """`counting`: ask again. `times`: pairs of an offset and the second since 1970 at which it was printed."""
+
+    run: str
+    stored: int
+    line: NotRequired[int]
+    offset: NotRequired[int]
+    times: NotRequired[list[list[float]]]
+    counting: NotRequired[bool]
+
+
+ASKED = (
+    Query("line", "The number of a line: where does it begin? Say this or `from`.", Size),
+    Query("from", "An offset: in which line is it?", Size),
+    Query("to", "With `from`: when was printed what is between them?", Size),
+    RUN,
+)
+
+
 class LinesView(TrainyardView):
     """Lines of one log: their numbers, their places, their times."""
 
+    @described(
+        "Find where a line of a log is, or which line is where", LinePlace, needs="see_log", query=ASKED
+    )
     def get(self, request: Request, job_id: str, replica: str) -> Response:
         job = access.get_or_404(
             request.user, "see_log", Job.objects.select_related("project"), pk=int(job_id)

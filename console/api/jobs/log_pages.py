@@ -9,13 +9,14 @@ a second at most, so a page may be empty.
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
 
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from console.api.description import Query, described, form
 from console.api.errors import BadRequest
-from console.api.jobs.log_archive import chosen_runs
+from console.api.jobs.log_archive import WHICH_LOGS, chosen_runs
 from console.api.jobs.merged_logs import SECOND, BadToken, Found, MergedLogs, Place, read_token, write_token
 from console.api.views import TrainyardView
 from console.auth import access
@@ -27,9 +28,29 @@ MAX_PAGE_BYTES = 512 * 1024
 ORDER = "earlier"
 
 
+class EarlierLines(TypedDict):
+    """Each line: run, offset at which it ends, second, text; and true, where the text says what is missing."""
+
+    lines: list[list[Any]]
+    nextPageToken: NotRequired[str]
+
+
+ASKED = (
+    Query(
+        "until",
+        "Lines that were printed up to this second since 1970.",
+        Annotated[str, form(pattern=r"^[0-9]{1,10}(\.[0-9]{1,6})?$")],
+        required=True,
+    ),
+    Query("pageToken", "The `nextPageToken` of the page before."),
+    *WHICH_LOGS,
+)
+
+
 class EarlierView(TrainyardView):
     """Lines of all logs, the newest first."""
 
+    @described("List the lines of all logs, the newest first", EarlierLines, needs="see_log", query=ASKED)
     def get(self, request: Request, job_id: str) -> Response:
         job = access.get_or_404(
             request.user, "see_log", Job.objects.select_related("project"), pk=int(job_id)

@@ -12,12 +12,13 @@ of each, or of all runs. To continue, repeat the request with the `nextPageToken
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
 
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agents.infra import untrusted
+from console.api.description import RUN, Query, Size, Time, described, form, one_of
 from console.api.errors import BadRequest
 from console.api.jobs.log_bytes import run_of
 from console.api.query import whole_number
@@ -38,9 +39,58 @@ TOKEN = re.compile(r"(\d{1,4})-(\d{1,6})-(\d{1,6})-(\d{1,6})-(\d{1,18})")
 Document = dict[str, Any]
 
 
+class Hit(TypedDict):
+    """`match`: the part of the text that was looked for."""
+
+    offset: int
+    line: int | None
+    text: str
+    match: str
+
+
+class HitOfRun(Hit):
+    replica: str
+    run: str
+    attempt: int
+    number: int
+    host: str
+    time: NotRequired[Time]
+
+
+class Hits(TypedDict):
+    """Go on `from` `searchedTo`, until that equals `stored`."""
+
+    run: str
+    searchedTo: int
+    stored: int
+    hits: list[Hit]
+
+
+class HitsOfJob(TypedDict):
+    """In bytes: how far the search came, and how much there is."""
+
+    hits: list[HitOfRun]
+    searched: int
+    stored: int
+    nextPageToken: NotRequired[str]
+
+
+PATTERN = (
+    Query("q", "A text of one line.", Annotated[str, form(minLength=1, maxLength=MAX_TEXT)], required=True),
+    Query("regex", "1: the text is a regular expression of RE2.", Annotated[str, one_of(("0", "1"))]),
+)
+RUNS = Query("runs", "The newest run of each replica, or all.", Annotated[str, one_of(("newest", "all"))])
+
+
 class SearchView(TrainyardView):
     """Searches one log."""
 
+    @described(
+        "Search the log of a replica, for half a second",
+        Hits,
+        needs="see_log",
+        query=(*PATTERN, RUN, Query("from", "The offset at which the search begins.", Size)),
+    )
     def get(self, request: Request, job_id: str, replica: str) -> Response:
         job, needle = _asked(request, job_id)
         start = whole_number("from", request.query_params.get("from", "0"))
@@ -58,6 +108,12 @@ class SearchView(TrainyardView):
 class SearchAllView(TrainyardView):
     """Searches the logs of all replicas of a job."""
 
+    @described(
+        "Search the logs of all replicas, for half a second",
+        HitsOfJob,
+        needs="see_log",
+        query=(*PATTERN, RUNS, Query("pageToken", "The `nextPageToken` of the page before.")),
+    )
     def get(self, request: Request, job_id: str) -> Response:
         job, needle = _asked(request, job_id)
         runs = request.query_params.get("runs", "newest")

@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
@@ -15,6 +15,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from console.api import resources
+from console.api.description import Query, Time, described, form, one_of
 from console.api.errors import BadRequest
 from console.api.times import format_time, parse_time
 from console.api.views import TrainyardView
@@ -28,9 +29,81 @@ from jobs.rules.lifecycle.states import TERMINAL
 MOST_NAMED = 1_000
 
 
+class MetricLine(TypedDict):
+    """`values`: one for each step, null where nothing is known. `gpu`: its place among those of the replica."""
+
+    name: str
+    replica: str | None
+    gpu: int | None
+    values: list[float | None]
+
+
+class MetricDocument(TypedDict):
+    """`ofHost`: of the whole host, and not of the replica. `top`: what it cannot exceed, if that is known."""
+
+    name: str
+    unit: str
+    ofHost: bool
+    top: float | None
+    lines: list[MetricLine]
+
+
+class MetricEvent(TypedDict):
+    time: Time
+    kind: str
+    subject: str
+    state: str
+    attempt: int | None
+    text: str
+    count: int
+
+
+class MetricSpan(TypedDict):
+    """`bands`: the lines are the least, the median and the most of all. `thinned`: not each sample was read."""
+
+    step: int
+    count: int
+    firstSampleTime: Time | None
+    lastSampleTime: Time | None
+    running: bool
+    bands: bool
+    thinned: bool
+    metrics: list[MetricDocument]
+    events: list[MetricEvent]
+
+
+FromTo = TypedDict("FromTo", {"from": Time, "to": Time})
+
+
+class MetricsDocument(MetricSpan, FromTo):
+    """Lines for charts, from `from` on, `count` values of `step` seconds each."""
+
+
+ASKED = (
+    Query("span", "The last hour, the last day, or all.", Annotated[str, one_of(SPANS)]),
+    Query("from", "In place of a span: from this time on.", Time),
+    Query("to", "Up to this time.", Time),
+    Query("step", "So many seconds for each value.", Annotated[int, form(minimum=SAMPLE_S, maximum=604_800)]),
+    Query("replicas", "Only these, with commas between them."),
+    Query(
+        "bands",
+        "1: the least, the median and the most; 0: a line for each.",
+        Annotated[str, one_of(("0", "1"))],
+    ),
+    Query("format", "JSON, or a file for spreadsheets.", Annotated[str, one_of(("json", "csv"))]),
+)
+
+
 class MetricsView(TrainyardView):
     """`?span=day&from=&to=&step=&replicas=a,b&bands=1&format=csv`, all optional."""
 
+    @described(
+        "Get what the replicas of a job used, as lines for charts",
+        MetricsDocument,
+        needs="see",
+        query=ASKED,
+        files=("text/csv",),
+    )
     def get(self, request: Request, job_id: str) -> HttpResponseBase:
         job = access.get_or_404(request.user, "see", Job.objects.select_related("project"), pk=int(job_id))
         query = request.query_params

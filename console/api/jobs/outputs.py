@@ -11,6 +11,7 @@ import base64
 import binascii
 import zipfile
 from collections.abc import Iterator
+from typing import Annotated, NotRequired, TypedDict
 from urllib.parse import quote
 
 from django.http import Http404, HttpResponse, HttpResponseBase, StreamingHttpResponse
@@ -19,6 +20,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from console.api import errors
+from console.api.description import Bytes, Query, Time, described, one_of, paged
 from console.api.errors import BadRequest
 from console.api.query import page_size
 from console.api.times import format_time
@@ -36,7 +38,52 @@ MAX_PATH = 1200
 MAX_ARCHIVE_FILES = 100_000
 
 
+class OutputsOfHost(TypedDict):
+    """How far the files that the job wrote there are stored. `leftOut`: what is not, and why. `filledBytes`: how much
+    of what earlier runs wrote is there again."""
+
+    host: str
+    state: str
+    files: int
+    bytes: Bytes
+    storedFiles: int
+    storedBytes: Bytes
+    problem: NotRequired[str]
+    leftOut: NotRequired[dict[str, str]]
+    lookTime: NotRequired[Time]
+    filledBytes: NotRequired[Bytes]
+
+
+class Outputs(TypedDict):
+    addresses: list[str]
+    hosts: list[OutputsOfHost]
+
+
+class OutputFile(TypedDict):
+    """`onHost`: not stored yet."""
+
+    name: str
+    kind: Annotated[str, one_of(("directory", "file"))]
+    size: NotRequired[Bytes]
+    updateTime: NotRequired[Time]
+    onHost: NotRequired[str]
+
+
+class OutputFiles(TypedDict):
+    path: str
+    files: list[OutputFile]
+    nextPageToken: NotRequired[str]
+
+
+class DeletedFiles(TypedDict):
+    deletedFiles: int
+
+
+PATH = Query("path", "bucket/directory/file, as the list has it.")
+
+
 class OutputsView(TrainyardView):
+    @described("Get how far the files that a job wrote are stored", Outputs, needs="see_log")
     def get(self, request: Request, job_id: str) -> Response:
         job = _job(request, job_id)
         hosts = [
@@ -58,6 +105,12 @@ class OutputsView(TrainyardView):
 
 
 class OutputFilesView(TrainyardView):
+    @described(
+        "List a directory that a job wrote",
+        OutputFiles,
+        needs="see_log",
+        query=(PATH, *paged(browsing.PAGE, browsing.PAGE)),
+    )
     def get(self, request: Request, job_id: str) -> Response:
         job, path = _job(request, job_id), _path(request)
         query = request.query_params
@@ -77,6 +130,12 @@ class OutputFilesView(TrainyardView):
         ]
         return Response({"path": path, "files": files, **_next(found.next_position)})
 
+    @described(
+        "Delete a file that a job wrote, or all below a directory",
+        DeletedFiles,
+        needs="delete",
+        query=(PATH,),
+    )
     def delete(self, request: Request, job_id: str) -> Response:
         job, path = _job(request, job_id, "delete"), _path(request)
         now = timezone.now()
@@ -97,6 +156,13 @@ class OutputFilesView(TrainyardView):
 
 
 class OutputContentView(TrainyardView):
+    @described(
+        "Download a file that a job wrote; of a directory, a ZIP archive",
+        needs="see_log",
+        query=(PATH,),
+        files=("application/octet-stream", "application/zip"),
+        statuses=(200, 206),
+    )
     def get(self, request: Request, job_id: str) -> HttpResponseBase:
         job, path = _job(request, job_id), _path(request)
         stored = browsing.find(job, path)

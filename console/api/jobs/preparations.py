@@ -6,13 +6,14 @@ empty for a job whose hosts have all that it needs.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agents.infra.sentences import shown
+from console.api.description import Query, Size, Time, described
 from console.api.query import page_size
 from console.api.times import format_time
 from console.api.views import TrainyardView
@@ -26,7 +27,38 @@ from jobs.rules.spec.json_fields import duration
 PAGE_SIZE, MAX_PAGE_SIZE = 100, 200
 
 
+class PreparationDocument(TypedDict):
+    """`kind`: `image`, `tree` (code), `environment` (Python packages) or `outputs`. `fault`: `USER` or `HOST`."""
+
+    host: str
+    kind: str
+    title: str
+    state: str
+    done: str
+    total: NotRequired[str]
+    unit: NotRequired[str]
+    timeLeft: NotRequired[str]
+    message: NotRequired[str]
+    fault: NotRequired[str]
+    output: NotRequired[str]
+    startTime: NotRequired[Time]
+    endTime: NotRequired[Time]
+
+
+class Preparations(TypedDict):
+    """What failed comes first, then what is least far. `totalSize` counts all."""
+
+    preparations: list[PreparationDocument]
+    totalSize: int
+
+
+SIZE = Query(
+    "pageSize", f"At most so many; {PAGE_SIZE} if nothing is said, never more than {MAX_PAGE_SIZE}.", Size
+)
+
+
 class PreparationsView(TrainyardView):
+    @described("List what hosts prepare before a job starts", Preparations, needs="see", query=(SIZE,))
     def get(self, request: Request, job_id: str) -> Response:
         job = access.get_or_404(request.user, "see", Job.objects.select_related("project"), pk=int(job_id))
         size = page_size(request.query_params, PAGE_SIZE, MAX_PAGE_SIZE)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
 
 from django.contrib.auth.models import User
 from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from console.api.description import Id, Query, Time, described, form, one_of, paged
 from console.api.errors import BadRequest
-from console.api.jobs.expected_start import expected_document
+from console.api.jobs.expected_start import ExpectedStart, expected_document
 from console.api.query import page_size
 from console.api.request_body import RequestBody
 from console.api.times import format_time
@@ -23,13 +24,99 @@ from jobs.rules.scheduling.reorder import Move, To
 from jobs.scheduling import reorder
 
 PAGE_SIZE, MAX_PAGE_SIZE = 100, 1000
-MOVE = ("jobs", "to", "before", "withinProject")
 KNOWN = ("pageSize", "pageToken", "project")
+
+
+class WaitingJob(TypedDict):
+    """`place`: in the whole queue; none where it is offered none: not before `restsUntil`, or `reason` says why."""
+
+    id: Id
+    place: NotRequired[int]
+    displayName: str
+    project: str
+    owner: str
+    location: str
+    wants: str
+    gpus: int
+    priority: str
+    spot: bool
+    attempt: int
+    reason: str
+    queueTime: Time
+    restsUntil: NotRequired[Time]
+    earliestStartTime: NotRequired[Time]
+    expectedStart: NotRequired[ExpectedStart]
+    movedBy: NotRequired[str]
+    keptBy: NotRequired[str]
+
+
+class QueueTotals(TypedDict):
+    """`seen`: of the waiting jobs, those that you may see."""
+
+    waiting: int
+    seen: int
+    gpus: int
+
+
+class QueuePage(TypedDict):
+    jobs: list[WaitingJob]
+    totals: QueueTotals
+    nextPageToken: NotRequired[str]
+
+
+class MovedJob(TypedDict):
+    id: Id
+    displayName: str
+    project: str
+    owner: str
+    place: int | None
+    newPlace: int | None
+    start: NotRequired[Time]
+    newStart: NotRequired[Time]
+
+
+class HiddenMoves(TypedDict):
+    sooner: int
+    later: int
+
+
+class MovePreview(TypedDict):
+    """`notShown`: how many others start sooner and later. `stamp`: of the queue that this was seen in."""
+
+    stamp: str
+    withinProject: str | None
+    to: str
+    moved: list[MovedJob]
+    sooner: list[MovedJob]
+    later: list[MovedJob]
+    notShown: HiddenMoves
+    held: int
+
+
+class MoveBody(TypedDict):
+    """`before`: an id, where `to` is `before`. `withinProject`: for admins of the deployment."""
+
+    jobs: Annotated[list[str | int], form(minItems=1)]
+    to: Annotated[str, one_of(To)]
+    before: NotRequired[str | int]
+    withinProject: NotRequired[bool]
+
+
+class ReorderBody(MoveBody):
+    """`stamp`: that of a preview. It is refused with 409 if the queue has changed since."""
+
+    stamp: NotRequired[Annotated[str, form(maxLength=100)]]
+
+
+ASKED = (Query("project", "Only the jobs of this project."), *paged(PAGE_SIZE, MAX_PAGE_SIZE))
 
 
 class QueueView(TrainyardView):
     """`GET /api/v1/queue[?project=&pageSize=&pageToken=]`."""
 
+    @described(
+        "List the jobs that wait, in the order in which they are offered a place", QueuePage, query=ASKED
+    )
     def get(self, request: Request) -> Response:
         query = request.query_params.dict()
         for name in query:
@@ -51,9 +138,10 @@ class QueueView(TrainyardView):
 class PreviewView(TrainyardView):
     """`POST /api/v1/queue:preview`: what a move would change. It moves nothing."""
 
+    @described("Show what a move in the queue would change", MovePreview, needs="reorder", body=MoveBody)
     def post(self, request: Request) -> Response:
         user = person(request)
-        move = _move(RequestBody(request, *MOVE), user)
+        move = _move(RequestBody(request, MoveBody), user)
         return Response(_preview(moves.preview(user, move, timezone.now()), move))
 
 
@@ -61,9 +149,10 @@ class ReorderView(TrainyardView):
     """`POST /api/v1/queue:reorder`: move jobs. `stamp` is that of the preview; without it, the queue is moved as it is
     now. A stamp of a queue that has changed meanwhile is refused with 409."""
 
+    @described("Move jobs in the queue", MovePreview, needs="reorder", body=ReorderBody)
     def post(self, request: Request) -> Response:
         user, now = person(request), timezone.now()
-        body = RequestBody(request, *MOVE, "stamp")
+        body = RequestBody(request, ReorderBody)
         move = _move(body, user)
         seen = moves.preview(user, move, now)
         reorder.move(move, body.text("stamp", seen.stamp, 100), user.username, now)

@@ -6,12 +6,13 @@ If there are more than MAX_SAMPLES samples, the answer has the newest ones, and 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, TypedDict
 
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from console.api import resources
+from console.api.description import Query, Time, described
 from console.api.errors import BadRequest
 from console.api.times import format_time, parse_time
 from console.api.views import TrainyardView
@@ -21,7 +22,58 @@ from jobs.models import Job, Run, RunSample
 MAX_SAMPLES = 20_000
 
 
+class GpuSample(TypedDict):
+    utilization: float | None
+    memoryMb: float | None
+    powerW: float | None
+    temperatureC: float | None
+
+
+class HostSample(TypedDict):
+    """In bytes a second."""
+
+    networkReceive: float | None
+    networkSend: float | None
+    diskRead: float | None
+    diskWrite: float | None
+
+
+class Sample(TypedDict):
+    """`seconds`: the time that it stands for. `cpu`: in CPUs. `gpus`: in the order of the GPUs of the run."""
+
+    time: Time
+    seconds: float
+    cpu: float
+    memoryMb: float | None
+    gpus: list[GpuSample]
+    diskFreeMb: float | None
+    host: HostSample
+
+
+class SamplesOfRun(TypedDict):
+    run: str
+    replica: str
+    gpus: list[str]
+    cpus: float | None
+    samples: list[Sample]
+
+
+class Samples(TypedDict):
+    """`truncated`: there are more, and these are the newest."""
+
+    runs: list[SamplesOfRun]
+    truncated: bool
+
+
+ASKED = (
+    Query("replica", "Only those of this replica."),
+    Query("run", "Only those of this run."),
+    Query("after", "Only those after this time.", Time),
+)
+
+
 class SamplesView(TrainyardView):
+    @described("List what the runs of a job used, sample by sample", Samples, needs="see", query=ASKED)
     def get(self, request: Request, job_id: str) -> Response:
         job = access.get_or_404(request.user, "see", Job.objects.select_related("project"), pk=int(job_id))
         query = request.query_params

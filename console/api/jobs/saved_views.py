@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from django.db import transaction
 from django.utils import timezone
@@ -10,6 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from console import saved_views
+from console.api.description import ACCOUNT, Id, Nothing, Time, described
 from console.api.errors import BadRequest
 from console.api.request_body import RequestBody
 from console.api.times import format_time
@@ -19,14 +20,42 @@ from console.models import SavedView
 from console.presenters.view_links import cleaned
 
 
+class SavedViewDocument(TypedDict):
+    """`query`: of the address of the list of jobs. `project`: everybody there sees the view."""
+
+    id: Id
+    name: str
+    query: str
+    project: NotRequired[str]
+    madeBy: str
+    createTime: Time
+
+
+class SavedViews(TypedDict):
+    savedViews: list[SavedViewDocument]
+
+
+class NewView(TypedDict):
+    name: str
+    query: str
+    project: NotRequired[str]
+
+
 class SavedViewsView(TrainyardView):
     """`GET` and `POST /api/v1/savedViews`: `{"name": …, "query": "state=active&sort=-gpus", "project": …}`."""
 
+    @described("List saved views of the list of jobs", SavedViews, needs=ACCOUNT)
     def get(self, request: Request) -> Response:
         return Response({"savedViews": [_resource(view) for view in saved_views.visible(account(request))]})
 
+    @described(
+        "Save a view of the list of jobs, for yourself or for a project",
+        SavedViewDocument,
+        needs="submit",
+        body=NewView,
+    )
     def post(self, request: Request) -> Response:
-        user, body = person(request), RequestBody(request, "name", "query", "project")
+        user, body = person(request), RequestBody(request, NewView)
         name, asked, named = body.text("name"), body.text("query"), body.text("project", "")
         query = cleaned(asked)
         if asked and not query:
@@ -42,6 +71,7 @@ class SavedViewsView(TrainyardView):
 class SavedViewView(TrainyardView):
     """`DELETE /api/v1/savedViews/{id}`."""
 
+    @described("Remove a saved view", Nothing, needs="submit")
     def delete(self, request: Request, view_id: str) -> Response:
         with transaction.atomic():
             saved_views.remove(person(request), int(view_id))

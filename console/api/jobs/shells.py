@@ -7,7 +7,7 @@ the host make the shell.
 from __future__ import annotations
 
 import secrets
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
 
 from django.conf import settings
 from django.contrib.auth.models import User
@@ -18,6 +18,7 @@ from rest_framework.response import Response
 
 from agents.infra.texts import said
 from console.api import resources
+from console.api.description import Query, Time, described, form, one_of, paged
 from console.api.errors import BadRequest
 from console.api.query import page_size
 from console.api.request_body import RequestBody
@@ -34,7 +35,55 @@ from jobs.models import Job, ShellSession
 PAGE_SIZE, MAX_PAGE_SIZE = 100, 1000
 
 
+class ShellDocument(TypedDict):
+    """`key`, `socket` and `page` are there for shells that their host keeps. `recordingState`: `COMING` (it is fetched
+    from the host), `WHOLE`, `CUT` (its end is missing), `DIFFERS` (the host's digest is another), `NONE`, `DELETED`."""
+
+    key: NotRequired[str]
+    socket: NotRequired[str]
+    page: NotRequired[str]
+    replica: str
+    run: str
+    host: str
+    owner: str
+    state: str
+    attended: NotRequired[bool]
+    shared: NotRequired[bool]
+    openTime: NotRequired[Time]
+    closeTime: NotRequired[Time]
+    closeReason: NotRequired[str]
+    recorded: bool
+    recordingState: NotRequired[str]
+    recording: NotRequired[str]
+
+
+class Shells(TypedDict):
+    shells: list[ShellDocument]
+    nextPageToken: NotRequired[str]
+
+
+class NewShell(TypedDict, total=False):
+    """`replica`: workerpool0-0 if nothing is said."""
+
+    replica: Annotated[str, form(maxLength=40)]
+
+
+class ShellChange(TypedDict, total=False):
+    """`shared`: those who may submit jobs may watch."""
+
+    shared: bool
+
+
+STATE = Query("state", "Only those in this state.", Annotated[str, one_of(("OPEN", "CLOSED"))])
+
+
 class ShellsView(TrainyardView):
+    @described(
+        "List the shells of a job, the newest first",
+        Shells,
+        needs="see",
+        query=(STATE, *paged(PAGE_SIZE, MAX_PAGE_SIZE)),
+    )
     def get(self, request: Request, job_id: str) -> Response:
         """The newest shells first. `state=OPEN` leaves out those that are over."""
         job = _job(request, job_id, "see")
@@ -56,9 +105,12 @@ class ShellsView(TrainyardView):
         more = {"nextPageToken": str(found[size - 1].pk)} if len(found) > size else {}
         return Response({"shells": told, **more})
 
+    @described(
+        "Open a shell at a replica that runs", ShellDocument, needs="shell", body=NewShell, statuses=(201,)
+    )
     def post(self, request: Request, job_id: str) -> Response:
         job = _job(request, job_id, "shell")
-        replica = RequestBody(request, "replica").text("replica", "workerpool0-0", max_length=40)
+        replica = RequestBody(request, NewShell).text("replica", "workerpool0-0", max_length=40)
         resources.requested_replica(job, replica)
         run = next((run for run in job_shells.open_runs(job) if run.replica.name == replica), None)
         if run is None:
@@ -74,14 +126,16 @@ class ShellsView(TrainyardView):
 
 
 class ShellView(TrainyardView):
+    @described("Let colleagues watch a shell, or not", ShellDocument, needs="shell", body=ShellChange)
     def patch(self, request: Request, job_id: str, key: str) -> Response:
         """`{"shared": true}` lets colleagues watch."""
         job = _job(request, job_id, "shell")
         session = _session(job, key)
-        shared = RequestBody(request, "shared").boolean("shared", session.shared)
+        shared = RequestBody(request, ShellChange).boolean("shared", session.shared)
         shells.share(session, shared, person(request).get_username(), timezone.now())
         return Response(_shown(request, job, _session(job, key)))
 
+    @described("Close a shell", ShellDocument, needs="shell")
     def delete(self, request: Request, job_id: str, key: str) -> Response:
         """Its host ends the shell within seconds. Done twice, it is the same."""
         job = _job(request, job_id, "shell")

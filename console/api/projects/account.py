@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
 
 from django.db import transaction
 from django.http import Http404
@@ -12,7 +12,9 @@ from django.utils.http import urlencode
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from console.api.description import ANYBODY, EVERYBODY, Nothing, described, form
 from console.api.projects import tokens
+from console.api.projects.tokens import TokenDocument
 from console.api.request_body import RequestBody
 from console.api.views import TrainyardView, person
 from console.auth import access
@@ -25,9 +27,50 @@ from jobs.models import Membership, Project
 NOT_STORED = {"Cache-Control": "no-store"}
 
 
+class RoleInProject(TypedDict):
+    name: str
+    role: str
+
+
+class Account(TypedDict):
+    """`token`: that of the request; empty where a page asks. `version`: of the console."""
+
+    user: str
+    admin: bool
+    projects: list[RoleInProject]
+    token: TokenDocument | Nothing
+    version: str
+
+
+class DeviceLoginBody(TypedDict, total=False):
+    """`client`: how the page names who asks."""
+
+    client: Annotated[str, form(maxLength=device_logins.MAX_CLIENT)]
+
+
+class DeviceLogin(TypedDict):
+    """A person confirms `userCode` at `page`. Ask for the token with `deviceCode`, every `interval` seconds."""
+
+    deviceCode: str
+    userCode: str
+    page: str
+    expiresIn: int
+    interval: int
+
+
+class DeviceTokenBody(TypedDict):
+    deviceCode: Annotated[str, form(maxLength=100)]
+
+
+class DeviceToken(TypedDict):
+    state: str
+    token: NotRequired[str]
+
+
 class AccountView(TrainyardView):
     """`GET /api/v1/account`: the person, their projects, and what the token of this request may do."""
 
+    @described("Get whose token this is, and what it may do", Account)
     def get(self, request: Request) -> Response:
         user = person(request)
         rows = access.visible(user, Project.objects.filter(archived_at=None).order_by("name"))
@@ -47,6 +90,7 @@ class AccountView(TrainyardView):
 class OwnTokenView(TrainyardView):
     """`DELETE /api/v1/account/token`: revoke the token of this request, whatever it may do besides."""
 
+    @described("Revoke the token of this request", Nothing, needs=ANYBODY)
     def delete(self, request: Request) -> Response:
         if not isinstance(request.auth, ApiToken):
             raise Http404
@@ -61,8 +105,15 @@ class DeviceLoginsView(TrainyardView):
     authentication_classes = []
     permission_classes = []
 
+    @described(
+        "Begin a login that a person confirms on a page",
+        DeviceLogin,
+        needs=EVERYBODY,
+        body=DeviceLoginBody,
+        statuses=(201,),
+    )
     def post(self, request: Request) -> Response:
-        client = RequestBody(request, "client").text("client", "", device_logins.MAX_CLIENT)
+        client = RequestBody(request, DeviceLoginBody).text("client", "", device_logins.MAX_CLIENT)
         address = str(request.META.get("REMOTE_ADDR", ""))
         row, secret = device_logins.begin(" ".join(client.split()), address, timezone.now())
         code = device_logins.shown(row.code)
@@ -82,8 +133,11 @@ class DeviceTokenView(TrainyardView):
     authentication_classes = []
     permission_classes = []
 
+    @described(
+        "Take the token of a login that was confirmed", DeviceToken, needs=EVERYBODY, body=DeviceTokenBody
+    )
     def post(self, request: Request) -> Response:
-        secret = RequestBody(request, "deviceCode").text("deviceCode", max_length=100)
+        secret = RequestBody(request, DeviceTokenBody).text("deviceCode", max_length=100)
         outcome = device_logins.take(secret, timezone.now())
         if outcome.state == device_logins.GONE:
             raise Http404

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
 
 from django.db import transaction
 from django.http import Http404, HttpResponseBase
@@ -14,6 +14,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from console import large_bodies
+from console.api import errors
+from console.api.description import Bytes, Nothing, Query, Time, described, form, one_of, paged
 from console.api.errors import BadRequest
 from console.api.query import page_size, whole_number
 from console.api.storage.uploads import announced_size
@@ -23,10 +25,33 @@ from console.auth import access
 from console.large_bodies import BodyWanted
 from console.presenters.storage import download
 from jobs.artifacts import artifacts, blobs, incoming, room
-from jobs.models import Artifact, Project
+from jobs.models import Artifact, Blob, Project
+from jobs.models.artifacts import ArtifactKind
 
 Document = dict[str, Any]
 USUAL, MOST = 100, 1000
+
+
+class ArtifactDocument(TypedDict):
+    sha256: str
+    kind: str
+    name: str
+    sizeBytes: Bytes
+    createTime: Time
+    createdBy: str
+
+
+class Artifacts(TypedDict):
+    artifacts: list[ArtifactDocument]
+    nextPageToken: NotRequired[str]
+
+
+KIND = Query("kind", "Only those of this kind.", Annotated[str, one_of(ArtifactKind.values)])
+NEW = (
+    Query("kind", "What the bytes are.", Annotated[str, one_of(ArtifactKind.values)], required=True),
+    Query("name", "The name of the file.", required=True),
+    Query("sha256", "The SHA-256 that the bytes must have.", Annotated[str, form(pattern="^[0-9a-f]{64}$")]),
+)
 
 
 class ArtifactsView(TrainyardView):
@@ -34,6 +59,12 @@ class ArtifactsView(TrainyardView):
 
     parser_classes = [UnreadBody]
 
+    @described(
+        "List the artifacts of a project, the newest first",
+        Artifacts,
+        needs="see_files",
+        query=(KIND, *paged(USUAL, MOST)),
+    )
     def get(self, request: Request, project: str) -> Response:
         row = access.project_or_404(request.user, "see_files", project)
         asked = request.query_params
@@ -47,6 +78,14 @@ class ArtifactsView(TrainyardView):
         more = {"nextPageToken": str(found[size - 1].pk)} if len(found) > size else {}
         return Response({"artifacts": [document(each) for each in found[:size]], **more})
 
+    @described(
+        "Store an artifact; 200 for bytes that are there already",
+        ArtifactDocument,
+        needs="store",
+        body=bytes,
+        query=NEW,
+        statuses=(200, 201),
+    )
     def post(self, request: Request, project: str) -> HttpResponseBase:
         row = access.project_or_404(request.user, "store", project)
         kind, name, sha256 = (request.query_params.get(field, "") for field in ("kind", "name", "sha256"))
@@ -75,9 +114,11 @@ def _room_for(request: Request, project: Project) -> int | None:
 class ArtifactView(TrainyardView):
     """GET, DELETE of one, by the SHA-256 of its bytes. Jobs that need it keep the bytes until they are deleted."""
 
+    @described("Get an artifact", ArtifactDocument, needs="see_files")
     def get(self, request: Request, project: str, sha256: str) -> Response:
         return Response(document(artifact_or_404(request, "see_files", project, sha256)))
 
+    @described("Delete an artifact", Nothing, needs="store")
     def delete(self, request: Request, project: str, sha256: str) -> Response:
         row = artifact_or_404(request, "store", project, sha256)
         with transaction.atomic():
@@ -88,9 +129,25 @@ class ArtifactView(TrainyardView):
 class ContentView(TrainyardView):
     """`GET …/artifacts/SHA256/content`: the bytes, or a range of them."""
 
+    @described(
+        "Download an artifact, or a `Range` of it",
+        needs="see_files",
+        files=("application/octet-stream",),
+        statuses=(200, 206),
+    )
     def get(self, request: Request, project: str, sha256: str) -> HttpResponseBase:
         row = artifact_or_404(request, "see_files", project, sha256)
-        return download.of_blob(row.blob, row.name, request.headers.get("Range", ""))
+        return content_of(row.blob, row.name, request)
+
+
+def content_of(blob: Blob, name: str, request: Request) -> HttpResponseBase:
+    """The bytes, or the range of them that is asked for; 416 where there are none in it."""
+    answer = download.of_blob(blob, name, request.headers.get("Range", ""))
+    if answer.status_code != 416:
+        return answer
+    refused = errors.error_response(416, f"There are {blob.size} bytes.")
+    refused["Content-Range"] = answer["Content-Range"]
+    return refused
 
 
 def artifact_or_404(request: Request, verb: access.Verb, project: str, sha256: str) -> Artifact:

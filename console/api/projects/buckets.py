@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
 
 from django.db import transaction
 from django.http import Http404, HttpResponseBase
@@ -12,6 +12,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from console import large_bodies
+from console.api.description import Bytes, Nothing, Query, Time, described, one_of, paged
+from console.api.projects.artifacts import content_of
 from console.api.query import page_size
 from console.api.request_body import RequestBody
 from console.api.storage.objects import position
@@ -20,7 +22,6 @@ from console.api.times import format_time
 from console.api.views import TrainyardView, UnreadBody, person
 from console.auth import access
 from console.large_bodies import BodyWanted
-from console.presenters.storage import download
 from jobs.artifacts import blobs, buckets, objects, room
 from jobs.artifacts.objects import About
 from jobs.models import Bucket, StoredObject
@@ -29,16 +30,65 @@ Document = dict[str, Any]
 USUAL, MOST = 100, 1000
 
 
+class BucketDocument(TypedDict):
+    name: str
+    uri: str
+    createTime: Time
+    createdBy: str
+
+
+class Buckets(TypedDict):
+    buckets: list[BucketDocument]
+
+
+class NewBucket(TypedDict):
+    name: str
+
+
+class ObjectDocument(TypedDict):
+    """`generation` changes with each new content."""
+
+    name: str
+    uri: str
+    generation: str
+    sizeBytes: Bytes
+    sha256: str
+    crc32c: str
+    contentType: str
+    updateTime: Time
+    createdBy: str
+
+
+class Objects(TypedDict):
+    """`prefixes`: of the objects that have the delimiter behind the prefix, the beginning up to it."""
+
+    objects: list[ObjectDocument]
+    prefixes: list[str]
+    nextPageToken: NotRequired[str]
+
+
+LISTED = (
+    Query("prefix", "Only objects whose name begins so."),
+    Query("delimiter", "Such as `/`: list one directory."),
+    *paged(USUAL, MOST),
+)
+MEDIA = Query(
+    "alt", "`media`: the bytes, not what is known about them.", Annotated[str, one_of(("json", "media"))]
+)
+
+
 class BucketsView(TrainyardView):
     """GET lists them. POST `{"name": …}` makes one."""
 
+    @described("List the buckets of a project", Buckets, needs="see_files")
     def get(self, request: Request, project: str) -> Response:
         row = access.project_or_404(request.user, "see_files", project)
         return Response({"buckets": [bucket_document(each) for each in Bucket.objects.filter(project=row)]})
 
+    @described("Make a bucket", BucketDocument, needs="store", body=NewBucket, statuses=(201,))
     def post(self, request: Request, project: str) -> Response:
         row = access.project_or_404(request.user, "store", project)
-        name = RequestBody(request, "name").text("name")
+        name = RequestBody(request, NewBucket).text("name")
         with transaction.atomic():
             made = buckets.create(row, name, person(request).username, timezone.now())
         return Response(bucket_document(made), status=201)
@@ -47,9 +97,11 @@ class BucketsView(TrainyardView):
 class BucketView(TrainyardView):
     """GET, DELETE of one. Only an empty one can be deleted."""
 
+    @described("Get a bucket", BucketDocument, needs="see_files")
     def get(self, request: Request, project: str, bucket: str) -> Response:
         return Response(bucket_document(bucket_or_404(request, "see_files", project, bucket)))
 
+    @described("Delete an empty bucket", Nothing, needs="store")
     def delete(self, request: Request, project: str, bucket: str) -> Response:
         row = bucket_or_404(request, "store", project, bucket)
         with transaction.atomic():
@@ -60,6 +112,7 @@ class BucketView(TrainyardView):
 class ObjectsView(TrainyardView):
     """`GET …/buckets/B/objects?prefix=&delimiter=/&pageSize=&pageToken=`."""
 
+    @described("List the objects of a bucket by name", Objects, needs="see_files", query=LISTED)
     def get(self, request: Request, project: str, bucket: str) -> Response:
         row = bucket_or_404(request, "see_files", project, bucket)
         asked = request.query_params
@@ -86,12 +139,21 @@ class ObjectView(TrainyardView):
 
     parser_classes = [UnreadBody]
 
+    @described(
+        "Get an object, or its bytes",
+        ObjectDocument,
+        needs="see_files",
+        query=(MEDIA,),
+        files=("*/*",),
+        statuses=(200, 206),
+    )
     def get(self, request: Request, project: str, bucket: str, name: str) -> HttpResponseBase:
         row = self._object(request, "see_files", project, bucket, name)
         if request.query_params.get("alt") == "media":
-            return download.of_blob(row.blob, row.name, request.headers.get("Range", ""))
+            return content_of(row.blob, row.name, request)
         return Response(document(row))
 
+    @described("Store an object", ObjectDocument, needs="store", body=bytes)
     def put(self, request: Request, project: str, bucket: str, name: str) -> HttpResponseBase:
         row = bucket_or_404(request, "store", project, bucket)
         about = About(request.headers.get("Content-Type", ""))
@@ -107,6 +169,7 @@ class ObjectView(TrainyardView):
             )
         return Response(document(made))
 
+    @described("Delete an object", Nothing, needs="store")
     def delete(self, request: Request, project: str, bucket: str, name: str) -> Response:
         with transaction.atomic():
             objects.delete_object(self._object(request, "store", project, bucket, name), timezone.now())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from django.db import transaction
 from django.http import Http404
@@ -11,6 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agents.infra.refusals import Refused
+from console.api.description import ACCOUNT, Nothing, Time, described
 from console.api.request_body import RequestBody
 from console.api.times import format_time
 from console.api.views import TrainyardView, account, person
@@ -22,6 +23,30 @@ from jobs.projects.job_templates import Owner
 from jobs.scheduling import machine_types
 
 Document = dict[str, Any]
+
+
+class TemplateDocument(TypedDict):
+    """`customJob`: a document as Vertex AI has it (docs/vertex.md)."""
+
+    name: str
+    location: str
+    customJob: dict[str, Any]
+    createTime: Time
+    updateTime: Time
+    updatedBy: str
+
+
+class Templates(TypedDict):
+    templates: list[TemplateDocument]
+
+
+class TemplateBody(TypedDict):
+    location: NotRequired[str]
+    customJob: dict[str, Any]
+
+
+class NewTemplate(TemplateBody):
+    name: str
 
 
 class _Owned(TrainyardView):
@@ -48,28 +73,47 @@ class _Owned(TrainyardView):
 class TemplatesView(_Owned):
     """GET lists them. POST `{"name": …, "location": …, "customJob": {…}}` saves one."""
 
+    @described("List templates of jobs", Templates, needs="submit", own=ACCOUNT)
     def get(self, request: Request, **names: str) -> Response:
         return Response(
             {"templates": [document(row) for row in job_templates.of(self.owner(request, **names))]}
         )
 
+    @described(
+        "Save a template of jobs",
+        TemplateDocument,
+        needs="submit",
+        own=ACCOUNT,
+        body=NewTemplate,
+        statuses=(200, 201),
+    )
     def post(self, request: Request, **names: str) -> Response:
-        body = RequestBody(request, "name", "location", "customJob")
+        body = RequestBody(request, NewTemplate)
         return self.saved(request, str(body.get("name") or ""), body, **names)
 
 
 class TemplateView(_Owned):
     """GET, PUT and DELETE of one."""
 
+    @described("Get a template of jobs", TemplateDocument, needs="submit", own=ACCOUNT)
     def get(self, request: Request, name: str, **names: str) -> Response:
         row = job_templates.of(self.owner(request, **names)).filter(name=name).first()
         if row is None:
             raise Http404
         return Response(document(row))
 
+    @described(
+        "Save a template of jobs under a name",
+        TemplateDocument,
+        needs="submit",
+        own=ACCOUNT,
+        body=TemplateBody,
+        statuses=(200, 201),
+    )
     def put(self, request: Request, name: str, **names: str) -> Response:
-        return self.saved(request, name, RequestBody(request, "location", "customJob"), **names)
+        return self.saved(request, name, RequestBody(request, TemplateBody), **names)
 
+    @described("Delete a template of jobs", Nothing, needs="submit", own=ACCOUNT)
     def delete(self, request: Request, name: str, **names: str) -> Response:
         owner = self.owner(request, **names)
         with transaction.atomic():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
 
 from django.contrib.auth.models import User
 from django.db import transaction
@@ -12,6 +12,7 @@ from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from console.api.description import ACCOUNT, Id, Nothing, Time, described, form, one_of
 from console.api.errors import BadRequest
 from console.api.request_body import RequestBody
 from console.api.times import format_time
@@ -22,11 +23,60 @@ from jobs import idle_rule
 from jobs.models import NotificationTarget, Project
 from jobs.models.notifications import Way
 from jobs.notifications import create, delivery, email_opt_in, targets
-from jobs.rules.notifications import USUAL
+from jobs.rules.notifications import EVENTS, USUAL
 
 Document = dict[str, Any]
 # What a field is called here, by its name in the form.
 NAMES = {"wait_hours": "waitHours"}
+
+
+class TargetDocument(TypedDict):
+    """`address`: the part of it that is shown after it was added. `proved`: who reads there has agreed."""
+
+    id: Id
+    project: str | None
+    way: Annotated[str, one_of(Way.values)]
+    address: str
+    events: list[str]
+    waitHours: float
+    createTime: Time
+    createdBy: str
+    proved: bool
+    provedBy: str
+
+
+class AddedTarget(TargetDocument):
+    """`secret`: that of a webhook, shown here and never again."""
+
+    secret: NotRequired[str]
+
+
+class Targets(TypedDict):
+    notifications: list[TargetDocument]
+
+
+class NewTargetBody(TypedDict):
+    way: Annotated[str, one_of(Way.values)]
+    address: str
+    events: NotRequired[list[Annotated[str, one_of(EVENTS)]]]
+    waitHours: NotRequired[float]
+
+
+class TargetChange(TypedDict, total=False):
+    events: list[Annotated[str, one_of(EVENTS)]]
+    waitHours: float
+
+
+class IdleRule(TypedDict):
+    """`minutes`: null for no rule. `stops`: idle jobs are stopped, and not only told of."""
+
+    minutes: int | None
+    stops: bool
+
+
+class IdleRuleBody(TypedDict, total=False):
+    minutes: Annotated[int, form(minimum=idle_rule.MIN_MINUTES, maximum=idle_rule.MAX_MINUTES)] | None
+    stops: bool
 
 
 class TargetsView(TrainyardView):
@@ -36,15 +86,17 @@ class TargetsView(TrainyardView):
     the only place where its secret is shown.
     """
 
+    @described("List notification targets", Targets, needs="manage", own=ACCOUNT)
     def get(self, request: Request, project: str | None = None) -> Response:
         rows = NotificationTarget.objects.select_related("project")
         owner = self.owner(request, project)
         of = rows.filter(project=owner) if isinstance(owner, Project) else rows.filter(user=owner)
         return Response({"notifications": [document(row) for row in of]})
 
+    @described("Add a notification target", AddedTarget, needs="manage", own=ACCOUNT, body=NewTargetBody)
     def post(self, request: Request, project: str | None = None) -> Response:
         owner = self.owner(request, project)
-        body = read(request, "way", "address", "events", "waitHours")
+        body = read(request, NewTargetBody)
         typed = checked(
             NewTarget(
                 {
@@ -81,12 +133,20 @@ class TargetsView(TrainyardView):
 class TargetView(TrainyardView):
     """`GET`, `PATCH {"events", "waitHours"}`, `DELETE /api/v1/notifications/<id>`."""
 
+    @described("Get a notification target", TargetDocument, needs="manage", own=ACCOUNT)
     def get(self, request: Request, target: str) -> Response:
         return Response(document(target_of(request, target)))
 
+    @described(
+        "Change what is told at a notification target",
+        TargetDocument,
+        needs="manage",
+        own=ACCOUNT,
+        body=TargetChange,
+    )
     def patch(self, request: Request, target: str) -> Response:
         row = target_of(request, target)
-        body = read(request, "events", "waitHours")
+        body = read(request, TargetChange)
         kept = {
             "events": body.get("events", row.events),
             "wait_hours": body.get("waitHours", row.wait_hours),
@@ -95,6 +155,7 @@ class TargetView(TrainyardView):
         targets.change(row, typed["events"], typed["wait_hours"], person(request).username, timezone.now())
         return Response(document(row))
 
+    @described("Remove a notification target", Nothing, needs="manage", own=ACCOUNT)
     def delete(self, request: Request, target: str) -> Response:
         targets.remove(target_of(request, target), person(request).username, timezone.now())
         return Response({})
@@ -103,6 +164,7 @@ class TargetView(TrainyardView):
 class TestView(TrainyardView):
     """`POST /api/v1/notifications/<id>:test`: send a test notification."""
 
+    @described("Send a test notification", Nothing, needs="manage", own=ACCOUNT, body=Nothing)
     def post(self, request: Request, target: str) -> Response:
         row = target_of(request, target)
         RequestBody(request)
@@ -114,6 +176,9 @@ class TestView(TrainyardView):
 class AskView(TrainyardView):
     """`POST /api/v1/notifications/<id>:ask`: send the link again to an e-mail address that is not confirmed."""
 
+    @described(
+        "Send the link for an e-mail address again", TargetDocument, needs="manage", own=ACCOUNT, body=Nothing
+    )
     def post(self, request: Request, target: str) -> Response:
         row = target_of(request, target)
         RequestBody(request)
@@ -127,6 +192,9 @@ class AskView(TrainyardView):
 class VouchView(TrainyardView):
     """`POST /api/v1/notifications/<id>:vouch`: an admin of the deployment confirms the address."""
 
+    @described(
+        "Confirm an e-mail address in place of its reader", TargetDocument, needs="manage", body=Nothing
+    )
     def post(self, request: Request, target: str) -> Response:
         access.require(request.user, "manage", User)
         row = get_object_or_404(NotificationTarget.objects.select_related("project", "user"), pk=int(target))
@@ -140,13 +208,15 @@ class VouchView(TrainyardView):
 class IdleRuleView(TrainyardView):
     """`GET, PUT /api/v1/projects/<p>/idleRule`: `{"minutes": 30, "stops": true}`; no minutes: no rule."""
 
+    @described("Get the idle rule of a project", IdleRule, needs="manage")
     def get(self, request: Request, project: str) -> Response:
         row = access.project_or_404(request.user, "manage", project)
         return Response({"minutes": row.idle_minutes, "stops": row.idle_stops})
 
+    @described("Set the idle rule of a project", IdleRule, needs="manage", body=IdleRuleBody)
     def put(self, request: Request, project: str) -> Response:
         row = access.project_or_404(request.user, "manage", project)
-        body = RequestBody(request, "minutes", "stops")
+        body = RequestBody(request, IdleRuleBody)
         minutes = body.get("minutes")
         if minutes is not None and (isinstance(minutes, bool) or not isinstance(minutes, int)):
             raise BadRequest("minutes", "minutes must be a whole number, or null for no rule.")
@@ -188,9 +258,9 @@ def document(row: NotificationTarget) -> Document:
     }
 
 
-def read(request: Request, *names: str) -> RequestBody:
+def read(request: Request, fields: type) -> RequestBody:
     """The body, with the type of each known field checked. The form checks the values."""
-    body = RequestBody(request, *names)
+    body = RequestBody(request, fields)
     for name, kinds, expected in (
         ("way", str, f"one of {', '.join(Way.values)}"),
         ("address", str, "a text"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
 
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
@@ -15,6 +15,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agents.infra import refusals
+from console.api.description import Nothing, Time, described, form
 from console.api.errors import BadRequest
 from console.api.request_body import RequestBody
 from console.api.times import format_time
@@ -27,19 +28,82 @@ Document = dict[str, Any]
 MAX_NAME, MAX_PASSWORD = 150, 4096
 
 
+class RoleOfPerson(TypedDict):
+    project: str
+    role: str
+
+
+class PersonDocument(TypedDict):
+    """`invited`: has not followed the link yet."""
+
+    name: str
+    admin: bool
+    active: bool
+    invited: bool
+    secondFactor: bool
+    projects: list[RoleOfPerson]
+    lastLoginTime: NotRequired[Time]
+
+
+class People(TypedDict):
+    people: list[PersonDocument]
+
+
+class Invitation(TypedDict):
+    """A link with which the person sets a password, once."""
+
+    url: str
+    expireTime: Time
+
+
+class AddedPerson(PersonDocument):
+    invitation: NotRequired[Invitation]
+
+
+class NewPerson(TypedDict):
+    """Without a password, the answer has a link with which the person sets one. `member`: of the project `default`."""
+
+    name: Annotated[str, form(maxLength=MAX_NAME)]
+    password: NotRequired[Annotated[str, form(maxLength=MAX_PASSWORD)]]
+    admin: NotRequired[bool]
+    member: NotRequired[bool]
+
+
+class PersonChange(TypedDict, total=False):
+    """A person who is not active cannot log in, and has no tokens."""
+
+    admin: bool
+    active: bool
+
+
+class EndLoginsBody(TypedDict, total=False):
+    """`tokens`: revoke all tokens too, which is usual."""
+
+    tokens: bool
+
+
+class EndedLogins(TypedDict):
+    """How many sessions were ended, how many tokens were revoked."""
+
+    sessions: int
+    tokens: int
+
+
 class PeopleView(TrainyardView):
     """`GET /api/v1/people`; `POST {"name", "admin", "member", "password"}`.
 
     Without a password, the answer to the POST has a link with which the person sets one.
     """
 
+    @described("List people", People, needs="manage")
     def get(self, request: Request) -> Response:
         access.require(request.user, "manage", User)
         return Response({"people": [document(row) for row in presenter.people()]})
 
+    @described("Add a person", AddedPerson, needs="manage", body=NewPerson)
     def post(self, request: Request) -> Response:
         access.require(request.user, "manage", User)
-        body = RequestBody(request, "name", "password", "admin", "member")
+        body = RequestBody(request, NewPerson)
         name, password = body.text("name", "", MAX_NAME), body.text("password", "", MAX_PASSWORD)
         admin, member = body.boolean("admin"), body.boolean("member", True)
         actor, now = person(request).username, timezone.now()
@@ -60,12 +124,14 @@ class PeopleView(TrainyardView):
 class PersonView(TrainyardView):
     """`GET /api/v1/people/<name>`; `PATCH {"admin": false}`, `{"active": false}`, which revokes all tokens; DELETE."""
 
+    @described("Get a person", PersonDocument, needs="manage")
     def get(self, request: Request, user: str) -> Response:
         return Response(document(one(found(request, user))))
 
+    @described("Make a person an admin, or disable one", PersonDocument, needs="manage", body=PersonChange)
     def patch(self, request: Request, user: str) -> Response:
         row = found(request, user)
-        body = RequestBody(request, "admin", "active")
+        body = RequestBody(request, PersonChange)
         admin, active = body.boolean("admin", row.is_superuser), body.boolean("active", row.is_active)
         actor, now = person(request).username, timezone.now()
         if admin and not row.is_superuser:
@@ -81,6 +147,7 @@ class PersonView(TrainyardView):
         row.refresh_from_db()
         return Response(document(one(row)))
 
+    @described("Delete a person", Nothing, needs="manage")
     def delete(self, request: Request, user: str) -> Response:
         row = found(request, user)
         try:
@@ -94,6 +161,13 @@ class PersonView(TrainyardView):
 class InviteView(TrainyardView):
     """`POST /api/v1/people/<name>:invite`: a one-time link to set a password. An older link stops working."""
 
+    @described(
+        "Make a link with which a person sets a password",
+        Invitation,
+        needs="manage",
+        body=Nothing,
+        confirmed="make login links",
+    )
     def post(self, request: Request, user: str) -> Response:
         row = found(request, user)
         RequestBody(request)
@@ -108,6 +182,13 @@ class InviteView(TrainyardView):
 class SecondFactorView(TrainyardView):
     """`POST /api/v1/people/<name>:resetSecondFactor`: for a person who has lost the phone and the recovery codes."""
 
+    @described(
+        "Take the second factor of a person away",
+        PersonDocument,
+        needs="manage",
+        body=Nothing,
+        confirmed="take a second factor away",
+    )
     def post(self, request: Request, user: str) -> Response:
         row = found(request, user)
         RequestBody(request)
@@ -119,9 +200,10 @@ class SecondFactorView(TrainyardView):
 class EndSessionsView(TrainyardView):
     """`POST /api/v1/people/<name>:endSessions {"tokens": true}`: log a person out everywhere."""
 
+    @described("Log a person out everywhere", EndedLogins, needs="manage", body=EndLoginsBody)
     def post(self, request: Request, user: str) -> Response:
         row = found(request, user)
-        with_tokens = RequestBody(request, "tokens").boolean("tokens", True)
+        with_tokens = RequestBody(request, EndLoginsBody).boolean("tokens", True)
         with transaction.atomic():
             ended, revoked = session_list.end_everywhere(
                 row, person(request).username, timezone.now(), with_tokens=with_tokens

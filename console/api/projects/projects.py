@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
 
 from django.contrib.auth.models import User
 from django.db import transaction
@@ -11,29 +11,79 @@ from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from console.api.description import Id, Nothing, Time, described, form, one_of
 from console.api.errors import BadRequest
 from console.api.request_body import RequestBody
 from console.api.times import format_time
 from console.api.views import TrainyardView, person, require_confirmed
 from console.auth import access
-from jobs.models import Membership, Project
+from jobs.models import Membership, Project, Role
 from jobs.projects import members, projects
 from jobs.rules.scheduling.order import PRIORITIES
 
 Document = dict[str, Any]
 
 
+class ProjectDocument(TypedDict):
+    """`role`: yours; null for an admin of the deployment who is no member. `recordShells`: null for the default."""
+
+    name: str
+    number: Id
+    title: str
+    role: str | None
+    weight: float
+    highestPriority: str
+    recordShells: bool | None
+    archived: bool
+    createTime: Time
+
+
+class Projects(TypedDict):
+    projects: list[ProjectDocument]
+
+
+class NewProject(TypedDict):
+    name: str
+    title: NotRequired[str]
+
+
+class ProjectChange(TypedDict, total=False):
+    """What is left out stays. `archived`: true archives the project, false takes it back."""
+
+    name: str
+    title: str
+    weight: Annotated[float, form(minimum=projects.MIN_WEIGHT, maximum=projects.MAX_WEIGHT)]
+    highestPriority: Annotated[str, one_of(PRIORITIES)]
+    recordShells: bool | None
+    archived: bool | None
+
+
+class MemberOfProject(TypedDict):
+    user: str
+    role: str
+
+
+class Members(TypedDict):
+    members: list[MemberOfProject]
+
+
+class MemberBody(TypedDict):
+    role: Annotated[str, one_of(Role)]
+
+
 class ProjectsView(TrainyardView):
     """`GET, POST /api/v1/projects`."""
 
+    @described("List your projects", Projects)
     def get(self, request: Request) -> Response:
         rows = access.visible(request.user, Project.objects.order_by("name"))
         roles = dict(Membership.objects.filter(user=person(request)).values_list("project", "role"))
         return Response({"projects": [document(row, roles.get(row.pk)) for row in rows]})
 
+    @described("Make a project", ProjectDocument, needs="configure", body=NewProject)
     def post(self, request: Request) -> Response:
         access.require(request.user, "configure", Project)
-        body = RequestBody(request, "name", "title")
+        body = RequestBody(request, NewProject)
         name, title = body.text("name"), body.text("title", "")
         with transaction.atomic():
             row = projects.create(name, title, person(request).username, timezone.now())
@@ -43,15 +93,19 @@ class ProjectsView(TrainyardView):
 class ProjectView(TrainyardView):
     """`GET, PATCH /api/v1/projects/<p>`; `{"archived": true}` archives, false takes it back."""
 
+    @described("Get a project", ProjectDocument, needs="see")
     def get(self, request: Request, project: str) -> Response:
         row = access.project_or_404(request.user, "see", project)
         return Response(document(row, role_of(person(request), row)))
 
+    @described(
+        "Change a project, archive it or take it back", ProjectDocument, needs="configure", body=ProjectChange
+    )
     def patch(self, request: Request, project: str) -> Response:
         row = access.project_or_404(request.user, "configure", project)
         actor, now = person(request).username, timezone.now()
         columns: Document = {}
-        body = RequestBody(request, "name", "title", "weight", "highestPriority", "recordShells", "archived")
+        body = RequestBody(request, ProjectChange)
         for name in ("name", "title"):
             if name in body:
                 columns[name] = body.text(name)
@@ -82,6 +136,7 @@ class ProjectView(TrainyardView):
 class MembersView(TrainyardView):
     """`GET /api/v1/projects/<p>/members`."""
 
+    @described("List the members of a project", Members, needs="see")
     def get(self, request: Request, project: str) -> Response:
         row = access.project_or_404(request.user, "see", project)
         rows = Membership.objects.filter(project=row).select_related("user").order_by("user__username")
@@ -91,9 +146,12 @@ class MembersView(TrainyardView):
 class MemberView(TrainyardView):
     """`PUT /api/v1/projects/<p>/members/<user>` with `{"role": "viewer"}`; DELETE takes the person out."""
 
+    @described(
+        "Make a person a member, or change the role", MemberOfProject, needs="manage_members", body=MemberBody
+    )
     def put(self, request: Request, project: str, user: str) -> Response:
         row = access.project_or_404(request.user, "manage_members", project)
-        role = RequestBody(request, "role").text("role")
+        role = RequestBody(request, MemberBody).text("role")
         member = members.person_named(user)
         if members.makes_admin(row, member, role):
             require_confirmed(request, "give admin rights")
@@ -101,6 +159,7 @@ class MemberView(TrainyardView):
             members.set_role(row, member, role, person(request).username, timezone.now())
         return Response({"user": user, "role": role})
 
+    @described("Take a person out of a project", Nothing, needs="manage_members")
     def delete(self, request: Request, project: str, user: str) -> Response:
         row = access.project_or_404(request.user, "manage_members", project)
         with transaction.atomic():

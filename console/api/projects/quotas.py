@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
 
 from django.db import transaction
 from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from console.api.description import described, form
 from console.api.errors import BadRequest
 from console.api.projects.projects import member_or_404
 from console.api.request_body import RequestBody
 from console.api.views import TrainyardView, person
 from console.auth import access
+from console.auth.access import Verb
 from jobs.artifacts import room
 from jobs.models import Membership, Project, Quota
 from jobs.projects import log_storage, quotas
@@ -32,9 +34,63 @@ KEYS = {
 }
 
 
+class Limit(TypedDict):
+    """`limit`: null for none."""
+
+    limit: float | None
+    used: float
+
+
+class StorageLimit(Limit):
+    """In GB. `warning` is there from 80 % of the limit on."""
+
+    warning: NotRequired[str]
+
+
+class PlainLimits(TypedDict):
+    """Limits without what is used of them. `gpus`: by accelerator type. null: no limit."""
+
+    gpus: dict[str, float]
+    running: float | None
+    queued: float | None
+    gpuHours: float | None
+    logGb: float | None
+    storageGb: float | None
+
+
+class LimitsInUse(TypedDict):
+    gpus: dict[str, Limit]
+    running: Limit
+    queued: Limit
+    gpuHours: Limit
+
+
+class ProjectLimits(LimitsInUse):
+    """`members`: those who have limits of their own."""
+
+    project: str
+    logGb: StorageLimit
+    storageGb: StorageLimit
+    eachMember: PlainLimits
+    members: dict[str, LimitsInUse]
+
+
+class DefaultLimits(PlainLimits):
+    """What a new project begins with."""
+
+    eachMember: PlainLimits
+
+
+class LimitBody(TypedDict):
+    """`limit`: null takes it away."""
+
+    limit: Annotated[float, form(minimum=0, maximum=quotas.MAX_LIMIT)] | None
+
+
 class QuotasView(TrainyardView):
     """`GET /api/v1/projects/<p>/quotas`."""
 
+    @described("Get the limits of a project and what is used of them", ProjectLimits, needs="see_usage")
     def get(self, request: Request, project: str) -> Response:
         return Response(document(access.project_or_404(request.user, "see_usage", project)))
 
@@ -42,14 +98,18 @@ class QuotasView(TrainyardView):
 class OneQuota(TrainyardView):
     """PUT `{"limit": n}`, where null means no limit; DELETE. The key is an accelerator type, or one of KEYS."""
 
+    needs: Verb = "set_quotas"
+
+    @described("Set a limit", ProjectLimits | DefaultLimits, body=LimitBody)
     def put(self, request: Request, key: str, **names: str) -> Response:
         target = self.target(request, **names)
         if isinstance(request.data, dict) and set(request.data) != {"limit"}:
             raise BadRequest("limit", 'The body must be {"limit": n}; null removes the limit.')
-        body = RequestBody(request, "limit")
+        body = RequestBody(request, LimitBody)
         value = None if body.get("limit") is None else body.number("limit", NUMBERS)
         return self.change(request, target, key, value)
 
+    @described("Take a limit away", ProjectLimits | DefaultLimits)
     def delete(self, request: Request, key: str, **names: str) -> Response:
         return self.change(request, self.target(request, **names), key, None)
 
@@ -73,27 +133,32 @@ class QuotaView(OneQuota):
     """`/api/v1/projects/<p>/quotas/<key>`."""
 
     def target(self, request: Request, **names: str) -> QuotaTarget:
-        return QuotaTarget(access.project_or_404(request.user, "set_quotas", names["project"]))
+        return QuotaTarget(access.project_or_404(request.user, self.needs, names["project"]))
 
 
 class EachMemberQuotaView(OneQuota):
     """`/api/v1/projects/<p>/eachMember/quotas/<key>`."""
 
+    needs = "manage_members"
+
     def target(self, request: Request, **names: str) -> QuotaTarget:
-        return QuotaTarget(access.project_or_404(request.user, "manage_members", names["project"]), each=True)
+        return QuotaTarget(access.project_or_404(request.user, self.needs, names["project"]), each=True)
 
 
 class MemberQuotaView(OneQuota):
     """`/api/v1/projects/<p>/members/<user>/quotas/<key>`."""
 
+    needs = "manage_members"
+
     def target(self, request: Request, **names: str) -> QuotaTarget:
-        project = access.project_or_404(request.user, "manage_members", names["project"])
+        project = access.project_or_404(request.user, self.needs, names["project"])
         return QuotaTarget(project, user=member_or_404(project, names["user"]))
 
 
 class DefaultsView(TrainyardView):
     """`GET /api/v1/defaultQuotas`: what a new project begins with."""
 
+    @described("Get the limits that new projects begin with", DefaultLimits, needs="set_quotas")
     def get(self, request: Request) -> Response:
         access.require(request.user, "set_quotas", Project)
         return Response(defaults())

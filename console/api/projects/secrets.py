@@ -5,7 +5,7 @@ Jobs refer to them in `env`: `{"name": "HF_TOKEN", "valueFrom": {"secret": "NAME
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from django.db import transaction
 from django.http import Http404
@@ -13,6 +13,7 @@ from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from console.api.description import ACCOUNT, Nothing, Time, described
 from console.api.request_body import RequestBody
 from console.api.times import format_time
 from console.api.views import TrainyardView, account, person
@@ -24,9 +25,28 @@ from jobs.secrets.store import Owner
 Document = dict[str, Any]
 
 
+class SecretDocument(TypedDict):
+    """Never with its value."""
+
+    name: str
+    createTime: Time
+    updateTime: Time
+    updatedBy: str
+    lastUseTime: NotRequired[Time]
+
+
+class Secrets(TypedDict):
+    secrets: list[SecretDocument]
+
+
+class SecretBody(TypedDict):
+    value: str
+
+
 class SecretsView(TrainyardView):
     """GET lists the names: who set which, and when."""
 
+    @described("List stored secrets by name, never with a value", Secrets, needs="submit", own=ACCOUNT)
     def get(self, request: Request, **names: str) -> Response:
         return Response({"secrets": [document(row) for row in store.of(self.owner(request, **names))]})
 
@@ -38,13 +58,22 @@ class SecretsView(TrainyardView):
 class SecretView(TrainyardView):
     """PUT `{"value": "..."}` sets a secret, DELETE deletes it. Jobs that were submitted with it keep what they got."""
 
+    @described(
+        "Set a stored secret",
+        SecretDocument,
+        needs="manage_secrets",
+        own=ACCOUNT,
+        body=SecretBody,
+        statuses=(200, 201),
+    )
     def put(self, request: Request, name: str, **names: str) -> Response:
         owner = self.owner(request, **names)
-        value = RequestBody(request, "value").get("value")
+        value = RequestBody(request, SecretBody).get("value")
         with transaction.atomic():
             row, new = store.put(owner, name, value, person(request).username, timezone.now())
         return Response(document(row), status=201 if new else 200)
 
+    @described("Delete a stored secret", Nothing, needs="manage_secrets", own=ACCOUNT)
     def delete(self, request: Request, name: str, **names: str) -> Response:
         owner = self.owner(request, **names)
         with transaction.atomic():

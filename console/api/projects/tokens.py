@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
 
 from django.contrib.auth.models import User
 from django.db import transaction
@@ -11,6 +11,7 @@ from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from console.api.description import ACCOUNT, Id, Nothing, Time, described, form, one_of
 from console.api.errors import BadRequest
 from console.api.request_body import RequestBody
 from console.api.times import format_time
@@ -23,16 +24,49 @@ Document = dict[str, Any]
 DAYS = f"from 1 to {tokens.MAX_DAYS}"
 
 
+class TokenDocument(TypedDict):
+    """`elevated`: may do what a person must give the password for. `project`: limited to this one."""
+
+    id: Id
+    name: str
+    createTime: Time
+    expireTime: Time
+    elevated: bool
+    scope: Annotated[str, one_of(Scope)]
+    project: NotRequired[str]
+    lastUseTime: NotRequired[Time]
+
+
+class NewToken(TokenDocument):
+    """`token` is shown here and never again."""
+
+    token: str
+
+
+class Tokens(TypedDict):
+    tokens: list[TokenDocument]
+
+
+class TokenBody(TypedDict, total=False):
+    name: Annotated[str, form(maxLength=tokens.MAX_NAME)]
+    days: Annotated[float, form(minimum=1, maximum=tokens.MAX_DAYS)]
+    elevated: bool
+    scope: Annotated[str, one_of(Scope)]
+    project: str
+
+
 class TokensView(TrainyardView):
     """`GET /api/v1/tokens`; `POST {"name", "days", "elevated", "scope", "project"}`."""
 
+    @described("List your API tokens", Tokens, needs=ACCOUNT)
     def get(self, request: Request) -> Response:
         rows = ApiToken.objects.filter(user=account(request), revoked_at=None).select_related("project")
         return Response({"tokens": [document(row) for row in rows]})
 
+    @described("Make an API token", NewToken, needs=ACCOUNT, body=TokenBody, confirmed="make tokens")
     def post(self, request: Request) -> Response:
         user = account(request)
-        body = RequestBody(request, "name", "days", "elevated", "scope", "project")
+        body = RequestBody(request, TokenBody)
         days = body.number("days", DAYS) if "days" in body else tokens.DEFAULT_DAYS
         name, elevated = body.text("name", "", tokens.MAX_NAME), body.boolean("elevated")
         grant = granted(user, body)
@@ -50,6 +84,7 @@ class TokensView(TrainyardView):
 class TokenView(TrainyardView):
     """`DELETE /api/v1/tokens/<id>`: revoke it."""
 
+    @described("Revoke an API token", Nothing, needs=ACCOUNT)
     def delete(self, request: Request, token: str) -> Response:
         user = account(request)
         if not ApiToken.objects.filter(user=user, pk=int(token)).exists():

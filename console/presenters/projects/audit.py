@@ -178,9 +178,9 @@ def found(user: access.AnyUser, query: Mapping[str, str], logins: bool = False) 
         elif text:
             rows = rows.filter(**{path: text})
     for name, (path, more) in DAYS.items():
-        day = _day(query.get(name, ""), more)
-        if day is not None:
-            rows = rows.filter(**{path: day})
+        moment = day(query.get(name, ""), more)
+        if moment is not None:
+            rows = rows.filter(**{path: moment})
     before = cursor_number(query.get("before", ""))
     return rows.filter(pk__lt=before) if before is not None else rows
 
@@ -214,7 +214,7 @@ def stamp(user: User, query: Mapping[str, str]) -> list[object]:
     return list(found(user, query).values_list("pk", flat=True)[: SIZE + 1])
 
 
-def _day(text: str, more: timedelta) -> datetime | None:
+def day(text: str, more: timedelta = timedelta()) -> datetime | None:
     """The start of the day, and so much more. None where there is no such time: after the last day comes none."""
     try:
         return datetime.combine(date.fromisoformat(text.strip()), time.min, UTC) + more

@@ -44,7 +44,9 @@ def test_an_artifact_is_stored_once_listed_read_and_deleted(script, project):
     )
     part = bob.get(f"{A}/{SHA256}/content", headers={"Range": "bytes=4-"})
     assert (part.status_code, part["Content-Range"], body(part)) == (206, "bytes 4-7/8", b"code")
-    assert bob.get(f"{A}/{SHA256}/content", headers={"Range": "bytes=8-"}).status_code == 416
+    outside = bob.get(f"{A}/{SHA256}/content", headers={"Range": "bytes=8-"})
+    assert (outside.status_code, outside["Content-Range"]) == (416, "bytes */8")
+    assert outside.json()["error"]["message"] == "There are 8 bytes."
     assert bob.delete(f"{A}/{SHA256}").status_code == 200
     assert bob.get(f"{A}/{SHA256}").status_code == 404
     told = AuditEntry.objects.filter(subject_kind="artifact").order_by("pk").values_list("what", "actor")

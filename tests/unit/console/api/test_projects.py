@@ -194,6 +194,27 @@ def test_admins_of_a_project_see_its_audit(script, cast, project):
     assert script("bob").get("/api/v1/audit").status_code == 404
 
 
+def test_the_audit_comes_in_pages_and_refuses_what_is_no_filter(script, cast, project):
+    for limit in (1, 2, 3):
+        put(script("root"), f"{P}/quotas/{L4}", {"limit": limit})
+    root, limits, token = script("root"), [], ""
+    for _ in range(3):
+        page = root.get(f"/api/v1/audit?pageSize=1&pageToken={token}").json()
+        limits += [entry["to"] for entry in page["entries"]]
+        token = page.get("nextPageToken", "")
+        assert page.get("nextBefore", "") == token
+    assert token == "" and limits == sorted(limits, key=str, reverse=True) and len(limits) == 3
+    for bad in (
+        "since=yesterday",
+        "until=2026-13-01",
+        "before=x",
+        "pageToken=99999999999999999999",
+        "pageSize=x",
+    ):
+        field = bad.partition("=")[0]
+        assert violation(root.get(f"/api/v1/audit?{bad}"))[1] == field
+
+
 def test_a_project_is_listed_only_while_the_person_is_a_member(script, cast):
     charlie = script("charlie")
     assert [one["name"] for one in charlie.get("/api/v1/projects").json()["projects"]] == ["elsewhere"]

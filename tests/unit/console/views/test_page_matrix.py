@@ -48,6 +48,7 @@ GET = {
     "help-index": EVERYBODY,
     "help": EVERYBODY,
     "help-training": EVERYBODY,
+    "help-api": EVERYBODY,
     "account": EVERYBODY,
     "security": EVERYBODY,
     "command-line": EVERYBODY,
