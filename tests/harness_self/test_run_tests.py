@@ -43,13 +43,13 @@ def run_tests():
     (ROOT / "var").mkdir(exist_ok=True)
     place = pathlib.Path(tempfile.mkdtemp(prefix="run-tests-", dir=ROOT / "var"))
 
-    def run(tries, **files):
+    def run(tries, options=(), **files):
         for name, text in files.items():
             (place / f"test_{name}.py").write_text(text)
         dropped = ("TRAINYARD_TEST_TRIES", "SEED")
         environment = {name: value for name, value in os.environ.items() if name not in dropped}
         environment |= {"TRAINYARD_TEST_WORKERS": "0", "PYTEST_ADDOPTS": "-p no:cacheprovider", **tries}
-        words = [sys.executable, "tools/run-tests", str(place.relative_to(ROOT))]
+        words = [sys.executable, "tools/run-tests", *options, str(place.relative_to(ROOT))]
         done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240)
         return done.returncode, done.stderr + done.stdout
 
@@ -164,3 +164,32 @@ def test_another_number_of_tries_is_refused(run_tests):
 def test_only_ci_gives_a_second_try():
     assert "TRAINYARD_TEST_TRIES=2" in (ROOT / ".ci/run").read_text()
     assert "TRIES" not in (ROOT / "Makefile").read_text()
+
+
+BURNS = """
+import subprocess
+import sys
+import time
+
+SPIN = "import sys, time\\nwhile time.process_time() < 0.5: pass\\nopen(sys.argv[1], 'w')"
+
+def test_that_burns(tmp_path):
+    # In a child of a child, for which nobody can wait.
+    subprocess.run(["setsid", "--fork", sys.executable, "-c", SPIN, tmp_path / "over"], check=True)
+    while not (tmp_path / "over").exists():
+        time.sleep(0.02)
+
+def test_that_sleeps():
+    time.sleep(0.6)
+"""
+
+
+@pytest.mark.needs_cgroups
+def test_the_processor_time_of_a_test_has_that_of_all_that_it_starts(run_tests):
+    code, said = run_tests({}, options=("--cpu",), burns=BURNS)
+    assert code == 0 and "processor time of 2 tests" in said, said
+    burns, sleeps = (
+        float(re.search(rf"^ *(\S+) +\S+  \S+::test_that_{name}$", said, re.M)[1])
+        for name in ("burns", "sleeps")
+    )
+    assert burns >= 0.5 > 0.4 > sleeps, said
