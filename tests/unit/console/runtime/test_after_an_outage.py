@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness import new_database
 from tests.harness.services import Postgres
 
 # How long after the database is back all is served again.
@@ -83,9 +84,7 @@ def process(server, tmp_path):
         "DJANGO_SETTINGS_MODULE": "console.settings",
     }
     run = {"cwd": ROOT, "env": environment, "text": True}
-    subprocess.run(
-        [sys.executable, "manage.py", "migrate", "-v0", "--skip-checks"], check=True, timeout=240, **run
-    )
+    new_database.fill_postgres(server, "outage")
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", PROGRAM], **pipes, **run) as found:
         yield found

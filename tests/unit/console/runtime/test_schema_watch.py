@@ -70,19 +70,19 @@ def test_a_product_whose_database_was_migrated_by_a_later_version_stops_and_says
         assert again.returncode == 1 and "another version of Trainyard" in again.stderr
 
 
-@pytest.mark.parametrize("role", ["web", "worker", "dispatcher"])
-def test_each_process_ends_by_itself(role, monkeypatch):
+def test_each_process_ends_by_itself():
     """Also where the `up` that started it stands still."""
     with Product("embedded") as product:
         product.processes.pause_one(product.up.pid)
         try:
-            [pid] = product.processes.of(role)
+            pids = {role: product.processes.of(role) for role in ("web", "worker", "dispatcher")}
             with sqlite3.connect(product.data / "trainyard.sqlite3", timeout=30) as database:
                 database.execute(
                     "INSERT INTO django_migrations (app, name, applied) VALUES ('agents', ?, '2030-01-01')",
                     [LATER],
                 )
-            wait_for(lambda: is_over(pid), f"{role} to end", timeout=20)
+            for role, [pid] in pids.items():
+                wait_for(lambda pid=pid: is_over(pid), f"{role} to end", timeout=20)
         finally:
             product.processes.resume(product.up.pid)
 
