@@ -137,14 +137,14 @@ class GoogleView(APIView):
 
 
 class TextOnlyJSONParser(JSONParser):
-    """Parses JSON and refuses half of a surrogate pair: JSON can express it, but no database can store it."""
+    """Parses JSON and refuses NUL and half of a surrogate pair: JSON can express them, no database can store them."""
 
     def parse(self, *arguments: Any, **named: Any) -> Any:
         document = super().parse(*arguments, **named)
         field = not_text(document)
         if field is not None:
             raise errors.BadRequest(
-                field, f"{field or 'The body'} holds half of a surrogate pair, which is not text."
+                field, f"{field or 'The body'} holds NUL or half of a surrogate pair, which is not text."
             )
         return document
 
@@ -159,7 +159,7 @@ class UnreadBody(BaseParser):
 
 
 def not_text(document: object) -> str | None:
-    """The name of the field that contains half of a surrogate pair. None if there is no such field."""
+    """The name of the field that contains NUL or half of a surrogate pair. None if there is no such field."""
     left = [("", document)]
     while left:
         field, value = left.pop()
@@ -168,8 +168,8 @@ def not_text(document: object) -> str | None:
             left += [(field, str(name)) for name in value]
         elif isinstance(value, list):
             left += [(field, each) for each in value]
-        elif isinstance(value, str) and not value.isascii() and _HALF.search(value):
-            return _HALF.sub("?", field)[:60]
+        elif isinstance(value, str) and ("\0" in value or (not value.isascii() and _HALF.search(value))):
+            return _HALF.sub("?", field).replace("\0", "?")[:60]
     return None
 
 

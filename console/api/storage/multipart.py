@@ -55,7 +55,7 @@ def json_of(text: bytes) -> Any:
     except (ValueError, RecursionError):
         raise BadRequest("", "The metadata of the object must be JSON.") from None
     if (field := not_text(found)) is not None:
-        raise BadRequest(field, "The metadata holds half of a surrogate pair, which is not text.")
+        raise BadRequest(field, "The metadata holds NUL or half of a surrogate pair, which is not text.")
     return found
 
 
