@@ -12,18 +12,24 @@ import pytest
 
 from tests.harness import left_behind
 
-# Files with these prefixes wait for whole products. They start first, so that they overlap with the quick ones: the
-# longest first, then those with the shape "apart", so that a file uses the product that the file before has started.
+# Files with these prefixes wait for whole products. They start first, so that they overlap with the quick ones: those
+# with products of their own, then those that share one, with the shape "apart" before "embedded". So a file uses the
+# product that the file before has started, and none stands idle beside a file that does not use it.
 LONG = (
+    "tests/flows/test_clocks.py",
+    "tests/flows/test_upgrade.py",
+    "tests/flows/test_several_machines.py",
+    "tests/walks/",
+    "tests/flows/test_nothing_leaks.py",
+    "tests/flows/test_unconnected.py",
     "tests/flows/test_crash_points.py",
     "tests/flows/test_campaign.py",
     "tests/flows/test_crash_points_on_hosts.py",
     "tests/flows/test_services_die.py",
     "tests/flows/test_end_to_end.py",
+    "tests/flows/test_secrets.py",
     "tests/flows/",
-    "tests/walks/",
     "tests/behaviour/",
-    "tests/walks/",
     "tests/browser/test_first_run.py",
     "tests/unit/console/runtime/processes/test_up.py",
     "tests/unit/agents/runner/",

@@ -30,11 +30,14 @@ def pytest_runtest_setup(item):
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown(item):
+def pytest_runtest_teardown(item, nextitem):
+    """A product that stands idle beside the tests of other folders would use a tenth of a core, or two."""
     try:
         return (yield)
     finally:
         leave_private_network()
+        if "shared_product" not in getattr(nextitem, "fixturenames", ()):
+            THE_STAGE.clear()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -24,7 +24,7 @@ for name in names:
 """
 
 
-@pytest.fixture(scope="module", params=["embedded", "apart"])
+@pytest.fixture(scope="module", params=["apart", "embedded"])
 def shape(request):
     return request.param
 

@@ -1,11 +1,15 @@
-"""A test that leaves a thread or a process behind fails, and no other does."""
+"""A test that leaves a thread or a process behind fails, and no other does. Nor does a shared product stay."""
 
 from __future__ import annotations
 
 import subprocess
 import threading
 from multiprocessing import shared_memory
+from types import SimpleNamespace
 
+import pytest
+
+from tests.flows import conftest
 from tests.harness import left_behind
 
 
@@ -44,3 +48,19 @@ def test_what_python_itself_starts_for_shared_memory_is_not_left_by_a_test():
     memory.close()
     memory.unlink()
     assert left_behind.still_there(left_behind.children, before) == set()
+
+
+@pytest.mark.parametrize(
+    "fixtures, closed", [(["yard", "shared_product"], []), (["tmp_path"], ["closed"]), (None, ["closed"])]
+)
+def test_a_shared_product_is_closed_when_the_next_test_does_not_use_it(monkeypatch, fixtures, closed):
+    done = []
+    monkeypatch.setattr(conftest, "leave_private_network", lambda: None)
+    monkeypatch.setattr(conftest.THE_STAGE, "clear", lambda: done.append("closed"))
+    following = None if fixtures is None else SimpleNamespace(fixturenames=fixtures)
+    teardown = conftest.pytest_runtest_teardown(None, following)
+    next(teardown)
+    assert done == [], "the test's own fixtures still need it"
+    with pytest.raises(StopIteration):
+        teardown.send(None)
+    assert done == closed
