@@ -229,7 +229,8 @@ def test_the_kernel_kills_what_no_search_finds(own_group, tmp_path, monkeypatch,
     """A program that forks faster than a search: it is not found, and ends all the same."""
     life = closing(tmp_path, own_group)
     stranger = joined(own_group)
-    threading.Thread(target=stranger.wait, daemon=True).start()
+    reaper = threading.Thread(target=stranger.wait, daemon=True)
+    reaper.start()
     monkeypatch.setattr(run_lifecycle, "freeze_and_kill", lambda find: [])
     monkeypatch.setattr(life, "reap", lambda: None)
     closed = []
@@ -237,4 +238,5 @@ def test_the_kernel_kills_what_no_search_finds(own_group, tmp_path, monkeypatch,
     ended = threading.Thread(target=life.finish, daemon=True)
     ended.start()
     ended.join(20)
-    assert closed and stranger.poll() == -signal.SIGKILL
+    reaper.join(20)  # meanwhile nobody else is told how it ended
+    assert closed and stranger.returncode == -signal.SIGKILL
