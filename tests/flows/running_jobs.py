@@ -8,6 +8,9 @@ from tests.harness.product import job_spec
 from tests.harness.wait_and_processes import wait_for
 
 NAMES = itertools.count()
+# As often as a replica writes into its ledger. Each line goes all the way to the database: at 20 a second, two replicas
+# that a test only keeps running would use a quarter of a core.
+PRINT_EVERY_S = 0.2
 
 
 class LongJob:
@@ -17,7 +20,7 @@ class LongJob:
         self.yard = yard
         self.name = name
         self.marker = f"finish-{next(NAMES)}"
-        command = ["replica", "--until", f"~/{self.marker}", *options]
+        command = ["replica", "--until", f"~/{self.marker}", "--every", str(PRINT_EVERY_S), *options]
         pools = [{"command": command, "gpus": gpus}]
         if replicas > 1:
             pools.append({"command": command, "gpus": gpus, "replicas": replicas - 1})
