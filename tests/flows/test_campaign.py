@@ -1,6 +1,6 @@
 """A seeded fault campaign: jobs run while processes, links, hosts, disks and services fail; the invariants hold.
 
-CAMPAIGN_S is its length in seconds (60). SEED repeats a campaign: the same choices, with the timing of this machine.
+CAMPAIGN_S is its length in seconds (30). SEED repeats a campaign: the same choices, with the timing of this machine.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from tests.harness.product.observers import JobWatcher
 
 pytestmark = [
     pytest.mark.needs_namespaces,
-    pytest.mark.timeout(600 + int(os.environ.get("CAMPAIGN_S", "60"))),
+    pytest.mark.timeout(600 + int(os.environ.get("CAMPAIGN_S", "30"))),
 ]
 
-CAMPAIGN_S = float(os.environ.get("CAMPAIGN_S", "60"))
+CAMPAIGN_S = float(os.environ.get("CAMPAIGN_S", "30"))
 SEED = seeds.draw()
 MAX_JOBS_AT_ONCE = 8
 OPTIONS = ([], ["--mb", "2"], ["--ignore-term"], ["--daemons", "2"], ["--exit", "3"], ["--exit", "6"])
