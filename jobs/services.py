@@ -86,9 +86,11 @@ def submit(
     now: datetime,
     may_prioritize: bool = False,
     cloned_from: int | None = None,
+    same_bytes: bool = True,
 ) -> Job:
-    """A new job, or the job that the same request made before. `cloned_from`: the job whose document this was. Raises
-    InvalidDocument and the classes of refusals.py."""
+    """A new job, or the job that the same request made before. `cloned_from`: the job whose document this was.
+    `same_bytes`: what that job has brought is brought again, where the document names the same. Raises InvalidDocument
+    and the classes of refusals.py."""
     of_project = {"project": project.pk}
     reads = {
         locations.BINDINGS: {},
@@ -98,7 +100,9 @@ def submit(
         quotas.ANY_OF_QUEUE: of_project,
     }
     with read_ahead(reads, for_all=True):
-        return _submit(project, user, document, location, request_id, now, may_prioritize, cloned_from)
+        return _submit(
+            project, user, document, location, request_id, now, may_prioritize, cloned_from, same_bytes
+        )
 
 
 def rerun(job: Job, user: User, request_id: str | None, now: datetime, may_prioritize: bool = False) -> Job:
@@ -118,6 +122,7 @@ def _submit(
     now: datetime,
     may_prioritize: bool,
     cloned_from: int | None,
+    same_bytes: bool,
 ) -> Job:
     location = (location or DEFAULT)[:63]
     if request_id is not None:
@@ -138,9 +143,8 @@ def _submit(
         raise Unavailable(
             said("The disk of this console is nearly full. Nothing is accepted until there is room.")
         )
-    aliased = images_used(asked.job_spec, location)
-    resolved = brought.resolve(asked.job_spec, project, location, cloned_from, aliased)
-    resolved = images.as_before(asked.job_spec, resolved, cloned_from)
+    copied = cloned_from if same_bytes else None
+    resolved = _resolved(asked, project, location, copied)
     check_can_start(asked.job_spec, location, types, project, user)
     quotas.check_log_storage(project)
     quotas.check_queue(project, user)
@@ -154,6 +158,19 @@ def _submit(
     hints.schedule()
     announce.hint(f"jobs:{project.name}")
     return job
+
+
+def check_brought(asked: CustomJob, project: Project, user: User, location: str, copied: int | None) -> None:
+    """Raises InvalidDocument and Refused where secrets, code or packages of the job are not there. `copied`: the job
+    whose bytes it brings again."""
+    of_jobs.check(brought.with_git_credentials(asked), project, user)
+    _resolved(asked, project, location, copied)
+
+
+def _resolved(asked: CustomJob, project: Project, location: str, copied: int | None) -> Mapping[str, object]:
+    aliased = images_used(asked.job_spec, location)
+    resolved = brought.resolve(asked.job_spec, project, location, copied, aliased)
+    return images.as_before(asked.job_spec, resolved, copied)
 
 
 def check_priority(asked: CustomJob, project: Project, may_prioritize: bool) -> None:

@@ -28,6 +28,11 @@ PRIORITY_WORDS = {
     "high": gettext_lazy("High"),
 }
 CHOSEN_STRATEGIES = frozenset(value for value, _words in STRATEGIES if value)
+SAME_BYTES, NEW_BYTES = "same", "new"
+BYTES = (
+    (SAME_BYTES, gettext_lazy("The same bytes, wherever the same names stand below")),
+    (NEW_BYTES, gettext_lazy("What the names mean now: tags, branches and files are looked up again")),
+)
 RESTARTS = ("disable_retries", "restart_job_on_worker_restart")
 # The value of a field whose text cannot be read.
 NO_JOB: dict[str, Any] = {
@@ -43,6 +48,17 @@ NO_JOB: dict[str, Any] = {
     "base_output_directory": "",
     "base": {},
 }
+
+
+def bytes_of_a_clone() -> forms.ChoiceField:
+    """What a clone brings where its document names the same. Left out of a form, it is the same bytes."""
+    return forms.ChoiceField(
+        label=gettext_lazy("What the clone brings"),
+        required=False,
+        choices=BYTES,
+        widget=forms.RadioSelect,
+        initial=SAME_BYTES,
+    )
 
 
 class JobFields(forms.Form):
@@ -112,6 +128,7 @@ class JobFields(forms.Form):
     base = forms.CharField(required=False, widget=forms.HiddenInput)
     request_id = forms.CharField(required=False, widget=forms.HiddenInput, max_length=200)
     cloned_from = forms.CharField(required=False, widget=forms.HiddenInput, max_length=19)
+    brings = bytes_of_a_clone()
 
     def clean_base(self) -> dict[str, Any]:
         return read_carried(self.cleaned_data["base"])

@@ -17,11 +17,21 @@ from django.http import QueryDict
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from console.forms import job_fields, pool_fields
+from console.forms import code_fields, job_fields, pool_fields
+from console.forms.code_fields import CodeFields
 from console.forms.fields import PlainText, area_of_text
-from console.forms.job_fields import JobFields
+from console.forms.job_fields import NEW_BYTES, SAME_BYTES, JobFields, bytes_of_a_clone
 from console.forms.pool_fields import PoolFields
-from console.forms.violations import IN_POOL, JOB_FIELDS, POOL_FIELDS, field_message, field_of, form_message
+from console.forms.violations import (
+    CODE,
+    CODE_FIELDS,
+    IN_POOL,
+    JOB_FIELDS,
+    field_message,
+    field_of,
+    form_message,
+    pool_field_of,
+)
 from jobs.rules.spec.parse import Violation
 from jobs.rules.spec.secret_variables import without_values
 
@@ -30,17 +40,23 @@ POOLS = 4
 
 @dataclass(frozen=True, slots=True)
 class JobDestination:
-    """What the document does not say: project, location, the request id that makes a second send harmless, and the id
-    of the job that this is a copy of."""
+    """What the document does not say: project, location, the request id that makes a second send harmless, the id of
+    the job that this is a copy of, and whether it brings the same bytes as that job."""
 
     project: str
     location: str
     request_id: str
     cloned_from: str = ""
+    brings: str = SAME_BYTES
 
     @classmethod
     def cleaned(cls, typed: Mapping[str, Any]) -> JobDestination:
-        return cls(typed["project"], typed["location"], typed["request_id"], typed["cloned_from"])
+        where = typed["project"], typed["location"], typed["request_id"]
+        return cls(*where, typed["cloned_from"], typed["brings"] or SAME_BYTES)
+
+    @property
+    def same_bytes(self) -> bool:
+        return self.brings != NEW_BYTES
 
 
 class Draft:
@@ -49,9 +65,14 @@ class Draft:
     mode = "form"
 
     def __init__(
-        self, job: JobFields, pools: list[PoolFields], made_from: Mapping[str, Any] | None = None
+        self,
+        job: JobFields,
+        code: CodeFields,
+        pools: list[PoolFields],
+        made_from: Mapping[str, Any] | None = None,
     ) -> None:
         self.job = job
+        self.code = code
         self.pools = pools
         self._made_from = made_from or {}
         for number, pool in enumerate(pools):
@@ -63,7 +84,8 @@ class Draft:
         data, prefixes = data.copy(), [f"pool{number}" for number in range(POOLS)]
         for prefix in prefixes:
             pool_fields.answered(data, prefix)
-        return cls(JobFields(data), [PoolFields(data, prefix=prefix) for prefix in prefixes])
+        pools = [PoolFields(data, prefix=prefix) for prefix in prefixes]
+        return cls(JobFields(data), CodeFields(data, prefix="code"), pools)
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any], chosen: JobDestination) -> Draft:
@@ -71,10 +93,10 @@ class Draft:
         pools = list(document.get("jobSpec", {}).get("workerPoolSpecs", []))
         pools += [{}] * (POOLS - len(pools))
         job = JobFields(initial={**job_fields.initial(document), **asdict(chosen)})
-        primary = pools[0].get("containerSpec", {})
-        initial = [pool_fields.initial(pool, primary) for pool in pools]
+        initial = [pool_fields.initial(pool, pools[0]) for pool in pools]
         pools_shown = [PoolFields(prefix=f"pool{n}", initial=values) for n, values in enumerate(initial)]
-        return cls(job, pools_shown, document)
+        code = CodeFields(prefix="code", initial=code_fields.initial(pools))
+        return cls(job, code, pools_shown, document)
 
     @property
     def destination(self) -> JobDestination:
@@ -93,13 +115,13 @@ class Draft:
 
     def is_valid(self) -> bool:
         """Check the job and every pool in use. None is skipped, so that the page shows all errors at once."""
-        return all([self.job.is_valid(), *[pool.is_valid() for pool in self.pools if pool.used]])
+        valid = [form.is_valid() for form in self._used]
+        return all(valid)
 
     def document(self) -> dict[str, Any]:
         """Return the document that the form describes. A field with an error counts as empty."""
-        first = self.pools[0].document()
-        others = self.pools[1:]
-        used = [first, *(pool.document(first["containerSpec"]) if pool.used else {} for pool in others)]
+        first, code = self.pools[0], self.code.document()
+        used = [pool.document(first, code) if pool.used else {} for pool in self.pools]
         while used and not used[-1]:
             used.pop()
         return self.job.document(used)
@@ -111,12 +133,15 @@ class Draft:
     def add_violations(self, violations: Iterable[Violation]) -> None:
         """Add the violations of the document to the fields. A field that already has an error gets no second one."""
         wrong = {
-            (id(form), name) for form in (self.job, *self.pools) if form.is_bound for name in form.errors
+            (id(form), name)
+            for form in (self.job, self.code, *self.pools)
+            if form.is_bound
+            for name in form.errors
         }
         for violation in violations:
             form, field = self._place(violation.field)
             message = form_message(violation) if field is None else field_message(form[field], violation)
-            # Pools with the program of the first one have its violations too.
+            # Pools with the program of the first one have its violations too, and all pools have those of the code.
             if (id(form), field) not in wrong and message not in form.errors.get(
                 field or NON_FIELD_ERRORS, ()
             ):
@@ -125,16 +150,24 @@ class Draft:
     @property
     def fields_with_errors(self) -> list[forms.BoundField]:
         """The fields that have an error, in the order of the form."""
-        used = [pool for pool in self.pools if pool.used]
-        return [form[name] for form in (self.job, *used) for name in form.fields if name in form.errors]
+        return [form[name] for form in self._used for name in form.fields if name in form.errors]
+
+    @property
+    def _used(self) -> list[forms.Form]:
+        return [self.job, self.code, *(pool for pool in self.pools if pool.used)]
 
     def _place(self, path: str) -> tuple[forms.Form, str | None]:
         in_pool = IN_POOL.match(path)
         if in_pool and int(in_pool[1]) < POOLS:
-            pool = self.pools[int(in_pool[1])]
-            if pool.like_primary and in_pool[2].startswith("container_spec"):
+            pool, inside = self.pools[int(in_pool[1])], in_pool[2]
+            if inside.startswith(CODE):
+                return self.code, field_of(inside, CODE_FIELDS)
+            if pool.like_primary and inside.startswith(
+                ("container_spec", "python_package_spec", "trainyard")
+            ):
                 pool = self.pools[0]
-            return (pool, field_of(in_pool[2], POOL_FIELDS)) if pool.used else (self.job, None)
+            kind = str(pool["kind"].value())
+            return (pool, pool_field_of(inside, kind)) if pool.used else (self.job, None)
         return self.job, field_of(path, JOB_FIELDS)
 
 
@@ -146,6 +179,7 @@ class JsonDraft(forms.Form):
     location = forms.ChoiceField(label=gettext_lazy("Location"))
     request_id = forms.CharField(required=False, widget=forms.HiddenInput, max_length=200)
     cloned_from = forms.CharField(required=False, widget=forms.HiddenInput, max_length=19)
+    brings = bytes_of_a_clone()
     text = PlainText(label=gettext_lazy("CustomJob"), widget=area_of_text("program", rows=24))
     violations: Sequence[Violation] = ()
     _made_from: Mapping[str, Any] = {}
@@ -214,9 +248,9 @@ AnyDraft = Draft | JsonDraft
 
 
 def draft_of(document: Mapping[str, Any], chosen: JobDestination) -> AnyDraft:
-    """The form with fields where it can show each pool of the document, or else the document itself."""
+    """The form with fields where it can show all that the pools bring, or else the document itself."""
     pools = document.get("jobSpec", {}).get("workerPoolSpecs", [])
-    kind = Draft if all(pool_fields.can_show(pool) for pool in pools) else JsonDraft
+    kind = Draft if code_fields.can_show(pools) else JsonDraft
     return kind.from_document(document, chosen)
 
 

@@ -11,11 +11,13 @@ from django.http import QueryDict
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from console.forms import pool_tasks
 from console.forms.command_line import question, read_arguments, unclosed_quote, write_arguments
 from console.forms.env_lines import read_env_lines
-from console.forms.env_rows import EnvField, EnvRow, add_rows, row_of
+from console.forms.env_rows import EnvField, EnvRow, add_rows
 from console.forms.fields import PlainText, area_of_text, line_of_text, read_carried
-from jobs.rules.spec import parse
+from console.forms.pool_tasks import COMMAND, IMAGE, KINDS, PACKAGE, TASKS
+from jobs.rules.spec.runtime_choice import ENGINES
 from jobs.rules.spec.tasks import HOST_IMAGE
 
 ROLES = (
@@ -24,11 +26,8 @@ ROLES = (
     gettext_lazy("Parameter servers"),
     gettext_lazy("Evaluators"),
 )
-KINDS = (
-    ("bash", gettext_lazy("Bash script")),
-    ("python3", gettext_lazy("Python script")),
-    ("argv", gettext_lazy("Command")),
-)
+# What of each kind is a command line, or a part of one.
+ARGUMENTS = {IMAGE: ("command", "args"), PACKAGE: ("args",)}
 # How a person answers the question whether a shell is to run a command.
 BY_BASH, BY_WORDS = "bash", "words"
 # The value of a field whose text cannot be read.
@@ -39,6 +38,13 @@ NO_POOL: dict[str, Any] = {
     "machine_type": "",
     "kind": "bash",
     "program": "",
+    "image": "",
+    "command": "",
+    "args": "",
+    "runtime": "",
+    "packages": "",
+    "module": "",
+    "executor": HOST_IMAGE,
     "env": (),
     "same": False,
     "base": {},
@@ -70,6 +76,52 @@ class PoolFields(forms.Form):
         help_text=gettext_lazy("A command is one line as in a shell, or one argument a line."),
         widget=area_of_text("program", rows=8),
     )
+    image = forms.CharField(
+        label=gettext_lazy("Image"),
+        required=False,
+        help_text=gettext_lazy(
+            "A tag is looked up when the job starts. The job keeps the digest that it was."
+        ),
+        widget=line_of_text(placeholder="ghcr.io/lab/train:1.2", spellcheck="false"),
+    )
+    packages = PlainText(
+        label=gettext_lazy("Packages"),
+        required=False,
+        help_text=gettext_lazy(
+            "Wheels or source archives in the project's storage, one gs:// address a line."
+        ),
+        widget=area_of_text("lines", rows=2),
+    )
+    module = forms.CharField(
+        label=gettext_lazy("Module"),
+        required=False,
+        help_text=gettext_lazy("It is run by python3 -m."),
+        widget=line_of_text(placeholder="trainer.task", spellcheck="false"),
+    )
+    command = PlainText(
+        label=gettext_lazy("Entrypoint"),
+        required=False,
+        help_text=gettext_lazy("What is run in the image. Empty: what the image starts by itself."),
+        widget=area_of_text("lines", rows=2),
+    )
+    args = PlainText(
+        label=gettext_lazy("Arguments"),
+        required=False,
+        help_text=gettext_lazy("One line as in a shell, or one argument a line."),
+        widget=area_of_text("lines", rows=2),
+    )
+    runtime = forms.ChoiceField(
+        label=gettext_lazy("Engine"),
+        required=False,
+        choices=[("", gettext_lazy("any that fits")), *((engine, engine) for engine in ENGINES)],
+    )
+    executor = forms.CharField(
+        label=gettext_lazy("Python of"),
+        required=False,
+        initial=HOST_IMAGE,
+        help_text=gettext_lazy("“host” is the Python of the host."),
+        widget=line_of_text(spellcheck="false"),
+    )
     same = forms.BooleanField(
         label=gettext_lazy("Same program as the primary"),
         required=False,
@@ -89,6 +141,10 @@ class PoolFields(forms.Form):
     @property
     def role(self) -> str:
         return str(ROLES[self.number])
+
+    @property
+    def pool_name(self) -> str:
+        return f"workerpool{self.number}"
 
     @property
     def used(self) -> bool:
@@ -118,23 +174,28 @@ class PoolFields(forms.Form):
         typed = super().clean() or {}
         if self.like_primary:
             # What is hidden is not checked.
-            for name in ("env", "env_lines", "kind", "program"):
+            for name in ("env", "env_lines", "kind", "program", "runtime"):
                 self.errors.pop(name, None)
             return typed
+        for name in ARGUMENTS.get(typed.get("kind", ""), ()):
+            if problem := pool_tasks.argument_problem(typed.get(name, "")):
+                self.add_error(name, problem)
         asked = self._question()
         if asked:
             self.add_error("program", _shell_question(asked))
-        elif typed.get("kind") == "argv" and unclosed_quote(typed.get("program", "")):
-            self.add_error("program", _("A quote is not closed, or the line ends with a backslash."))
+        elif typed.get("kind") == COMMAND and unclosed_quote(typed.get("program", "")):
+            self.add_error("program", pool_tasks.unclosed())
         return typed
 
     def _question(self) -> str:
-        if self["kind"].value() != "argv":
+        if self["kind"].value() != COMMAND:
             return ""
         return question(str(self["program"].value() or "").replace("\r\n", "\n"))
 
-    def document(self, primary: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """The pool's part of the document. `primary`: the container of the first pool."""
+    def document(
+        self, primary: PoolFields | None = None, code: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """The pool's part of the document. `primary`: the first pool. `code`: what all pools bring."""
         typed = {**NO_POOL, **self.cleaned_data}
         machine = {
             "machineType": typed["machine_type"],
@@ -142,14 +203,19 @@ class PoolFields(forms.Form):
             "acceleratorCount": typed["accelerator_count"],
         }
         count = typed["replica_count"]
+        task = primary.task() if primary is not None and self.like_primary else self.task()
+        ours = {**task.pop("trainyard", {}), **({"code": dict(code)} if code else {})}
         return {
-            **typed["base"],
+            **{name: value for name, value in typed["base"].items() if name != "trainyard"},
             "machineSpec": {name: value for name, value in machine.items() if value},
             "replicaCount": str(1 if count is None else count),
-            "containerSpec": dict(primary)
-            if primary is not None and self.like_primary
-            else _container(typed),
+            **task,
+            **({"trainyard": ours} if ours else {}),
         }
+
+    def task(self) -> dict[str, Any]:
+        """What the pool runs, as fields of the pool in the document."""
+        return pool_tasks.task_of({**NO_POOL, **self.cleaned_data})
 
 
 def answered(data: QueryDict, prefix: str) -> None:
@@ -176,46 +242,22 @@ def _shell_question(part: str) -> str:
     return text.format(part=part[:60])
 
 
-def _container(typed: Mapping[str, Any]) -> dict[str, Any]:
-    kind, program = typed["kind"], typed["program"]
-    return {
-        "imageUri": HOST_IMAGE,
-        "command": read_arguments(program) if kind == "argv" else _script(kind, program),
-        "env": [row.document() for row in typed["env"]],
-    }
-
-
-def can_show(pool: Mapping[str, Any]) -> bool:
-    """The fields are for a program of the host. An image or a package would be lost in them."""
-    return (
-        "pythonPackageSpec" not in pool
-        and pool.get("containerSpec", {}).get("imageUri", HOST_IMAGE) == HOST_IMAGE
-    )
-
-
 def initial(pool: Mapping[str, Any], primary: Mapping[str, Any]) -> dict[str, Any]:
     """The initial values of the fields, from one pool of a job document in its canonical form (spec/custom_job.py), and
-    from the container of its first pool."""
+    from its first pool."""
     if not pool:
         return {"on": False, "replica_count": 1, "kind": "bash", "same": True, "base": "{}"}
-    machine, container = pool.get("machineSpec", {}), pool.get("containerSpec", {})
-    argv = [*container.get("command", []), *container.get("args", [])]
-    kind = argv[0] if len(argv) == 3 and argv[1] == "-c" and argv[0] in ("bash", "python3") else "argv"
-    shown = ("machineSpec", "containerSpec", "replicaCount")
+    machine, ours = pool.get("machineSpec", {}), dict(pool.get("trainyard", {}))
+    ours.pop("code", None)
+    shown = ("machineSpec", *TASKS, "replicaCount", "trainyard")
     base = {name: value for name, value in pool.items() if name not in shown}
     return {
+        **pool_tasks.initial(pool),
         "on": True,
         "replica_count": int(pool.get("replicaCount", 1)),
         "machine_type": machine.get("machineType", ""),
         "accelerator_type": machine.get("acceleratorType", ""),
         "accelerator_count": machine.get("acceleratorCount") or None,
-        "kind": kind,
-        "program": write_arguments(argv) if kind == "argv" else argv[2],
-        "env": tuple(row_of(item) for item in container.get("env", [])),
-        "same": container == primary,
-        "base": json.dumps(base),
+        "same": pool_tasks.same_task(pool, primary),
+        "base": json.dumps({**base, "trainyard": ours} if ours else base),
     }
-
-
-def _script(kind: str, program: str) -> list[str]:
-    return list(parse.script_command(program, kind)) if program.strip() else []

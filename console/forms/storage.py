@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django import forms
+from django.core.validators import RegexValidator
 from django.utils.translation import gettext_lazy
 
 from console.forms.fields import line_of_text
@@ -30,6 +31,23 @@ class NewArtifact(forms.Form):
 
     kind = forms.ChoiceField(label=gettext_lazy("What it is"), choices=list(KINDS.items()))
     file = forms.FileField(label=gettext_lazy("File"), max_length=255)
+
+
+class NewCode(forms.Form):
+    """An archive of code for the new-job form. Scripts make one of a folder, or of a file that is none."""
+
+    file = forms.FileField(
+        label=gettext_lazy("Upload an archive"),
+        max_length=255,
+        validators=[
+            RegexValidator(
+                r"(?i)\.(?:zip|tar|tgz|tbz2?|txz|tar\.(?:gz|bz2|xz))$",
+                gettext_lazy("Choose a tar or zip file, such as code.tar.gz."),
+                # Django has a text of its own for "invalid", which would win.
+                "no_archive",
+            )
+        ],
+    )
 
 
 class NewObject(forms.Form):

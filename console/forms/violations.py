@@ -9,6 +9,7 @@ from django import forms
 from django.utils.translation import gettext as _
 
 from agents.infra.sentences import shown
+from console.forms.pool_tasks import IMAGE
 from jobs.rules.scheduling.order import LABEL
 from jobs.rules.spec.parse import Violation
 
@@ -32,9 +33,33 @@ POOL_FIELDS = {
     "machine_spec.accelerator_count": "accelerator_count",
     "container_spec.env": "env",
     "container_spec": "program",
+    "python_package_spec.env": "env",
+    "python_package_spec.executor_image_uri": "executor",
+    "python_package_spec.python_module": "module",
+    "python_package_spec.args": "args",
+    "python_package_spec": "packages",
+    "trainyard.runtime": "runtime",
 }
+# Where the pool runs an image.
+IMAGE_FIELDS = {
+    **POOL_FIELDS,
+    "container_spec.image_uri": "image",
+    "container_spec.args": "args",
+    "container_spec": "command",
+}
+CODE = "trainyard.code"
+CODE_FIELDS = {
+    f"{CODE}.git.url": "git_url",
+    f"{CODE}.git.revision": "git_revision",
+    # Also what is wrong with the secret itself, which is looked up for the repository as a whole.
+    f"{CODE}.git": "git_secret",
+    f"{CODE}.directory": "directory",
+    CODE: "stored",
+}
+# Fields that a person left empty are said to be missing, and not what their text must be.
+_REQUIRED = ("program", "image", "packages", "module")
 IN_POOL = re.compile(r"job_spec\.worker_pool_specs\[(\d)\]\.?(.*)")
-_ENV = re.compile(r"container_spec\.env\[(\d+)\](?:\.(\w+))?")
+_ENV = re.compile(r"(?:container|python_package)_spec\.env\[(\d+)\](?:\.(\w+))?")
 
 
 def field_of(path: str, fields: Mapping[str, str]) -> str | None:
@@ -43,6 +68,11 @@ def field_of(path: str, fields: Mapping[str, str]) -> str | None:
         if path == prefix or path.startswith((f"{prefix}.", f"{prefix}[")):
             return fields[prefix]
     return None
+
+
+def pool_field_of(path: str, kind: str) -> str | None:
+    """The same for a path in a pool that runs a task of this kind."""
+    return field_of(path, IMAGE_FIELDS if kind == IMAGE else POOL_FIELDS)
 
 
 def form_message(violation: Violation) -> str:
@@ -57,7 +87,7 @@ def field_message(field: forms.BoundField, violation: Violation) -> str:
     row, text = _ENV.search(violation.field), shown(violation.description)
     if row:
         return _row_message(int(row[1]) + 1, row[2] or "", text)
-    if field.name == "program" and not str(field.value() or "").strip():
+    if field.name in _REQUIRED and not str(field.value() or "").strip():
         return _("{field} is required.").format(field=field.label)
     # The English says whether it is a sentence of its own: other languages may have no capitals.
     whole_sentence = violation.description[:1].isupper()

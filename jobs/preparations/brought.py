@@ -194,6 +194,26 @@ def pool_of(job: Job, number: int) -> Mapping[str, Any]:
     return found
 
 
+def found_document(job: Job) -> dict[str, object]:
+    """What the pools were found to bring, for people and programs, by the names of the pools; empty if nothing is.
+
+    An image has its digest or, where no registry has it, its ID; code a commit or the SHA-256 of its archive.
+    """
+    pools = {f"workerpool{number}": _found(pool) for number, pool in sorted(_pools(job).items())}
+    known = {name: found for name, found in pools.items() if found}
+    return {"brought": known} if known else {}
+
+
+def _found(pool: Mapping[str, Any]) -> dict[str, object]:
+    image, code = pool.get("image", {}), pool.get("code", {})
+    bytes_of_code = code.get("commit") or code.get("sha256")
+    return {
+        **({"image": image["digest"] or image["id"]} if image else {}),
+        **({"code": bytes_of_code} if bytes_of_code else {}),
+        **({"packages": [each["sha256"] for each in pool["packages"]]} if "packages" in pool else {}),
+    }
+
+
 def _pools(job: Job) -> Mapping[str, Any]:
     found: Mapping[str, Any] = job.resolved.get("pools", {})
     return found

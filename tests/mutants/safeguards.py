@@ -15,6 +15,7 @@ from tests.mutants.time_and_connections import TIME_AND_CONNECTIONS
 RUNNER = "tests/unit/agents/runner"
 RULES = "tests/unit/jobs/rules/lifecycle"
 LIFECYCLE = "tests/unit/jobs/lifecycle"
+VIEWS = "tests/unit/console/views"
 
 
 SAFEGUARDS = (
@@ -32,6 +33,23 @@ SAFEGUARDS = (
         "if stamp(pins) != seen:",
         "if not seen:",
         ("tests/unit/jobs/scheduling/test_reorder.py::test_a_queue_that_changed_meanwhile_is_noticed",),
+    ),
+    # -- a clone runs the same --
+    Safeguard(
+        "same-bytes-of-a-clone",
+        "jobs/services.py",
+        "copied = cloned_from if same_bytes else None",
+        "copied = None",
+        (
+            f"{VIEWS}/test_new_job_brings.py::test_a_clone_brings_the_same_bytes_unless_it_is_asked_for_new_ones",
+        ),
+    ),
+    Safeguard(
+        "only-own-jobs-are-cloned",
+        "console/views/jobs/new_job.py",
+        "rows = access.visible(request.user, Job.objects.filter(pk=int(named)))",
+        "rows = Job.objects.filter(pk=int(named))",
+        (f"{VIEWS}/test_new_job_brings.py::test_a_form_that_is_no_clone_or_of_a_job_of_others_says_nothing",),
     ),
     # -- a run is stopped whole, and proved so --
     Safeguard(

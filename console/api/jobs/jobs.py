@@ -26,6 +26,7 @@ from console.presenters.queue.expected_start import expected_start
 from jobs import services
 from jobs.logs import last_printed
 from jobs.models import ExpectedStart, Job, Run
+from jobs.preparations.brought import found_document
 from jobs.projects import log_storage
 from jobs.rules.lifecycle.states import JobState
 from jobs.rules.spec.image_aliases import images_used_document
@@ -85,6 +86,14 @@ class WithoutEffect(TypedDict):
     value: Any
 
 
+class BroughtDocument(TypedDict):
+    """Digests, hashes and commits that the names in the document were found to be."""
+
+    image: NotRequired[str]
+    code: NotRequired[str]
+    packages: NotRequired[list[str]]
+
+
 class JobDocument(TypedDict):
     """`reason`: why it waits. `flags`: what is odd now. `advice`: what may not do what its owner wants.
     `withoutEffect`: fields that Trainyard does not act on. `customJob`: as Vertex AI has it (docs/vertex.md)."""
@@ -97,6 +106,7 @@ class JobDocument(TypedDict):
     retries: int
     reason: str
     imagesUsed: NotRequired[dict[str, str]]
+    brought: NotRequired[dict[str, BroughtDocument]]
     earliestStartTime: NotRequired[Time]
     expectedStart: NotRequired[Expected]
     priority: int
@@ -175,6 +185,7 @@ def document(job: Job, web_access: dict[str, str]) -> Document:
         "retries": job.job_retries,
         "reason": job.reason,
         **images_used_document(job.resolved),
+        **found_document(job),
         **({"earliestStartTime": format_time(job.earliest_start_at)} if job.earliest_start_at else {}),
         **_expected(job),
         "priority": job.priority,

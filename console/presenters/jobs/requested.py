@@ -12,7 +12,8 @@ from django.utils.translation import gettext as _
 
 from agents.infra.text import visible
 from console.forms.fields import duration_text
-from console.presenters import words
+from console.presenters import brought, words
+from console.presenters.brought import Brought
 from jobs.lifecycle import snapshot
 from jobs.models import Job
 from jobs.rules.lifecycle.retry import MAX_RETRIES
@@ -20,9 +21,7 @@ from jobs.rules.scheduling.order import PRIORITIES
 from jobs.rules.spec.advice import Advice
 from jobs.rules.spec.cluster_variables import cluster_environment
 from jobs.rules.spec.custom_job import DAY_S
-from jobs.rules.spec.image_aliases import images_kept
 from jobs.rules.spec.json_fields import InvalidDocument
-from jobs.rules.spec.tasks import HOST_IMAGE
 from jobs.scheduling import output_directories
 
 STRATEGIES = {
@@ -51,7 +50,7 @@ class PoolLine:
     count: int
     machine: str
     command: str
-    brings: tuple[tuple[str, str], ...]
+    brings: tuple[Brought, ...]
     env: tuple[tuple[str, str], ...]
     given: tuple[str, ...]
 
@@ -112,7 +111,7 @@ def _span(written: str | None) -> str:
 
 
 def pools(job: Job) -> Iterable[PoolLine]:
-    given, images = _given(job), images_kept(job.resolved)
+    given, brings = _given(job), brought.of_job(job)
     for number, pool in enumerate(job.spec.get("workerPoolSpecs", [])):
         if not pool:
             continue
@@ -122,31 +121,10 @@ def pools(job: Job) -> Iterable[PoolLine]:
             count=int(pool.get("replicaCount", 1)),
             machine=_machine(pool.get("machineSpec", {})),
             command=shown_command(_argv(task)),
-            brings=tuple(_brings(pool, task, images.get(number))),
+            brings=brings[number],
             env=tuple((pair["name"], shown_value(pair)) for pair in task.get("env", [])),
             given=given.get(number, ()),
         )
-
-
-def _brings(pool: Mapping[str, Any], task: Mapping[str, Any], used: str | None) -> Iterable[tuple[str, str]]:
-    image = task.get("imageUri") or task.get("executorImageUri") or HOST_IMAGE
-    if image != HOST_IMAGE:
-        yield _("Image"), visible(image if used is None else f"{image} → {used}")
-    if packages := task.get("packageUris"):
-        yield _("Python packages"), visible(", ".join(packages))
-    ours = pool.get("trainyard") or {}
-    if runtime := ours.get("runtime"):
-        yield _("Runtime"), visible(runtime)
-    if code := ours.get("code"):
-        yield _("Code"), visible(_source(code))
-
-
-def _source(code: Mapping[str, Any]) -> str:
-    git = code.get("git") or {}
-    revision = _("{revision} of {url}").format(**git) if git else ""
-    source = str(code.get("artifact") or code.get("archiveUri") or revision)
-    place = code.get("directory")
-    return _("{source}, in {directory}").format(source=source, directory=place) if place else source
 
 
 def _argv(task: Mapping[str, Any]) -> list[str]:

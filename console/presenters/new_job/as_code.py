@@ -1,4 +1,4 @@
-"""A job as JSON, and as programs that submit it: curl, Google's SDK, gcloud. They have no values of secrets."""
+"""A job as JSON, and as programs that submit it: trainyard, curl, Google's SDK, gcloud. None has values of secrets."""
 
 from __future__ import annotations
 
@@ -43,11 +43,15 @@ def of(document: Mapping[str, Any], project: str, location: str, base: str) -> t
         else ""
     )
     unknown = bool(secrets)
-    cannot = _("{tool} has no field for secret variables. Use curl.")
+    cannot = _("{tool} has no field for secret variables. Use trainyard or curl.")
     if any("trainyard" in pool for pool in document.get("jobSpec", {}).get("workerPoolSpecs", ())):
-        unknown, cannot = True, _("{tool} has no field for the runtime and the code of a pool. Use curl.")
+        unknown, cannot = (
+            True,
+            _("{tool} has no field for the runtime and the code of a pool. Use trainyard or curl."),
+        )
     return (
         Code("JSON", _json(shown), fill),
+        Code("trainyard", _trainyard(shown, project, location), fill),
         Code("curl", _curl(shown, project, location, base), fill),
         _unless(
             unknown, Code("SDK", _sdk(shown, project, location, base)), cannot.format(tool=_("Google's SDK"))
@@ -76,6 +80,11 @@ def _secret_names(document: Mapping[str, Any]) -> dict[str, bool]:
 
 def _json(value: object) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def _trainyard(document: Mapping[str, Any], project: str, location: str) -> str:
+    place = f"--project={shlex.quote(project)} --location={shlex.quote(location)}"
+    return f"trainyard submit - {place} <<'JSON'\n{_json(document)}\nJSON"
 
 
 def _curl(document: Mapping[str, Any], project: str, location: str, base: str) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jobs.models import Job
+from jobs.preparations.brought import found_document
 from jobs.rules.spec.image_aliases import images_used_document
 
 # So many equal lines are shown around each difference.
@@ -44,6 +45,7 @@ def _lines(job: Job) -> list[str]:
         "location": job.location_name,
         "jobSpec": job.spec,
         **images_used_document(job.resolved),
+        **found_document(job),
     }
     return json.dumps(_by_line(document), indent=2, ensure_ascii=False, sort_keys=True).split("\n")
 

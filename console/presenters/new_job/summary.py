@@ -14,7 +14,8 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from console.presenters import sizes
+from console.presenters import brought, sizes
+from console.presenters.brought import Brought
 from console.presenters.new_job import preview
 from console.presenters.new_job.preview import Preview
 from jobs.models import Project
@@ -22,6 +23,7 @@ from jobs.projects import quotas
 from jobs.rules.scheduling.quota import QuotaAccount, gpus_of
 from jobs.rules.spec.custom_job import to_document
 from jobs.rules.spec.json_fields import InvalidDocument
+from jobs.rules.spec.parse_task import is_image
 from jobs.rules.spec.secret_variables import without_values
 from jobs.rules.spec.tasks import HOST_IMAGE
 from jobs.scheduling import capacity, machine_types
@@ -41,7 +43,8 @@ class QuotaLine:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """`replicas` is None where the form cannot be read. `document`: in its canonical form, if nothing is missing."""
+    """`replicas` is None where the form cannot be read. `document`: in its canonical form, if nothing is missing, and
+    what it brings."""
 
     replicas: int | None = None
     pools: int = 0
@@ -49,6 +52,7 @@ class Summary:
     quotas: tuple[QuotaLine, ...] = ()
     start: Preview | None = None
     document: Mapping[str, Any] | None = None
+    brings: tuple[Brought, ...] = ()
 
     @property
     def gpu_count(self) -> int:
@@ -68,29 +72,42 @@ def of(document: Mapping[str, Any], location: str, project: Project, user: User)
     spec = asked.job_spec
     gpus = gpus_of(request.needs for request in capacity.replica_requests(spec, types))
     accounts = quotas.accounts(project, user, timezone.now())
+    canonical = to_document(asked) if complete else None
     return Summary(
         spec.replica_count,
         sum(pool is not None for pool in spec.pools),
         tuple(sorted(gpus.items())),
         tuple(line for account in accounts for line in _quota_lines(account, gpus)),
         preview.of(spec, location, types, project, user, accounts),
-        to_document(asked) if complete else None,
+        canonical,
+        brought.of_document(canonical) if canonical else (),
     )
 
 
 def _completed(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The document with a name, and with a program in each pool, if these are still missing."""
+    """The document with a name, and with a program in each pool, if these are still missing. What the job brings counts
+    neither for replicas nor for GPUs."""
     found: dict[str, Any] = deepcopy(dict(document))
     found["displayName"] = found.get("displayName") or "job"
     job_spec = found.get("jobSpec")
     pools = job_spec.get("workerPoolSpecs") if isinstance(job_spec, dict) else None
     for pool in pools if isinstance(pools, list) else ():
-        container = pool.get("containerSpec") if isinstance(pool, dict) else None
-        if isinstance(container, dict):
-            container["imageUri"] = container.get("imageUri") or HOST_IMAGE
-            container["command"] = container.get("command") or ["true"]
+        if isinstance(pool, dict):
+            _complete_task(pool)
     completed = without_values(found)
     return completed if isinstance(completed, dict) else {}
+
+
+def _complete_task(pool: dict[str, Any]) -> None:
+    package, container = pool.pop("pythonPackageSpec", None), pool.get("containerSpec")
+    pool.pop("trainyard", None)
+    if isinstance(package, dict):
+        pool["containerSpec"] = container = {"env": package.get("env", [])}
+    if isinstance(container, dict):
+        image = container.get("imageUri")
+        if not isinstance(image, str) or not is_image(image):
+            container["imageUri"] = HOST_IMAGE
+        container["command"] = container.get("command") or ["true"]
 
 
 def _quota_lines(account: QuotaAccount, gpus: Mapping[str, int]) -> Iterator[QuotaLine]:

@@ -12,14 +12,16 @@ from django.http import HttpRequest
 from agents.hosts import adding
 from console.auth import access
 from console.auth.person import person
-from console.forms.jobs import AnyDraft, JsonDraft
+from console.forms.jobs import AnyDraft, Draft, JsonDraft
 from console.presenters.new_job import preview
-from jobs.models import Project
+from jobs.artifacts import artifacts
+from jobs.models import Artifact, ArtifactKind, Project
 from jobs.projects import locations
 from jobs.secrets import store
 
 # Where the choices are kept while a request is answered.
 _KEPT = "new_job_choices"
+ARCHIVES_SHOWN = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +77,21 @@ class FormChoices:
         machines = []
         if location is not None and not isinstance(draft, JsonDraft):
             machines = preview.machine_offers(location, self.user, project.name if project else "")
+        by_form = isinstance(draft, Draft)
         return {
             "offered": self.offers_of(draft),
+            "archives": archives(project) if by_form and project is not None else (),
             "gpus": preview.gpu_offers(self.user, location or ""),
             "machines": [offer for offer in machines if offer.ever],
             "stored_secrets": self._stored_secrets(project),
         }
+
+    def code_file(self, draft: AnyDraft) -> Artifact | None:
+        """The upload that the form names, of the project of the form."""
+        project = self.project_of(draft)
+        if project is None or not isinstance(draft, Draft):
+            return None
+        return artifacts.find_artifact(project, draft.code.named_artifact)
 
     def _stored_secrets(self, project: Project | None) -> list[StoredSecret]:
         """The person's own, and those of the project."""
@@ -90,6 +101,11 @@ class FormChoices:
         rows = store.of(project) if project else ()
         of_project = [f"project/{row.name}" if row.name in names else row.name for row in rows]
         return own + [StoredSecret(name, project.name if project else "") for name in of_project]
+
+
+def archives(project: Project) -> list[Artifact]:
+    """The newest archives that jobs of the project may bring."""
+    return list(artifacts.of(project).filter(kind=ArtifactKind.ARCHIVE)[:ARCHIVES_SHOWN])
 
 
 def _read(user: User) -> FormChoices:

@@ -22,12 +22,18 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from agents.infra.sentences import shown
 from agents.infra.sql import SelectStatement, read_ahead
+from console import large_bodies
 from console.auth import access
 from console.auth.person import person
+from console.forms.code_fields import STORED
 from console.forms.env_lines import read_env_lines
 from console.forms.env_rows import EnvRow
 from console.forms.jobs import POOLS, AnyDraft, Draft, JobDestination, JsonDraft, draft_of
 from console.forms.sample import SAMPLE
+from console.forms.storage import NewCode
+from console.large_bodies import BodyWanted, Received
+from console.presenters import brought
+from console.presenters.brought import Brought
 from console.presenters.new_job import as_code
 from console.presenters.new_job import summary as summaries
 from console.views.fragments import page_or_fragment
@@ -35,12 +41,12 @@ from console.views.jobs import job_templates
 from console.views.jobs.form_choices import FormChoices
 from console.views.projects.switch import COOKIE
 from jobs import services
-from jobs.models import Job
+from jobs.artifacts import artifacts, blobs, room
+from jobs.models import Artifact, ArtifactKind, Job, Project
 from jobs.projects import locations
 from jobs.rules.spec import parse
 from jobs.rules.spec.parse import Violation
 from jobs.scheduling import machine_types
-from jobs.secrets import of_jobs
 
 # What the page asks the database many times.
 READS: dict[SelectStatement, dict[str, Any]] = {locations.NAMES: {}, locations.BINDINGS: {}}
@@ -120,6 +126,49 @@ def env_rows(request: HttpRequest) -> HttpResponse:
     )
 
 
+@never_cache
+@sensitive_post_parameters()
+@require_POST
+@login_required
+def upload_code(request: HttpRequest) -> HttpResponse:
+    """Store an archive of code from the form, and show the form with it. Scripts send theirs to the REST address."""
+    _only_submitters(request)
+    stores = {row.name: row for row in access.projects_allowing(person(request), "store")}
+    if large_bodies.is_first_call(request):
+        free = [room.free_bytes(row) for row in stores.values()]
+        return BodyWanted(
+            large_bodies.incoming(None if None in free else max(filter(None, free), default=0)), as_form=True
+        )
+    data, project = request.POST.copy(), stores.get(request.POST.get("project", ""))
+    stored, problems = (
+        (None, [_("Choose a project first.")]) if project is None else _stored_code(request, project)
+    )
+    data["code-source"] = STORED
+    if stored is not None:
+        data["code-stored"] = stored.sha256
+    draft = Draft.from_post(data)
+    FormChoices.of(request).set_in(draft)
+    draft.is_valid()
+    return _show(request, draft, code_problems=problems, status=400 if problems else 200)
+
+
+def _stored_code(request: HttpRequest, project: Project) -> tuple[Artifact | None, list[str]]:
+    """The archive that the form has, or what is wrong with it."""
+    received = getattr(request, large_bodies.RECEIVED, None)
+    try:
+        if isinstance(received, Received):
+            large_bodies.check_complete(received)
+        form = NewCode(request.POST, request.FILES, prefix="code")
+        if not form.is_valid():
+            return None, [str(error) for error in form.errors["file"]]
+        file = form.cleaned_data["file"]
+        blobs.check_announced(project, file.size)
+        by = person(request).username
+        return artifacts.add_artifact(project, ArtifactKind.ARCHIVE, file.name, file.chunks(), by), []
+    except (services.Refused, services.Unavailable) as refused:
+        return None, [shown(refused.message)]
+
+
 @require_safe
 @login_required
 def clone(request: HttpRequest, job_id: int) -> HttpResponse:
@@ -185,7 +234,8 @@ def _submit_document(
                 destination.request_id or None,
                 now,
                 may_prioritize=access.can(who, "prioritize", project),
-                cloned_from=_source(request, destination),
+                cloned_from=_source(request, destination.cloned_from),
+                same_bytes=destination.same_bytes,
             )
     except parse.InvalidDocument as refused:
         return _show(request, draft, violations=refused.violations)
@@ -221,7 +271,9 @@ def _check(request: HttpRequest, draft: AnyDraft) -> HttpResponse:
         locations.check_serves(project, draft.destination.location)
         job, types = machine_types.read(draft.document(), draft.destination.location)
         services.check_priority(job, project, access.can(request.user, "prioritize", project))
-        of_jobs.check(job, project, person(request))
+        destination = draft.destination
+        copied = _source(request, destination.cloned_from) if destination.same_bytes else None
+        services.check_brought(job, project, person(request), destination.location, copied)
     except (parse.InvalidDocument, services.Refused) as refused:
         return _show(request, draft, violations=_violations_of(refused))
     return _show(request, draft, checked=True)
@@ -261,7 +313,8 @@ def _to_form(request: HttpRequest, draft: AnyDraft) -> HttpResponse:
     shown_as = draft_of(document, draft.destination)
     if isinstance(shown_as, JsonDraft):
         messages.info(
-            request, _("The form has no fields for images and Python packages. This job stays JSON.")
+            request,
+            _("The pools bring different code, and the form has one for all of them. This job stays JSON."),
         )
     return _show(request, shown_as)
 
@@ -313,6 +366,8 @@ def _show(
         "action": _action(request),
         "unavailable": unavailable,
         "preview": seen["summary"].start if checked else None,
+        "kept": _kept(request, draft),
+        "code_file": choices.code_file(draft),
         **offers,
         **seen,
         **context,
@@ -333,13 +388,18 @@ def _summarized(request: HttpRequest, draft: AnyDraft) -> dict[str, Any]:
     return {"summary": found, "codes": as_code.of(found.document, project.name, location, base.rstrip("/"))}
 
 
-def _source(request: HttpRequest, destination: JobDestination) -> int | None:
+def _source(request: HttpRequest, named: str) -> int | None:
     """Return the id of the job that the form was made from, if the person may see that job."""
-    named = destination.cloned_from
-    if not (named.isascii() and named.isdigit()):
+    if not (named.isascii() and named.isdigit() and len(named) <= 19):
         return None
     rows = access.visible(request.user, Job.objects.filter(pk=int(named)))
     return rows.values_list("pk", flat=True).first()
+
+
+def _kept(request: HttpRequest, draft: AnyDraft) -> tuple[Brought, ...]:
+    """What a clone brings again: what the job that it is made from was found to bring."""
+    source = _source(request, str(draft.job["cloned_from"].value() or ""))
+    return () if source is None else brought.kept(Job.objects.get(pk=source))
 
 
 def _action(request: HttpRequest) -> str:

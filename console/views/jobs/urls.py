@@ -32,6 +32,7 @@ urlpatterns = [
     path("jobs/queue/move", queue.move, name="move-in-queue"),
     path("jobs/new", new_job.new, name="new-job"),
     path("jobs/new/summary", new_job.summary, name="new-job-summary"),
+    path("jobs/new/code", new_job.upload_code, name="new-job-code"),
     path("jobs/new/env-rows", new_job.env_rows, name="new-job-env-rows"),
     path("jobs/templates/", job_templates.templates, name="job-templates"),
     path("jobs/templates/<int:template_id>/delete", job_templates.remove, name="remove-job-template"),

@@ -95,6 +95,7 @@ PAGES = {
     "machines": (("MachineType", "see"),),
     "new-job": (("Job", "submit"),),
     "new-job-summary": (("Job", "submit"),),
+    "new-job-code": (("Job", "submit"),),
     "new-job-env-rows": (("Job", "submit"),),
     "job-templates": (("Job", "submit"),),
     "sample-job": (("Job", "submit"),),

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from django.utils import timezone
@@ -62,15 +63,21 @@ def run(command, token, text=""):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_json_sdk_and_curl_make_the_same_job(shown, cast, script):
+def test_json_trainyard_sdk_and_curl_make_the_same_job(
+    shown, cast, script, live_server, tmp_path, monkeypatch
+):
     """And the same as a submit of the document itself."""
     canonical, codes = shown
     token = tokens.create(cast.bob, "programs", timezone.now())[1]
     run(["bash", "-eu", "-c", codes["curl"]], token)
     run([sys.executable, "-c", codes["SDK"]], token)
+    monkeypatch.setenv("TRAINYARD_CONSOLE", live_server.url)
+    monkeypatch.setenv("TRAINYARD_CONFIG", str(tmp_path))
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    run(["bash", "-eu", "-c", codes["trainyard"]], token)
     assert script("bob").post(JOBS, codes["JSON"], content_type="application/json").status_code == 200
     made = list(Job.objects.values_list("display_name", "labels", "spec", "location_name"))
-    assert made == [(canonical["displayName"], canonical["labels"], canonical["jobSpec"], "us-central1")] * 3
+    assert made == [(canonical["displayName"], canonical["labels"], canonical["jobSpec"], "us-central1")] * 4
 
 
 def test_gcloud_gets_the_job_as_its_flags_and_its_file(shown):
@@ -101,7 +108,7 @@ def test_secret_variables_are_left_to_those_who_can_send_them():
     assert (
         "HF_TOKEN" in codes["curl"].note and "WANDB" not in codes["curl"].note and '"W"' in codes["curl"].text
     )
-    assert codes["SDK"].text == codes["gcloud"].text == "" and "Use curl" in codes["gcloud"].note
+    assert codes["SDK"].text == codes["gcloud"].text == "" and "or curl" in codes["gcloud"].note
 
 
 def test_what_only_trainyard_has_is_left_to_curl():

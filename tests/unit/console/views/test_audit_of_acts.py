@@ -94,7 +94,7 @@ ELSEWHERE = {
     "delete-output": "views/test_outputs.py",
     **dict.fromkeys(("delete-model", "delete-model-version"), "views/test_models.py"),
     **dict.fromkeys(
-        ("add-bucket", "delete-bucket", "add-artifact", "delete-artifact"),
+        ("add-bucket", "delete-bucket", "add-artifact", "new-job-code", "delete-artifact"),
         "artifacts/test_objects.py, api/test_artifacts.py",
     ),
     "enable-person": "views/test_people_pages.py",

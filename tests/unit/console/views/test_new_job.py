@@ -18,6 +18,7 @@ from console.forms.sample import SAMPLE
 from jobs import services
 from jobs.models import Job, JobSecret, MaskedLog, Membership, Project, Quota, Secret
 from jobs.rules.spec import parse
+from jobs.rules.spec.tasks import HOST_IMAGE
 from jobs.secrets import of_jobs, store
 from tests.unit.console.views.example_rows import a_host, a_job, a_run, document
 
@@ -31,6 +32,8 @@ FORM = {
     "pool0-program": "python3 train.py\r\necho done",
     "pool0-replica_count": "1",
 }
+
+POOL = {"replicaCount": "1", "containerSpec": {"imageUri": "host", "command": ["a"]}}
 
 # Everything that the form shows, and some things that it only carries along.
 DOCUMENTS = [
@@ -95,6 +98,54 @@ DOCUMENTS = [
             ]
         },
     },
+    {
+        "displayName": "an image, packages and code",
+        "jobSpec": {
+            "workerPoolSpecs": [
+                {
+                    "replicaCount": "1",
+                    "containerSpec": {
+                        "imageUri": "ghcr.io/lab/train:1",
+                        "command": ["bash", "-c", "a | b"],
+                        "args": ["--text=two words", "", "*"],
+                        "env": [{"name": "A", "value": "1"}],
+                    },
+                    "trainyard": {"runtime": "podman", "code": {"artifact": 64 * "a", "directory": "src"}},
+                },
+                {
+                    "replicaCount": "2",
+                    "pythonPackageSpec": {
+                        "executorImageUri": "us-docker.pkg.dev/vertex-ai/training/tf:1",
+                        "packageUris": ["gs://bucket/a.tar.gz", "gs://bucket/b.whl"],
+                        "pythonModule": "trainer.task",
+                        "args": ["--epochs", "3"],
+                    },
+                    "trainyard": {"runtime": "python", "code": {"artifact": 64 * "a", "directory": "src"}},
+                },
+                {
+                    "replicaCount": "1",
+                    "containerSpec": {"imageUri": "ghcr.io/lab/idle"},
+                    "trainyard": {"code": {"artifact": 64 * "a", "directory": "src"}},
+                },
+                {
+                    "replicaCount": "1",
+                    "containerSpec": {"imageUri": "host", "command": ["a"]},
+                    "trainyard": {"runtime": "process", "code": {"artifact": 64 * "a", "directory": "src"}},
+                },
+            ]
+        },
+    },
+    *(
+        {**document(code[0]), "jobSpec": {"workerPoolSpecs": [{**POOL, "trainyard": {"code": code[1]}}]}}
+        for code in (
+            ("of a bucket", {"archiveUri": "gs://bucket/code.tar.gz"}),
+            ("of git", {"git": {"url": "git@example.com:lab/train.git", "revision": "v1"}}),
+            (
+                "of git with a secret",
+                {"git": {"url": "https://x.org/a", "revision": "main", "credentialSecret": "K"}},
+            ),
+        )
+    ),
     SAMPLE,
     {**document(scheduling={"strategy": "FLEX_START"}), "labels": {"trainyard-priority": "no-such-word"}},
 ]
@@ -103,7 +154,7 @@ DOCUMENTS = [
 def posted(draft):
     """Return what a browser would send for this form: each field as it is shown, with CRLF line ends."""
     data = QueryDict(mutable=True)
-    for form in (draft.job, *draft.pools):
+    for form in (draft.job, draft.code, *draft.pools):
         for bound in form:
             value = bound.value()
             if bound.name == "env":
@@ -125,16 +176,18 @@ def test_a_document_is_the_same_after_a_round_trip_through_the_form(wanted):
     shown.set_choices(["default"], ["default"])
     back = Draft.from_post(posted(shown))
     back.set_choices(["default"], ["default"])
-    assert back.is_valid(), [form.errors for form in (back.job, *back.pools)]
+    assert back.is_valid(), [form.errors for form in (back.job, back.code, *back.pools)]
     again = parse.parse_custom_job(back.document())
-    # A form has one command; where it was cut into command and args is the one thing that it does not keep.
+    # For a program of the host the form has one command: where it was cut into command and args is not kept.
     assert whole(again) == whole(job)
     assert back.destination == CHOSEN
 
 
 def whole(job):
     pools = [
-        pool and replace(pool, task=replace(pool.task, command=pool.task.argv, args=()))
+        replace(pool, task=replace(pool.task, command=pool.task.argv, args=()))
+        if pool and pool.task.image == HOST_IMAGE and pool.task.field == "container_spec"
+        else pool
         for pool in job.job_spec.pools
     ]
     return replace(job, job_spec=replace(job.job_spec, pools=tuple(pools)))
@@ -638,29 +691,3 @@ def test_the_pages_of_a_log_say_that_secrets_are_masked(browser, cast, project):
     assert all("2 places are masked." in bob.get(page).content.decode() for page in pages)
     plain = a_job(project, cast.bob)
     assert "Secrets are masked" not in bob.get(f"/jobs/{plain.pk}/log").content.decode()
-
-
-BROUGHT = [
-    {"containerSpec": {"imageUri": "ghcr.io/lab/train:1", "args": ["--x"]}},
-    {
-        "pythonPackageSpec": {
-            "executorImageUri": "host",
-            "packageUris": ["gs://bucket/a.tar.gz"],
-            "pythonModule": "trainer.task",
-        }
-    },
-]
-
-
-@pytest.mark.parametrize("task", BROUGHT)
-def test_a_clone_of_what_the_form_cannot_show_stays_json(browser, project, cast, task):
-    """The form would send another program for it."""
-    job = a_job(project, cast.bob)
-    pool = {**task, "replicaCount": "1", "trainyard": {"code": {"artifact": 64 * "a", "directory": "src"}}}
-    Job.objects.filter(pk=job.pk).update(spec={"workerPoolSpecs": [pool]})
-    bob = browser("bob")
-    draft = bob.get(f"/jobs/{job.pk}/clone").context["draft"]
-    assert draft.mode == "json" and json.loads(draft["text"].value())["jobSpec"]["workerPoolSpecs"] == [pool]
-    shown = bob.get(f"/jobs/{job.pk}/spec").content.decode()
-    brought = "ghcr.io/lab/train:1" if "containerSpec" in task else "gs://bucket/a.tar.gz"
-    assert brought in shown and f"{64 * 'a'}, in src" in shown

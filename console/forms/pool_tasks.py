@@ -1,0 +1,120 @@
+"""What a pool runs: from the fields of the form to its part of the CustomJob document, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from console.forms.command_line import question, read_arguments, unclosed_quote, write_arguments
+from console.forms.env_rows import row_of
+from jobs.rules.spec import parse
+from jobs.rules.spec.runtime_choice import ENGINES, PROCESS, PYTHON
+from jobs.rules.spec.tasks import HOST_IMAGE
+
+COMMAND, IMAGE, PACKAGE = "argv", "image", "package"
+KINDS = (
+    ("bash", gettext_lazy("Bash script")),
+    ("python3", gettext_lazy("Python script")),
+    (COMMAND, gettext_lazy("Command")),
+    (IMAGE, gettext_lazy("Container image")),
+    (PACKAGE, gettext_lazy("Python package")),
+)
+# The fields of a pool that hold a task, in the document and in the form.
+CONTAINER_SPEC, PACKAGE_SPEC = "containerSpec", "pythonPackageSpec"
+TASKS = (CONTAINER_SPEC, PACKAGE_SPEC)
+# Other runtimes follow from the task: the form carries them along.
+_CARRIED = {IMAGE: "", PACKAGE: PYTHON}
+
+
+def task_of(typed: Mapping[str, Any]) -> dict[str, Any]:
+    """The task of a pool, as fields of the pool: what runs, and the runtime if one is pinned."""
+    kind, env = typed["kind"], [row.document() for row in typed["env"]]
+    runtime = typed["runtime"] if kind == IMAGE else _carried_runtime(kind, typed["base"])
+    pinned = {"trainyard": {"runtime": runtime}} if runtime else {}
+    if kind == PACKAGE:
+        package = {
+            "executorImageUri": typed["executor"].strip() or HOST_IMAGE,
+            "packageUris": [line.strip() for line in typed["packages"].split("\n") if line.strip()],
+            "pythonModule": typed["module"],
+            "args": read_arguments(typed["args"]),
+        }
+        return {PACKAGE_SPEC: {**package, "env": env}, **pinned}
+    if kind == IMAGE:
+        container = {
+            "imageUri": typed["image"],
+            "command": read_arguments(typed["command"]),
+            "args": read_arguments(typed["args"]),
+        }
+        return {CONTAINER_SPEC: {**container, "env": env}, **pinned}
+    program = typed["program"]
+    command = read_arguments(program) if kind == COMMAND else _script(kind, program)
+    return {CONTAINER_SPEC: {"imageUri": HOST_IMAGE, "command": command, "env": env}, **pinned}
+
+
+def same_task(pool: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two pools run the same by the same runtime."""
+    return all(pool.get(name) == other.get(name) for name in TASKS) and _runtime(pool) == _runtime(other)
+
+
+def initial(pool: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of the fields, from one pool of a document in its canonical form."""
+    package, container = pool.get(PACKAGE_SPEC), pool.get(CONTAINER_SPEC, {})
+    task = container if package is None else package
+    found: dict[str, Any] = {"env": tuple(row_of(item) for item in task.get("env", []))}
+    command, args = list(task.get("command", [])), list(task.get("args", []))
+    if package is not None:
+        return found | {
+            "kind": PACKAGE,
+            "executor": package.get("executorImageUri", HOST_IMAGE),
+            "packages": "\n".join(package.get("packageUris", [])),
+            "module": package.get("pythonModule", ""),
+            "args": write_arguments(args),
+        }
+    image = container.get("imageUri", HOST_IMAGE)
+    if image != HOST_IMAGE:
+        runtime = _runtime(pool)
+        return found | {
+            "kind": IMAGE,
+            "image": image,
+            "command": write_arguments(command),
+            "args": write_arguments(args),
+            "runtime": runtime if runtime in ENGINES else "",
+        }
+    argv = [*command, *args]
+    kind = argv[0] if len(argv) == 3 and argv[1] == "-c" and argv[0] in ("bash", "python3") else COMMAND
+    return found | {"kind": kind, "program": write_arguments(argv) if kind == COMMAND else argv[2]}
+
+
+def argument_problem(text: str) -> str:
+    """Why a command or arguments for an image or a module cannot be read as one thing; empty if they can."""
+    if unclosed_quote(text):
+        return unclosed()
+    part = question(text)
+    if not part:
+        return ""
+    return _(
+        "“{part}” could be meant for a shell, and none is asked here. Write one argument a line, each in double "
+        "quotes; for a shell the first two lines are bash and -c."
+    ).format(part=part[:60])
+
+
+def unclosed() -> str:
+    return _("A quote is not closed, or the line ends with a backslash.")
+
+
+def _runtime(pool: Mapping[str, Any]) -> str:
+    ours = pool.get("trainyard")
+    return str(ours.get("runtime") or "") if isinstance(ours, Mapping) else ""
+
+
+def _carried_runtime(kind: str, base: Mapping[str, Any]) -> str:
+    """The runtime that the document named, if it is still one for this kind of task."""
+    carried = _runtime(base)
+    return carried if carried == _CARRIED.get(kind, PROCESS) else ""
+
+
+def _script(kind: str, program: str) -> list[str]:
+    return list(parse.script_command(program, kind)) if program.strip() else []
