@@ -8,10 +8,11 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
+from agents.infra.texts import said
 from console.parts import jobs as parts
 from console.parts.part import Place
 from console.presenters.preparations import SHOWN, panel
-from jobs.models import HostOutputs, Preparation, PreparationNeed, Run
+from jobs.models import HostOutputs, Job, Preparation, PreparationNeed, Run
 from jobs.preparations import of_jobs
 from tests.unit.console.views.example_rows import a_host, a_job, one_line
 
@@ -60,6 +61,16 @@ def test_the_page_says_how_far_a_host_is(browser, job):
     assert 'max="100" value="25"' in part and re.search(r"25 % \(23\.8 MB / 95\.4 MB\) · \d+ s left", told)
     assert "pulling &lt;lab/train:1&gt;" in part and "Copying blob\n&lt;script&gt;" in part
     assert "<details" in part and "<details open" not in part
+
+
+def test_the_head_says_that_the_job_waits_for_its_hosts(browser, job):
+    """It said that the job is to be moved."""
+    Job.objects.filter(pk=job.pk).update(
+        reason=said("{host} prepares {what}", host="gpu-a", what="the image")
+    )
+    page = one_line(browser("bob").get(f"/jobs/{job.pk}/").text)
+    assert "<strong> Waiting for its hosts </strong> <p>gpu-a prepares the image</p>" in page
+    assert "To be moved" not in page
 
 
 def test_the_panel_goes_when_all_is_ready(browser, job):
