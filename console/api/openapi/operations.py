@@ -22,6 +22,7 @@ RANGE = OpenApiParameter(
     OpenApiParameter.HEADER,
     description="Of the bytes, only these: `bytes=0-1023`.",
 )
+BYTES = {"type": "string", "format": "binary"}
 ERROR = {"$ref": "#/components/responses/Error"}
 
 
@@ -99,7 +100,7 @@ class Operation(AutoSchema):
         if body is None:
             return None
         if body is bytes:
-            content: Schema = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+            content: Schema = {"application/octet-stream": {"schema": BYTES}}
         else:
             content = {"application/json": {"schema": schema_of(body, self.registry, closed=True)}}
         return {"content": content, "required": True}
@@ -110,7 +111,7 @@ class Operation(AutoSchema):
         if call.answer is not None:
             content["application/json"] = {"schema": schema_of(call.answer, self.registry)}
         for kind in call.files:
-            content[kind] = {"schema": {"type": "string", "format": "binary"}}
+            content[kind] = {"schema": {} if kind == "application/yaml" else BYTES}
         found: Schema = {
             str(status): {"description": "What was asked for.", "content": content}
             for status in call.statuses
