@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
@@ -182,6 +182,44 @@ def directory(name: str, value: str) -> Path:
     return path
 
 
+@dataclass(frozen=True, slots=True)
+class S3:
+    """A bucket of S3, or of what speaks as S3 does, and the prefix below which all files are."""
+
+    bucket: str
+    prefix: str = ""
+    endpoint: str = ""
+    region: str = ""
+
+
+def storage(name: str, value: str) -> S3:
+    """`s3://bucket/prefix?endpoint=https://host:9000&region=r`. Its credentials are looked for where AWS's programs
+    look for them."""
+    parts = urlsplit(value)
+    if "@" in parts.netloc:
+        raise BadSetting(
+            name,
+            "s3://...",
+            "give the credentials in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or in ~/.aws/credentials.",
+        )
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    endpoint = urlsplit(options.get("endpoint", "https://s3"))
+    if (
+        parts.scheme != "s3"
+        or not re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", parts.netloc)
+        or not re.fullmatch(r"(/[A-Za-z0-9._-]{1,100}){0,8}/?", parts.path)
+        or {"/.", "/.."} & {f"/{each}" for each in parts.path.split("/")}
+        or not options.keys() <= {"endpoint", "region"}
+        or not (endpoint.scheme in ("http", "https") and endpoint.hostname and "@" not in endpoint.netloc)
+    ):
+        raise BadSetting(
+            name,
+            "s3://..." if parts.scheme == "s3" else "...",
+            "give s3://bucket/prefix, for a storage that is not Amazon's with ?endpoint=https://host:9000.",
+        )
+    return S3(parts.netloc, parts.path.strip("/"), options.get("endpoint", ""), options.get("region", ""))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
     """The values of all environment variables. Django code reads them as `settings.TRAINYARD`."""
@@ -225,6 +263,7 @@ class Environment:
     body_s: float = 60.0
     log_budget_mb: int = 4096
     host_events_days: int = 90
+    storage: S3 | None = None
     ship_mb_s: int = 60
     # The package index of each location; that of "" holds for all others.
     python_index: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -300,6 +339,7 @@ READERS: Mapping[str, tuple[str, Callable[[str, str], object]]] = {
     "body_s": ("TRAINYARD_BODY_S", seconds(1, 3600)),
     "host_events_days": ("TRAINYARD_HOST_EVENTS_DAYS", whole_number(1, 36_500, " of days")),
     "log_budget_mb": ("TRAINYARD_LOG_BUDGET_MB", whole_number(1, 10**9, " of MiB")),
+    "storage": ("TRAINYARD_STORAGE_URL", storage),
     "ship_mb_s": ("TRAINYARD_SHIP_MB_S", whole_number(0, 100_000, " of MB in a second")),
     "python_index": ("TRAINYARD_PYTHON_INDEX", python_index),
     "segment_mb": ("TRAINYARD_SEGMENT_MB", whole_number(1, 1024, " of MiB")),

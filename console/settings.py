@@ -109,10 +109,7 @@ STORAGES = {
         "BACKEND": "django.core.files.storage.FileSystemStorage",
         "OPTIONS": {"location": TRAINYARD.data / "logs"},
     },
-    "artifacts": {
-        "BACKEND": "django.core.files.storage.FileSystemStorage",
-        "OPTIONS": {"location": TRAINYARD.data / "artifacts"},
-    },
+    "artifacts": backend_settings.stored_files(TRAINYARD, DEPLOYMENT),
     "staticfiles": {"BACKEND": "console.runtime.static_files.build.HashedFiles"},
 }
 

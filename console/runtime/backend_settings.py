@@ -68,6 +68,26 @@ def database_files(database: dict[str, Any]) -> list[Path]:
     return [Path(f"{database['NAME']}{end}") for end in ("", "-wal", "-shm")]
 
 
+def stored_files(environment: Environment, deployment: str) -> dict[str, Any]:
+    """The Storage `artifacts`. In a bucket each deployment has a folder of its own: it removes there what its database
+    does not name."""
+    where = environment.storage
+    if where is None:
+        return {
+            "BACKEND": "jobs.artifacts.directory_files.DirectoryFiles",
+            "OPTIONS": {"location": environment.data / "artifacts"},
+        }
+    return {
+        "BACKEND": "jobs.artifacts.s3_files.S3Files",
+        "OPTIONS": {
+            "bucket_name": where.bucket,
+            "location": f"{where.prefix}/{deployment}".lstrip("/"),
+            "endpoint_url": where.endpoint or None,
+            "region_name": where.region or ("us-east-1" if where.endpoint else None),
+        },
+    }
+
+
 def broker_socket(environment: Environment) -> Path:
     """The Unix socket of the broker that `trainyard up` starts.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -35,6 +36,12 @@ def contradictions(environment: Environment) -> Iterator[CheckMessage]:
         )
     if problem := incomplete_login_server(environment):
         yield Error(problem, hint="See docs/operating.md, Login server (OIDC).", id="trainyard.E004")
+    if environment.storage is not None and not (find_spec("boto3") and find_spec("storages")):
+        yield Error(
+            "TRAINYARD_STORAGE_URL names a storage for which boto3 and django-storages are not installed.",
+            hint="Run: TRAINYARD_STORAGE_URL=s3://... make install-run",
+            id="trainyard.E005",
+        )
     if not is_loopback(environment.bind) and not environment.url.startswith("https://"):
         yield Warning(
             f"Trainyard listens on {environment.bind} without TLS: passwords and tokens cross the network in clear.",

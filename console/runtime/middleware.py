@@ -16,6 +16,7 @@ from django.utils import timezone
 
 from agents.infra import clock
 from agents.infra.database_errors import DATABASE_UNAVAILABLE
+from agents.infra.refusals import Unavailable
 from console.auth.login import second_factor
 from console.auth.session_store import BEGUN, SessionStore
 from console.views import errors
@@ -62,8 +63,13 @@ class SecurityHeaders:
         return response
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
-        """Answer 503 with a plain page when the database is unavailable or locked: this is not a bug, and it passes."""
-        if not isinstance(error, DATABASE_UNAVAILABLE) or request.path.startswith(("/v1/", "/api/")):
+        """Answer 503 with a plain page when the database or the storage is unavailable: this is not a bug, and it
+        passes."""
+        if request.path.startswith(("/v1/", "/api/")):
+            return None
+        if isinstance(error, Unavailable):
+            return errors.unavailable(request, TRY_AGAIN, error.message)
+        if not isinstance(error, DATABASE_UNAVAILABLE):
             return None
         log.warning("The database did not answer: %s", error)
         return errors.unavailable(request, TRY_AGAIN)

@@ -1,12 +1,17 @@
-"""Notes at start about files that all machines of a deployment share: `keys/` and `logs/` (docs/operating.md)."""
+"""Notes at start about files that all machines of a deployment share: `keys/`, `logs/` and the files that projects
+store (docs/operating.md)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from django.conf import settings
+
+from agents.infra.refusals import Unavailable
 from agents.ssh import keys
+from jobs.artifacts import storage as stored_files
 from jobs.logs import storage
-from jobs.models import LogSegment
+from jobs.models import Blob, LogSegment
 
 
 def notes() -> Iterator[str]:
@@ -21,3 +26,26 @@ def notes() -> Iterator[str]:
             "logs/ lacks files that the database names: those logs cannot be read from here. With several machines,"
             " put logs/ on storage that all of them share; after a restore, restore logs/ too."
         )
+    yield from _of_stored_files()
+
+
+def _of_stored_files() -> Iterator[str]:
+    where = "artifacts/"
+    if settings.TRAINYARD.storage is not None:
+        options = settings.STORAGES["artifacts"]["OPTIONS"]
+        where = f"s3://{options['bucket_name']}/{options['location']}"
+        if problem := stored_files.problem():
+            yield f"The storage {where} cannot be used: {problem} Until then no file can be stored, read or shipped."
+            return
+        yield f"Files of projects are stored in {where}."
+    newest = Blob.objects.order_by("-pk").values_list("key", flat=True).first()
+    try:
+        if newest is None or stored_files.exists(newest):
+            return
+    except Unavailable as problem:
+        yield problem.message
+        return
+    yield (
+        f"{where} lacks files that the database names: they cannot be read from here. Copy them from where they were"
+        " stored before, or restore them from the backup."
+    )

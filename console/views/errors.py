@@ -13,6 +13,8 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
 from django.template.loader import render_to_string
 
+from agents.infra.sentences import shown
+
 log = logging.getLogger(__name__)
 
 FOR_SCRIPTS = ("v1/", "v1beta1/", "v2/", "api/", "storage/", "upload/")
@@ -50,8 +52,9 @@ def wrong_method(request: HttpRequest, refusal: HttpResponseBase) -> HttpRespons
     )
 
 
-def unavailable(request: HttpRequest, headers: dict[str, str]) -> HttpResponse:
-    return HttpResponse(_bare(request, "503"), status=503, headers=headers)
+def unavailable(request: HttpRequest, headers: dict[str, str], why: str = "") -> HttpResponse:
+    """`why`: a sentence in the place of that about the database."""
+    return HttpResponse(_bare(request, "503", why=shown(why)), status=503, headers=headers)
 
 
 def _answer(request: HttpRequest, status: int) -> HttpResponse:

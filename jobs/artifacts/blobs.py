@@ -8,7 +8,7 @@ the row is deleted first.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from itertools import islice
 from pathlib import Path
@@ -16,7 +16,7 @@ from pathlib import Path
 from django.db import connection, transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
-from agents.infra.refusals import Refused
+from agents.infra.refusals import Refused, Unavailable
 from agents.infra.texts import said
 from jobs.artifacts import room, storage
 from jobs.artifacts.incoming import Digests, check_disk
@@ -24,9 +24,12 @@ from jobs.models import Artifact, Blob, BlobHold, Job, Project, StoredObject, Up
 
 # How long a blob is kept that nothing points to, and a file that has no row.
 KEPT = timedelta(hours=1)
+# A file of 100 GB may take so long to a remote storage.
+KEPT_PART = timedelta(days=1)
 BATCH = 500
 # When this process first saw that a file has no row, by the clock that nobody sets.
 _seen: dict[str, float] = {}
+_seen_parts: dict[storage.Part, float] = {}
 
 
 @contextmanager
@@ -49,10 +52,16 @@ def kept(
             yield blob
     except Refused:
         if key:
-            storage.remove(key)
+            _drop(key)
         raise
     # After any other problem the rows may have been committed though nobody was told. The sweep asks the database.
     if key and blob.key != key:
+        _drop(key)
+
+
+def _drop(key: str) -> None:
+    """Remove a file that no row points to. Where the storage does not answer now, the sweep removes it."""
+    with suppress(Unavailable):
         storage.remove(key)
 
 
@@ -142,6 +151,21 @@ def sweep_orphans(elapsed: float) -> int:
         storage.remove(key)
         del _seen[key]
     return len(gone)
+
+
+def sweep_parts(elapsed: float) -> int:
+    """Abandon what a remote storage has received only parts of for a day: a kill left them, and they take room.
+    Returns how many there were."""
+    found = set(storage.parts())
+    for part in _seen_parts.keys() - found:
+        del _seen_parts[part]
+    old = [
+        part for part in found if elapsed - _seen_parts.setdefault(part, elapsed) >= KEPT_PART.total_seconds()
+    ]
+    for part in old:
+        storage.abandon(part)
+        del _seen_parts[part]
+    return len(old)
 
 
 def _without_row(keys: Sequence[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The files of blobs: Django's Storage `artifacts`, a directory unless the settings name another one.
+"""The files of blobs: Django's Storage `artifacts`, a directory (directory_files.py) or S3 (s3_files.py).
 
 A file is written whole, under a name that no other file ever has, before a row points to it. Files that are still
 being received are in the directory `uploads` of the data directory, whatever the Storage is.
@@ -11,10 +11,10 @@ import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Protocol, cast
 
 from django.conf import settings
-from django.core.files import File
-from django.core.files.storage import Storage, storages
+from django.core.files.storage import storages
 
 from agents.infra.refusals import Unavailable
 from agents.infra.texts import said
@@ -23,6 +23,8 @@ MB = 1024 * 1024
 READ_BYTES = MB
 # The files of uploads that go over several requests begin so.
 UPLOAD_PREFIX = "upload-"
+# A file that a remote storage has received a part of: its key there, and the storage's name for it.
+Part = tuple[str, str]
 
 
 class BytesMissing(Unavailable):
@@ -36,8 +38,40 @@ class BytesMissing(Unavailable):
         )
 
 
-def store() -> Storage:
-    return storages["artifacts"]
+class NotReached(Unavailable):
+    """The storage is elsewhere and does not answer, or refuses. The log says why."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            said(
+                "The storage of the console cannot be reached at this moment. Try again, or ask an admin: the log of "
+                "the console says why."
+            )
+        )
+
+
+class Files(Protocol):
+    """What the Storage `artifacts` can do: directory_files.py and s3_files.py."""
+
+    def keep(self, path: Path, key: str) -> None: ...
+
+    def delete(self, name: str) -> None: ...
+
+    def exists(self, name: str) -> bool: ...
+
+    def pieces(self, key: str, start: int, end: int) -> Iterator[bytes]: ...
+
+    def keys(self) -> Iterator[str]: ...
+
+    def parts(self) -> Iterator[Part]: ...
+
+    def abandon(self, part: Part) -> None: ...
+
+    def problem(self) -> str: ...
+
+
+def store() -> Files:
+    return cast(Files, storages["artifacts"])
 
 
 def receiving_directory() -> Path:
@@ -61,58 +95,26 @@ def keep(path: Path, key: str) -> None:
 
     The file stays where it was received too, until rows point to the new name: the caller removes it then.
     """
-    target = local_path(key)
-    if target is None:
-        with path.open("rb") as file:
-            name = store().save(key, File(file))
-        if name != key:
-            store().delete(name)
-            raise OSError(f"The storage would not keep a file under the name {key}.")
-        return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        os.link(path, target)
-    except OSError:
-        # The directory is a mount of its own, or its file system has no links.
-        shutil.copyfile(path, target)
-        sync(target)
-    # The directories of the project and of the digest may be new too: each is an entry in the one above it.
-    for above in list(target.parents)[: key.count("/") + 1]:
-        sync(above)
+    store().keep(path, key)
 
 
 def remove(key: str) -> None:
     store().delete(key)
 
 
+def exists(key: str) -> bool:
+    return store().exists(key)
+
+
 def check_there(key: str) -> None:
     """Raise BytesMissing before an answer has begun."""
-    if not store().exists(key):
+    if not exists(key):
         raise BytesMissing
 
 
 def read(key: str, start: int, end: int) -> Iterator[bytes]:
     """The bytes [start, end) of a file, in pieces."""
-    try:
-        file = store().open(key, "rb")
-    except FileNotFoundError as problem:
-        raise BytesMissing from problem
-    with file:
-        file.seek(start)
-        while start < end:
-            piece = file.read(min(READ_BYTES, end - start))
-            if not piece:
-                raise BytesMissing
-            start += len(piece)
-            yield piece
-
-
-def local_path(key: str) -> Path | None:
-    """The path of a file; None for a remote Storage, whose `save` is durable when it returns."""
-    try:
-        return Path(store().path(key))
-    except NotImplementedError:
-        return None
+    return store().pieces(key, start, end)
 
 
 def sync(path: Path) -> None:
@@ -134,16 +136,18 @@ def free_bytes() -> int:
 
 def files() -> Iterator[str]:
     """Yield the key of every stored file."""
-    for project in _folders(""):
-        for digest in _folders(project):
-            folder = f"{project}/{digest}"
-            for name in store().listdir(folder)[1]:
-                yield f"{folder}/{name}"
+    return store().keys()
 
 
-def _folders(above: str) -> list[str]:
-    try:
-        found, _ = store().listdir(above)
-    except FileNotFoundError:
-        return []
-    return list(found)
+def parts() -> Iterator[Part]:
+    """Yield what was begun to be stored in a remote storage and is not complete."""
+    return store().parts()
+
+
+def abandon(part: Part) -> None:
+    store().abandon(part)
+
+
+def problem() -> str:
+    """Why the storage cannot be used now, with the cure; empty where it can."""
+    return store().problem()

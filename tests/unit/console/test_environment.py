@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from console import environment
-from console.environment import READERS, BadSetting, Environment
+from console.environment import READERS, S3, BadSetting, Environment
 from console.runtime import checks
 
 NONSENSE = [
@@ -42,6 +42,12 @@ NONSENSE = [
     ("TRAINYARD_HEADER_S", "0", "seconds"),
     ("TRAINYARD_MAX_BODY_MB", "0", "MiB"),
     ("TRAINYARD_PYTHON_INDEX", "lab=ftp://x", "or none"),
+    ("TRAINYARD_STORAGE_URL", "https://bucket", "s3://bucket/prefix"),
+    ("TRAINYARD_STORAGE_URL", "s3://Bucket", "s3://bucket/prefix"),
+    ("TRAINYARD_STORAGE_URL", "s3://bucket/../x", "s3://bucket/prefix"),
+    ("TRAINYARD_STORAGE_URL", "s3://bucket/x?endpiont=https://h", "endpoint="),
+    ("TRAINYARD_STORAGE_URL", "s3://bucket/x?endpoint=h:9000", "endpoint="),
+    ("TRAINYARD_STORAGE_URL", "s3://key:secret@bucket/x", "AWS_ACCESS_KEY_ID"),
 ]
 
 
@@ -63,6 +69,14 @@ def test_a_refused_address_does_not_show_its_password():
     with pytest.raises(BadSetting) as refusal:
         environment.read({"DATABASE_URL": "mysql://trainyard:hunter2@db/trainyard"})
     assert "hunter2" not in str(refusal.value)
+    for url in (
+        "s3://key:hunter2@bucket/x",
+        "s3://Bucket/x?endpoint=https://key:hunter2@h",
+        "s3://b/x?secret=hunter2",
+    ):
+        with pytest.raises(BadSetting) as refusal:
+            environment.read({"TRAINYARD_STORAGE_URL": url})
+        assert "hunter2" not in str(refusal.value)
     assert "hunter2" not in repr(environment.read({"DATABASE_URL": "postgres://trainyard:hunter2@db/t"}))
 
 
@@ -91,6 +105,7 @@ def test_every_setting_can_be_given_and_has_a_default():
         "TRAINYARD_HOST_EVENTS_DAYS": "30",
         "TRAINYARD_LOG_BUDGET_MB": "100",
         "TRAINYARD_SHIP_MB_S": "4",
+        "TRAINYARD_STORAGE_URL": "s3://files/lab?endpoint=https://minio:9000&region=here",
         "TRAINYARD_PYTHON_INDEX": "https://index.example.org/simple,lab=none",
         "TRAINYARD_SEGMENT_MB": "4",
         "TRAINYARD_SHELL_KEEP_S": "600",
@@ -132,6 +147,7 @@ def test_every_setting_can_be_given_and_has_a_default():
     ]
     assert same == []
     assert (read.data, read.port, read.ports) == (Path("/srv/trainyard"), 9000, (30000, 30099))
+    assert read.storage == S3("files", "lab", "https://minio:9000", "here")
     assert (read.url, read.hosts) == ("https://train.example.org", ("a.example.org", "b.example.org"))
 
 
