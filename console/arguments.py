@@ -182,6 +182,14 @@ def add_projects(commands: CommandGroup, shared: argparse.ArgumentParser) -> Non
         )
         whose.add_argument("--member", metavar="NAME", help="the limit of this member only")
 
+    bucket = commands.add_parser("bucket", help="buckets of stored files").add_subparsers(
+        required=True, metavar="VERB"
+    )
+    keep = bucket.add_parser("keep", parents=[shared], help="let a bucket delete old objects by itself")
+    keep.add_argument("name")
+    keep.add_argument("days", help="for how many days objects are kept, or none")
+    keep.set_defaults(command="projects.keep_objects")
+
     report = commands.add_parser("usage", parents=[shared], help="the usage of a month, as CSV")
     report.add_argument("--month", metavar="YYYY-MM", help="default: the current month")
     report.add_argument("--project", help="only this project")

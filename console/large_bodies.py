@@ -9,7 +9,6 @@ sends nothing, a slow sender holds no thread and no connection of the database, 
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
@@ -18,8 +17,8 @@ from django.http import HttpRequest, HttpResponse
 
 from agents.infra.refusals import Refused
 from agents.infra.texts import said
-from jobs.artifacts import storage
-from jobs.artifacts.incoming import Incoming
+from jobs.artifacts.incoming import Incoming, new_file
+from jobs.models import Project
 
 # Where large bodies may come, by POST and PUT.
 ADDRESSES = re.compile(
@@ -71,16 +70,19 @@ def is_first_call(request: HttpRequest) -> bool:
     return getattr(request, RECEIVED, False) is None
 
 
-def incoming(most: int | None = None, with_md5: bool = False) -> Incoming:
-    """A new file for a body."""
-    return Incoming(storage.receiving_directory() / f"one-{secrets.token_hex(12)}", most, with_md5)
+def has_come(request: HttpRequest) -> bool:
+    """Whether the body has come to its sink, which has reserved what it takes of a quota."""
+    return isinstance(getattr(request, RECEIVED, None), Received)
 
 
 @contextmanager
-def received(request: HttpRequest, most: int | None = None, with_md5: bool = False) -> Iterator[Incoming]:
-    """The complete body, in the second call. It is removed at the end, also where the storage keeps its bytes."""
+def received(
+    request: HttpRequest, project: Project | None, most: int | None = None, with_md5: bool = False
+) -> Iterator[Incoming]:
+    """The complete body, in the second call. It is removed at the end, also where the storage keeps its bytes.
+    `project`, `most`, `with_md5`: as of the sink of the first call."""
     found = getattr(request, RECEIVED, None)
-    file = found.sink if isinstance(found, Received) else incoming(most, with_md5)
+    file = found.sink if isinstance(found, Received) else new_file(project, most, with_md5)
     assert isinstance(file, Incoming)
     try:
         if isinstance(found, Received):
@@ -98,6 +100,11 @@ def check_complete(found: Received) -> None:
         raise found.problem
     if not found.complete:
         raise Incomplete("", said("The body did not come completely."))
+
+
+def release(found: Received) -> None:
+    if isinstance(found.sink, Incoming):
+        found.sink.release()
 
 
 def fill(sink: Sink, request: HttpRequest) -> None:

@@ -26,7 +26,7 @@ from agents.infra.refusals import Unavailable
 from agents.infra.sql import Parameter, SelectStatement, UpdateStatement
 from agents.models import Host
 from jobs import idle_rule, shells
-from jobs.artifacts import blobs, uploads
+from jobs.artifacts import blobs, expiry, levels, uploads
 from jobs.host_sync import gpu_hours, location_hours, prepared, samples
 from jobs.host_sync.lost_hosts import mark_jobs_of
 from jobs.lifecycle.advance import advance
@@ -116,6 +116,7 @@ def parts() -> tuple[Part, ...]:
         Part(remove_blobs, "blobs", timedelta(minutes=10)),
         Part(fold_usage, "usage", timedelta(minutes=1)),
         Part(measure_logs, "log storage", timedelta(seconds=10)),
+        Part(measure_files, "file storage", timedelta(seconds=30)),
         Part(sum_gpu_hours, "gpu hours", timedelta(minutes=5)),
         Part(roll_samples, "samples", timedelta(minutes=1)),
         Part(notify_of_history),
@@ -195,6 +196,13 @@ def measure_logs(clock: Clock) -> None:
             create.create_for_log_storage(crossing.project, crossing.level, crossing.text, now)
 
 
+def measure_files(clock: Clock) -> None:
+    """What the files of projects take, told as for logs."""
+    with transaction.atomic():
+        for crossing in levels.measure():
+            create.create_for_file_storage(crossing.project, crossing.level, crossing.text, clock.now())
+
+
 def sum_gpu_hours(clock: Clock) -> None:
     gpu_hours.sum_hours(clock.now())
     location_hours.sum_hours(clock.now())
@@ -231,6 +239,7 @@ def tidy(clock: Clock) -> None:
 def tidy_stored_files(clock: Clock) -> None:
     """Remove what nothing explains. A storage elsewhere may not answer: then the next hour does it."""
     uploads.sweep(clock.now(), elapsed())
+    expiry.expire(clock.now())
     try:
         blobs.sweep_orphans(elapsed())
         blobs.sweep_parts(elapsed())

@@ -16,8 +16,8 @@ from console.commands import COMMAND_LINE, CommandRefused, project_named
 from console.commands.people import find_user
 from console.presenters.projects import usage_csv
 from console.runtime import database_setup
-from jobs.artifacts import room
-from jobs.models import Project
+from jobs.artifacts import expiry, room
+from jobs.models import Bucket, Project
 from jobs.projects import log_storage, projects, quotas, usage
 from jobs.projects.quotas import QuotaTarget
 from jobs.rules.scheduling.quota import GB, Limits, Metric
@@ -90,6 +90,21 @@ def set_quota(args: argparse.Namespace) -> int:
         target = quota_target(args)
         quotas.set_limit(target, metric, kind, limit, COMMAND_LINE, now)
     print(f"{target.label}: {args.what} {'without a limit' if limit is None else f'at most {limit:g}'}.")
+    return 0
+
+
+def keep_objects(args: argparse.Namespace) -> int:
+    """Let a bucket delete its objects after so many days."""
+    database_setup.prepare()
+    if args.days != "none" and not args.days.isdecimal():
+        raise CommandRefused(f"{args.days!r} is not a number of days; say none to keep objects for ever.")
+    days = None if args.days == "none" else int(args.days)
+    row = Bucket.objects.filter(name=args.name).select_related("project").first()
+    if row is None:
+        raise CommandRefused(f"There is no bucket {args.name}.")
+    with refusals_reported(), transaction.atomic():
+        expiry.set_rule(row, days, COMMAND_LINE, timezone.now())
+    print(f"Bucket {row.name} keeps objects {'for ever' if days is None else f'for {days} days'}.")
     return 0
 
 

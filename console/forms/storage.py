@@ -7,6 +7,7 @@ from django.core.validators import RegexValidator
 from django.utils.translation import gettext_lazy
 
 from console.forms.fields import line_of_text
+from jobs.artifacts.expiry import MOST_DAYS
 
 KINDS = {
     "archive": gettext_lazy("archive of code (tar or zip)"),
@@ -23,6 +24,16 @@ class NewBucket(forms.Form):
             "3 to 63 small letters, digits and dashes. No other project can use the same name."
         ),
         widget=line_of_text(placeholder="vision-runs"),
+    )
+
+
+class KeepDays(forms.Form):
+    keep_days = forms.IntegerField(
+        required=False,
+        min_value=1,
+        max_value=MOST_DAYS,
+        label=gettext_lazy("Keep objects for so many days"),
+        help_text=gettext_lazy("Older ones are deleted by themselves. Empty: none is."),
     )
 
 

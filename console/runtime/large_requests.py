@@ -11,6 +11,7 @@ from typing import Any
 from django.http import HttpResponse
 
 from console.large_bodies import PIECE, BodyWanted, Received, Sink
+from console.runtime.database_threads import returning_connections
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ async def receive_body(wanted: BodyWanted, receive: Receive) -> Received | None:
     try:
         return await _pump(wanted.sink, receive)
     except BaseException:
-        wanted.sink.discard()
+        _threads.submit(_run, wanted.sink.discard)
         raise
     finally:
         _open -= 1
@@ -80,7 +81,13 @@ async def discard(sink: Sink) -> None:
 
 
 def _in_thread(function: Callable[..., None], *args: object) -> asyncio.Future[None]:
-    return asyncio.get_running_loop().run_in_executor(_threads, function, *args)
+    return asyncio.get_running_loop().run_in_executor(_threads, _run, function, *args)
+
+
+def _run(function: Callable[..., None], *args: object) -> None:
+    """A sink reserves room in the quota, in the database."""
+    with returning_connections():
+        function(*args)
 
 
 async def drop_rest(receive: Receive, headers: list[tuple[bytes, bytes]]) -> bool:

@@ -30,7 +30,7 @@ def add_artifact(
 ) -> Artifact:
     """Store these bytes as an artifact. `sha256`: what they must have, if it is known. Not inside a transaction."""
     check(project, kind, name)
-    with incoming.incoming() as file:
+    with incoming.incoming(project) as file:
         found = incoming.fill(file, chunks)
         incoming.check_digests(found, sha256=sha256)
         return add_file(project, kind, name, file.path, found, by, timezone.now())

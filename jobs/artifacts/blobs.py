@@ -20,7 +20,7 @@ from agents.infra.refusals import Refused, Unavailable
 from agents.infra.texts import said
 from jobs.artifacts import room, storage
 from jobs.artifacts.incoming import Digests, check_disk
-from jobs.models import Artifact, Blob, BlobHold, Job, Project, StoredObject, Upload
+from jobs.models import Artifact, Blob, BlobHold, Job, Project, StoredObject
 
 # How long a blob is kept that nothing points to, and a file that has no row.
 KEPT = timedelta(hours=1)
@@ -33,9 +33,7 @@ _seen_parts: dict[storage.Part, float] = {}
 
 
 @contextmanager
-def kept(
-    project: Project, received: Path, found: Digests, now: datetime, upload: Upload | None = None
-) -> Iterator[Blob]:
+def kept(project: Project, received: Path, found: Digests, now: datetime) -> Iterator[Blob]:
     """The blob of a complete file, inside the transaction that adds it. In it the caller adds what points to the blob.
 
     Called outside of a transaction: a remote storage may take minutes. Raises Exhausted when the quota is full.
@@ -43,13 +41,17 @@ def kept(
     key = ""
     # A blob that was touched is not swept within the hour.
     if not Blob.objects.filter(project=project, sha256=found.sha256).update(touched_at=now):
-        room.check(project, found.size, upload)
+        room.check(project, found.size, received.name)
+        # To a storage elsewhere it may take long.
+        room.renew(received.name, now + KEPT)
         key = storage.new_key(project.pk, found.sha256)
         storage.keep(received, key)
     try:
         with transaction.atomic():
-            blob = _row(project, found, key, now, upload)
+            blob = _row(project, found, key, now, received.name)
             yield blob
+            # What was reserved is stored now.
+            room.release(received.name)
     except Refused:
         if key:
             _drop(key)
@@ -65,7 +67,7 @@ def _drop(key: str) -> None:
         storage.remove(key)
 
 
-def _row(project: Project, found: Digests, key: str, now: datetime, upload: Upload | None) -> Blob:
+def _row(project: Project, found: Digests, key: str, now: datetime, received: str) -> Blob:
     """The row of these bytes, locked. Two uploads of the same bytes meet at the lock of the project."""
     room.lock(project.pk)
     same = Blob.objects.select_for_update(no_key=True).filter(project=project, sha256=found.sha256).first()
@@ -74,7 +76,7 @@ def _row(project: Project, found: Digests, key: str, now: datetime, upload: Uplo
         same.md5 = same.md5 or found.md5
         same.save(update_fields=["touched_at", "md5"])
         return same
-    room.check(project, found.size, upload)
+    room.check(project, found.size, received)
     return Blob.objects.create(
         project=project,
         sha256=found.sha256,

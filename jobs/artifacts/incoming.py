@@ -21,6 +21,8 @@ import google_crc32c
 from agents.infra.refusals import Exhausted, Refused, Unavailable
 from agents.infra.texts import said
 from jobs.artifacts import storage
+from jobs.artifacts.room import Reserve, while_it_comes
+from jobs.models import Project
 
 # How often the free disk is looked at, and the file is written to disk, so that its end does not wait for all of it.
 STEP_BYTES = 64 * storage.MB
@@ -67,8 +69,10 @@ class WrongDigest(Refused):
 class Incoming:
     """One file that is being received. `finish` makes it durable and tells its digests."""
 
-    def __init__(self, path: Path, most: int | None = None, with_md5: bool = False) -> None:
-        self.path, self._most, self._step = path, most, STEP_BYTES
+    def __init__(
+        self, path: Path, most: int | None = None, with_md5: bool = False, reserve: Reserve | None = None
+    ) -> None:
+        self.path, self._most, self._step, self._reserve = path, most, STEP_BYTES, reserve
         self._hashes = Hashes(with_md5)
         self._file = path.open("wb", buffering=0)
 
@@ -81,10 +85,12 @@ class Incoming:
             raise TooLarge(
                 "size",
                 said(
-                    "More than {most} bytes came: no more fits the quota of the project, or such a request.",
+                    "More than {most} bytes came: no more fits such a request.",
                     most=self._most,
                 ),
             )
+        if self._reserve is not None:
+            self._reserve.up_to(self.size + len(data))
         write_all(self._file, data)
         self._hashes.add(data)
         if self.size >= self._step:
@@ -101,12 +107,24 @@ class Incoming:
         """Close and remove it. What the storage keeps is a name of its own."""
         self._file.close()
         self.path.unlink(missing_ok=True)
+        self.release()
+
+    def release(self) -> None:
+        """What it has reserved of the quota is free again."""
+        if self._reserve is not None:
+            self._reserve.release()
+
+
+def new_file(project: Project | None, most: int | None = None, with_md5: bool = False) -> Incoming:
+    """A new file to receive into. `project`: whose quota its bytes take as they come."""
+    path = storage.receiving_directory() / f"one-{secrets.token_hex(12)}"
+    return Incoming(path, most, with_md5, Reserve(project, path.name, while_it_comes()) if project else None)
 
 
 @contextmanager
-def incoming(most: int | None = None, with_md5: bool = False) -> Iterator[Incoming]:
-    """A new file to receive into, removed at the end, also where the storage keeps its bytes."""
-    file = Incoming(storage.receiving_directory() / f"one-{secrets.token_hex(12)}", most, with_md5)
+def incoming(project: Project | None, with_md5: bool = False) -> Iterator[Incoming]:
+    """As `new_file`; removed at the end, also where the storage keeps its bytes."""
+    file = new_file(project, with_md5=with_md5)
     try:
         yield file
     finally:

@@ -20,8 +20,10 @@ from agents.infra.texts import said
 from jobs.artifacts import blobs, buckets, incoming, room
 from jobs.artifacts.incoming import Digests
 from jobs.models import Blob, Bucket, Project, StoredObject, Upload
+from jobs.projects import audit
 from jobs.rules import storage_names
 
+KIND = "object"
 MAX_METADATA_BYTES = 8192
 USUAL_TYPE = "application/octet-stream"
 HEADERS = frozenset({"cacheControl", "contentDisposition", "contentEncoding", "contentLanguage"})
@@ -73,7 +75,7 @@ def put_object(
         )
     about = About(content_type, metadata or {})
     check(row, name, about)
-    with incoming.incoming() as file:
+    with incoming.incoming(project) as file:
         found = incoming.fill(file, chunks)
         return add_file(row, name, file.path, found, about, by, timezone.now())
 
@@ -112,7 +114,7 @@ def add_file(
     upload: Upload | None = None,
 ) -> StoredObject:
     """Store a complete file, whose digests are known. Raises Changed, or Exhausted when the quota is full."""
-    with blobs.kept(bucket.project, path, found, now, upload) as blob:
+    with blobs.kept(bucket.project, path, found, now) as blob:
         row = point(bucket, name, blob, about, by, now)
         if upload is not None:
             Upload.objects.filter(pk=upload.pk).update(stored=row)
@@ -174,16 +176,25 @@ def open_object(row: StoredObject, start: int = 0, end: int | None = None) -> It
     return blobs.read(row.blob, start, end)
 
 
-def delete_object(row: StoredObject, now: datetime) -> None:
+def delete_object(row: StoredObject, by: str, now: datetime) -> None:
+    """Delete an object, and record who did."""
+    with transaction.atomic():
+        if remove(row, now):
+            audit.record(by, "object.delete", KIND, str(row), row.blob.sha256, None, now, row.bucket.project)
+
+
+def remove(row: StoredObject, now: datetime) -> bool:
     """Delete an object in this generation: one that has replaced it meanwhile stays. Its bytes stay while an artifact,
-    another object or a job needs them."""
+    another object or a job needs them. The caller records it. Returns whether it was there."""
     with transaction.atomic():
         room.lock(row.bucket.project_id)
         same = StoredObject.objects.filter(pk=row.pk, generation=row.generation)
-        if same.exists():
-            blobs.release(row.blob, now)
-            Upload.objects.filter(stored=row).delete()
-            same.delete()
+        if not same.exists():
+            return False
+        blobs.release(row.blob, now)
+        Upload.objects.filter(stored=row).delete()
+        same.delete()
+        return True
 
 
 def list_objects(

@@ -1,21 +1,32 @@
 """How many bytes a project stores, and whether more fit its quota.
 
-Every blob counts once, however many names it has. An upload that goes over several requests counts with the size that
-it announced, so that many at once cannot exceed the quota together; and with what has come, where that is more or where
-it announced none.
+Every blob counts once, however many names it has. A file that is being received has a reservation, which grows as its
+bytes come, or is all that it has announced: so many at once cannot exceed the quota together. While bytes come no lock
+is held: it is taken for a moment at each step.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
 
+from django.conf import settings
+from django.db import transaction
 from django.db.models import Sum
+from django.utils import timezone
 
+from agents.infra.database_errors import DATABASE_UNAVAILABLE
 from agents.infra.refusals import Exhausted
 from agents.infra.texts import said
 from jobs.artifacts import storage
-from jobs.models import Blob, Project, Quota, Upload
+from jobs.models import Blob, Project, Quota, Reservation, Upload
 from jobs.rules.scheduling.quota import GB, Metric, storage_refusal, storage_warning
+
+# So many bytes are reserved at a time. The first ones of a file need no reservation: most files have no more.
+STEP = 8 * storage.MB
+UNRESERVED = storage.MB
 
 
 def lock(project: int) -> None:
@@ -36,13 +47,16 @@ def limit_of(project: Project) -> float | None:
     return rows.values_list("value", flat=True).first()
 
 
-def check(project: Project, more: int, without: Upload | None = None) -> None:
+def check(project: Project, more: int, without: str = "") -> None:
     """Raise Exhausted when so many more bytes exceed the quota. Whoever adds them has locked the project, so that two
-    uploads cannot share the last place. `without`: the upload that these bytes come from."""
+    uploads cannot share the last place. `without`: the file, as in Reservation, that these bytes come from."""
     limit = limit_of(project)
-    if limit is None:
-        return
-    why = storage_refusal(_named(project), limit, _used(project, without), more)
+    if limit is not None:
+        _check(project, limit, _used(project, without), more)
+
+
+def _check(project: Project, limit: float, used: int, more: int) -> None:
+    why = storage_refusal(_named(project), limit, used, more)
     if why:
         raise Exhausted("project", why)
 
@@ -50,28 +64,92 @@ def check(project: Project, more: int, without: Upload | None = None) -> None:
 def warning(project: Project) -> str:
     """What people are to know before the quota is full; empty while there is room."""
     limit = limit_of(project)
-    return "" if limit is None else storage_warning(_named(project), limit, _used(project, None))
+    return "" if limit is None else storage_warning(_named(project), limit, _used(project))
 
 
-def free_bytes(project: Project, without: Upload | None = None) -> int | None:
+def free_bytes(project: Project, without: str = "") -> int | None:
     """How many more bytes the quota allows; None where there is no quota. `without`: as in `check`."""
     limit = limit_of(project)
     return None if limit is None else max(int(limit * GB) - _used(project, without), 0)
 
 
-def _used(project: Project, without: Upload | None) -> int:
-    coming = Upload.objects.filter(bucket__project=project, stored=None)
-    if without is not None:
-        coming = coming.exclude(pk=without.pk)
-    sizes = (max(size or 0, _received(key)) for size, key in coming.values_list("size", "key"))
-    return stored_bytes([project.pk]).get(project.pk, 0) + sum(sizes)
+class Reserve:
+    """The reservation of one file that is being received. It grows as the bytes come, and holds no lock between.
+
+    `unreserved`: so many bytes need none, because most files have no more, and the end of each is checked anyway.
+    """
+
+    def __init__(self, project: Project, name: str, lasts: timedelta, unreserved: int = UNRESERVED) -> None:
+        self._project, self._name, self._lasts = project, name, lasts
+        self._size, self._is_made, self._renew_at = unreserved, False, 0.0
+
+    def up_to(self, size: int) -> None:
+        """Called before the file gets so large. Raises Exhausted where the quota does not allow it."""
+        if size <= self._size and (not self._is_made or time.monotonic() < self._renew_at):
+            return
+        self._renew_at = time.monotonic() + self._lasts.total_seconds() / 4
+        if limit_of(self._project) is None:
+            self._size = size + STEP
+        else:
+            # The larger the file, the larger the steps: each counts what the project stores.
+            ahead = max(STEP, size // 8)
+            self._size, self._is_made = reserve(self._project, self._name, size, self._lasts, ahead), True
+
+    def trim(self, size: int) -> None:
+        """No more bytes come now: what was reserved ahead is free again."""
+        if self._is_made:
+            with suppress(*DATABASE_UNAVAILABLE):
+                Reservation.objects.filter(name=self._name).update(size=size)
+
+    def release(self) -> None:
+        """Without the database it ends by itself."""
+        if self._is_made:
+            with suppress(*DATABASE_UNAVAILABLE):
+                release(self._name)
 
 
-def _received(key: str) -> int:
-    try:
-        return storage.upload_path(key).stat().st_size
-    except FileNotFoundError:
-        return 0
+def while_it_comes() -> timedelta:
+    """How long the reservation of a file lasts whose sender has died. Senders may not be slower than this."""
+    return timedelta(seconds=max(600.0, 5 * settings.TRAINYARD.body_s))
+
+
+def reserve(project: Project, name: str, size: int, lasts: timedelta, ahead: int = 0) -> int:
+    """Reserve so many bytes for the file, and as many ahead as there are. Returns how many are reserved."""
+    with transaction.atomic():
+        lock(project.pk)
+        wanted, limit = size + ahead, limit_of(project)
+        if limit is not None:
+            used = _used(project, name)
+            _check(project, limit, used, size)
+            wanted = min(wanted, int(limit * GB) - used)
+        had = Reservation.objects.filter(name=name).values_list("size", flat=True).first() or 0
+        wanted = max(had, wanted)
+        values = {"project": project, "size": wanted, "until": timezone.now() + lasts}
+        Reservation.objects.update_or_create(name=name, defaults=values)
+    return wanted
+
+
+def renew(name: str, until: datetime) -> None:
+    Reservation.objects.filter(name=name, until__lt=until).update(until=until)
+
+
+def release(name: str) -> None:
+    Reservation.objects.filter(name=name).delete()
+
+
+def sweep(now: datetime) -> None:
+    """Forget what those have reserved who have died, and uploads that have gone with their bucket."""
+    Reservation.objects.filter(until__lte=now).delete()
+    names = Reservation.objects.filter(name__startswith=storage.UPLOAD_PREFIX).values_list("name", flat=True)
+    keys = {name.removeprefix(storage.UPLOAD_PREFIX) for name in names}
+    gone = keys - set(Upload.objects.filter(key__in=keys, stored=None).values_list("key", flat=True))
+    Reservation.objects.filter(name__in=[f"{storage.UPLOAD_PREFIX}{key}" for key in gone]).delete()
+
+
+def _used(project: Project, without: str = "") -> int:
+    coming = Reservation.objects.filter(project=project, until__gt=timezone.now()).exclude(name=without)
+    reserved = coming.aggregate(size=Sum("size"))["size"] or 0
+    return stored_bytes([project.pk]).get(project.pk, 0) + reserved
 
 
 def _named(project: Project) -> str:

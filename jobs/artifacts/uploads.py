@@ -23,6 +23,7 @@ from agents.infra.texts import said
 from jobs.artifacts import blobs, incoming, objects, room, storage
 from jobs.artifacts.incoming import Digests, Hashes, TooLarge
 from jobs.artifacts.objects import About
+from jobs.artifacts.room import Reserve
 from jobs.models import Bucket, StoredObject, Upload
 
 # As Google's: an upload that has not ended in a week is forgotten.
@@ -67,6 +68,10 @@ class Part:
             raise
         # Bytes that came before are not taken again: the answer to them was lost.
         self._known, self._most = self.size - start, most
+        # What was announced is reserved.
+        self._reserve = (
+            Reserve(upload.bucket.project, path_of(upload).name, LIFE, 0) if upload.size is None else None
+        )
         self._hashes = Hashes(bool(upload.md5)) if self.size == 0 else None
         self._step = self.size + incoming.STEP_BYTES
 
@@ -84,11 +89,10 @@ class Part:
         if self._most is not None and self.size + len(data) > self._most:
             raise TooLarge(
                 "size",
-                said(
-                    "More than {most} bytes came: no more were announced, or fit the quota of the project.",
-                    most=self._most,
-                ),
+                said("More than {most} bytes came: no more were announced.", most=self._most),
             )
+        if self._reserve is not None:
+            self._reserve.up_to(self.size + len(data))
         incoming.write_all(self._file, data)
         self.size += len(data)
         if self._hashes is not None:
@@ -112,6 +116,8 @@ class Part:
     def discard(self) -> None:
         """Close the file. What was received stays for the next request."""
         self._file.close()
+        if self._reserve is not None:
+            self._reserve.trim(self.size)
 
 
 def begin(
@@ -126,8 +132,11 @@ def begin(
             "name", said("{number} uploads have not ended yet. End or cancel one.", number=MAX_OPEN)
         )
     key = secrets.token_urlsafe(32)
+    hashed = hashlib.sha256(key.encode()).hexdigest()
+    if announced.size:
+        room.reserve(bucket.project, storage.upload_path(hashed).name, announced.size, LIFE)
     row = Upload.objects.create(
-        key=hashlib.sha256(key.encode()).hexdigest(),
+        key=hashed,
         bucket=bucket,
         name=name,
         content_type=about.content_type,
@@ -165,17 +174,14 @@ def received(upload: Upload) -> int:
 def announce(upload: Upload, total: int) -> None:
     """Note the size of the whole, which the sender has named only now. In the caller's transaction. From now on it
     counts in the quota of the project. Raises Exhausted."""
-    project = upload.bucket.project
-    room.lock(project.pk)
-    room.check(project, total, upload)
+    room.reserve(upload.bucket.project, path_of(upload).name, total, LIFE)
     Upload.objects.filter(pk=upload.pk, size=None).update(size=total)
     upload.size = total
 
 
 def most(upload: Upload) -> int | None:
-    """How many bytes the upload may have in all; None where only the disk limits it."""
-    bounds = (upload.size, room.free_bytes(upload.bucket.project, upload))
-    return min((bound for bound in bounds if bound is not None), default=None)
+    """How many bytes the upload may have in all; None where only the quota and the disk limit it."""
+    return upload.size
 
 
 def complete(upload: Upload, part: Part, now: datetime) -> StoredObject:
@@ -199,6 +205,7 @@ def complete(upload: Upload, part: Part, now: datetime) -> StoredObject:
 
 def cancel(upload: Upload) -> None:
     Upload.objects.filter(pk=upload.pk).delete()
+    room.release(path_of(upload).name)
     path_of(upload).unlink(missing_ok=True)
 
 
@@ -207,6 +214,7 @@ def sweep(now: datetime, elapsed: float) -> int:
     grow. Returns how many files were removed."""
     with transaction.atomic():
         Upload.objects.filter(created_at__lte=now - LIFE).delete()
+        room.sweep(now)
     removed = 0
     files = {path.name: path for path in storage.receiving_directory().iterdir()}
     for name in _seen.keys() - files.keys():

@@ -9,7 +9,17 @@ Rows are always locked in this order: a host, then jobs by id, then runs by id. 
 
 from __future__ import annotations
 
-from jobs.models.artifacts import Artifact, ArtifactKind, Blob, BlobHold, Bucket, StoredObject, Upload
+from jobs.models.artifacts import (
+    Artifact,
+    ArtifactKind,
+    Blob,
+    BlobHold,
+    Bucket,
+    FileStorage,
+    Reservation,
+    StoredObject,
+    Upload,
+)
 from jobs.models.audit import AuditEntry
 from jobs.models.history import RecordingPiece, RecordingState, ShellSession, Tick, Transition
 from jobs.models.jobs import Job, JobLabel, Replica
@@ -41,6 +51,7 @@ __all__ = [
     "Bucket",
     "DefaultQuota",
     "ExpectedStart",
+    "FileStorage",
     "GpuClaim",
     "GpuHour",
     "HostMaintenance",
@@ -79,6 +90,7 @@ __all__ = [
     "RecordingState",
     "RegisteredModel",
     "Replica",
+    "Reservation",
     "Role",
     "Run",
     "RunSample",

@@ -43,6 +43,9 @@ class Bucket(models.Model):
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="buckets")
     created_at = models.DateTimeField()
     created_by = models.CharField(max_length=150)
+    keep_days = models.PositiveIntegerField(
+        null=True, blank=True, help_text="objects that are older are deleted; null: none is"
+    )
 
     class Meta:
         ordering = ["name"]
@@ -138,3 +141,23 @@ class Upload(models.Model):
 
     class Meta:
         indexes = [models.Index(fields=["created_at"], name="upload_age")]
+
+
+class Reservation(models.Model):
+    """What a file that is being received has reserved of the quota of its project, until it is stored or given up."""
+
+    name = models.CharField(max_length=100, unique=True, help_text="of the file in the directory `uploads`")
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="reservations")
+    size = models.BigIntegerField(help_text="bytes")
+    until = models.DateTimeField(help_text="who does not go on before has died")
+
+
+class FileStorage(models.Model):
+    """What the files of a project with a quota for them took when the sweep looked last (artifacts/levels.py)."""
+
+    project = models.OneToOneField(
+        Project, on_delete=models.CASCADE, primary_key=True, related_name="file_storage"
+    )
+    level = models.PositiveSmallIntegerField(
+        default=0, help_text="jobs.rules.scheduling.file_storage.LEVELS; 0: below all of them"
+    )

@@ -31,7 +31,7 @@ from jobs.models import (
 )
 from jobs.rules.lifecycle import history_kinds
 from jobs.rules.lifecycle.states import TERMINAL, JobState
-from jobs.rules.notifications import ACCOUNT, EVENTS, FLAGS, KINDS, LOG_STORAGE, TEST, event_of
+from jobs.rules.notifications import ACCOUNT, EVENTS, FILE_STORAGE, FLAGS, KINDS, LOG_STORAGE, TEST, event_of
 
 log = logging.getLogger(__name__)
 
@@ -221,25 +221,40 @@ def create_for_person(
 
 
 def create_for_log_storage(project: Project, level: int, text: str, now: datetime) -> None:
-    """Create the notifications that the logs of a project have reached a level of their limit: for the addresses of the
-    project, and for those of its admins."""
-    admins = Membership.objects.filter(project=project, role=Role.ADMIN).values("user")
-    url = f"{settings.TRAINYARD.url}/projects/{project.name}/" if settings.TRAINYARD.url else ""
-    at = now.isoformat()
-    data = {"event": LOG_STORAGE, "project": project.name, "percent": level, "cause": text, "time": at}
     title = said(
         "Project {project}: its logs have reached {percent} % of their limit",
         project=project.name,
         percent=level,
     )
+    _create_for_storage(project, LOG_STORAGE, level, title, text, now)
+
+
+def create_for_file_storage(project: Project, level: int, text: str, now: datetime) -> None:
+    title = said(
+        "Project {project}: its files have reached {percent} % of their limit",
+        project=project.name,
+        percent=level,
+    )
+    _create_for_storage(project, FILE_STORAGE, level, title, text, now)
+
+
+def _create_for_storage(
+    project: Project, event: str, level: int, title: str, text: str, now: datetime
+) -> None:
+    """Create the notifications that what a project stores has reached a level of its limit: for the addresses of the
+    project, and for those of its admins."""
+    admins = Membership.objects.filter(project=project, role=Role.ADMIN).values("user")
+    url = f"{settings.TRAINYARD.url}/projects/{project.name}/" if settings.TRAINYARD.url else ""
+    at = now.isoformat()
+    data = {"event": event, "project": project.name, "percent": level, "cause": text, "time": at}
     content = {"title": title, "text": text, "url": url, "data": data}
-    key = f"{LOG_STORAGE}:{project.pk}:{level}:{at}"
+    key = f"{event}:{project.pk}:{level}:{at}"
     targets = NotificationTarget.objects.filter(Q(project=project) | Q(user__in=admins, user__is_active=True))
     _save(
         [
-            Notification(target=target, key=key, event=LOG_STORAGE, text=content, made_at=now, due_at=now)
+            Notification(target=target, key=key, event=event, text=content, made_at=now, due_at=now)
             for target in targets.filter(confirmed_at__isnull=False)
-            if LOG_STORAGE in target.events
+            if event in target.events
         ]
     )
 

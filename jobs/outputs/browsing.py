@@ -107,7 +107,7 @@ def delete(job: Job, path: str, now: datetime) -> int:
     found = find(job, path)
     rows = [found] if found else [stored for _, stored in walk(job, path)]
     for stored in rows:
-        objects.delete_object(stored, now)
+        objects.remove(stored, now)
     return len(rows)
 
 

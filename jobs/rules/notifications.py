@@ -11,7 +11,7 @@ from jobs.rules.lifecycle.history_kinds import JOB, HistoryKind, OutputEvent
 from jobs.rules.lifecycle.states import TERMINAL, FlagName, JobState
 
 # About a project, not about a job: it goes to the addresses of the project and of its admins.
-LOG_STORAGE = "log_storage"
+LOG_STORAGE, FILE_STORAGE = "log_storage", "file_storage"
 EVENTS: Mapping[str, str] = MappingProxyType(
     {
         "succeeded": said("it succeeded"),
@@ -27,9 +27,20 @@ EVENTS: Mapping[str, str] = MappingProxyType(
         "waiting": said("it has waited for long"),
         "outputs": said("outputs of it are still on a host"),
         LOG_STORAGE: said("the logs of its project reach their limit"),
+        FILE_STORAGE: said("the files of its project reach their limit"),
     }
 )
-USUAL = ("succeeded", "failed", "cancelled", "preempted", "stalled", "idle", "outputs", LOG_STORAGE)
+USUAL = (
+    "succeeded",
+    "failed",
+    "cancelled",
+    "preempted",
+    "stalled",
+    "idle",
+    "outputs",
+    LOG_STORAGE,
+    FILE_STORAGE,
+)
 TEST = "test"
 # About a person's account, not about a job: it goes to all addresses of the person, whatever events they chose.
 ACCOUNT = "account"

@@ -53,9 +53,9 @@ console/commands: console/{auth forms models presenters runtime} jobs/rules/{sch
 console/consumers: console/{auth live parts presenters runtime} jobs/rules/{lifecycle} jobs/{logs models shells}
     agents/{infra models runner ssh}
 console/environment:
-console/forms: console/{auth} jobs/rules/{notifications scheduling spec} jobs/{host_sync idle_rule models
+console/forms: console/{auth} jobs/rules/{notifications scheduling spec} jobs/{artifacts host_sync idle_rule models
     notifications projects scheduling} agents/{hosts infra models}
-console/large_bodies: jobs/{artifacts} agents/{infra}
+console/large_bodies: jobs/{artifacts models} agents/{infra}
 console/live: console/{runtime} jobs/{logs models projects} agents/{runner}
 console/models: jobs/{models}
 console/parts: console/{auth presenters} jobs/{models} agents/{models}

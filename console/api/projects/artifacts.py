@@ -24,8 +24,8 @@ from console.api.views import TrainyardView, UnreadBody, person
 from console.auth import access
 from console.large_bodies import BodyWanted
 from console.presenters.storage import download
-from jobs.artifacts import artifacts, blobs, incoming, room
-from jobs.models import Artifact, Blob, Project
+from jobs.artifacts import artifacts, blobs, incoming
+from jobs.models import Artifact, Blob
 from jobs.models.artifacts import ArtifactKind
 
 Document = dict[str, Any]
@@ -92,10 +92,11 @@ class ArtifactsView(TrainyardView):
         artifacts.check(row, kind, name)
         if sha256 and not artifacts.SHA256.fullmatch(sha256):
             raise BadRequest("sha256", "sha256 must be 64 hexadecimal digits in small letters.")
-        most = _room_for(request, row)
+        if not large_bodies.has_come(request._request):
+            blobs.check_announced(row, announced_size(request.headers.get("Content-Length")) or 0)
         if large_bodies.is_first_call(request._request):
-            return BodyWanted(large_bodies.incoming(most))
-        with large_bodies.received(request._request, most) as file:
+            return BodyWanted(incoming.new_file(row))
+        with large_bodies.received(request._request, row) as file:
             found = file.finish()
             incoming.check_digests(found, sha256=sha256)
             known = artifacts.find_artifact(row, found.sha256)
@@ -103,12 +104,6 @@ class ArtifactsView(TrainyardView):
                 row, kind, name, file.path, found, person(request).username, timezone.now()
             )
         return Response(document(made), status=200 if known else 201)
-
-
-def _room_for(request: Request, project: Project) -> int | None:
-    """How many bytes may come. Raises Exhausted before any has."""
-    blobs.check_announced(project, announced_size(request.headers.get("Content-Length")) or 0)
-    return room.free_bytes(project)
 
 
 class ArtifactView(TrainyardView):

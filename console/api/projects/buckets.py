@@ -12,7 +12,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from console import large_bodies
-from console.api.description import Bytes, Nothing, Query, Time, described, one_of, paged
+from console.api.description import Bytes, Nothing, Query, Time, described, form, one_of, paged
+from console.api.errors import BadRequest
 from console.api.projects.artifacts import content_of
 from console.api.query import page_size
 from console.api.request_body import RequestBody
@@ -22,7 +23,7 @@ from console.api.times import format_time
 from console.api.views import TrainyardView, UnreadBody, person
 from console.auth import access
 from console.large_bodies import BodyWanted
-from jobs.artifacts import blobs, buckets, objects, room
+from jobs.artifacts import blobs, buckets, expiry, incoming, objects
 from jobs.artifacts.objects import About
 from jobs.models import Bucket, StoredObject
 
@@ -35,6 +36,13 @@ class BucketDocument(TypedDict):
     uri: str
     createTime: Time
     createdBy: str
+    keepDays: NotRequired[int]
+
+
+class BucketChange(TypedDict):
+    """`keepDays`: objects that are older are deleted by themselves; null: none is."""
+
+    keepDays: Annotated[int | None, form(minimum=1, maximum=expiry.MOST_DAYS)]
 
 
 class Buckets(TypedDict):
@@ -95,11 +103,22 @@ class BucketsView(TrainyardView):
 
 
 class BucketView(TrainyardView):
-    """GET, DELETE of one. Only an empty one can be deleted."""
+    """GET, PATCH `{"keepDays": 30}`, DELETE of one. Only an empty one can be deleted."""
 
     @described("Get a bucket", BucketDocument, needs="see_files")
     def get(self, request: Request, project: str, bucket: str) -> Response:
         return Response(bucket_document(bucket_or_404(request, "see_files", project, bucket)))
+
+    @described("Say for how many days objects are kept", BucketDocument, needs="manage", body=BucketChange)
+    def patch(self, request: Request, project: str, bucket: str) -> Response:
+        row = bucket_or_404(request, "manage", project, bucket)
+        body = RequestBody(request, BucketChange)
+        days = body.get("keepDays")
+        if "keepDays" not in body or not (days is None or type(days) is int):
+            raise BadRequest("keepDays", "keepDays must be a whole number of days, or null.")
+        with transaction.atomic():
+            expiry.set_rule(row, days, person(request).username, timezone.now())
+        return Response(bucket_document(row))
 
     @described("Delete an empty bucket", Nothing, needs="store")
     def delete(self, request: Request, project: str, bucket: str) -> Response:
@@ -158,11 +177,11 @@ class ObjectView(TrainyardView):
         row = bucket_or_404(request, "store", project, bucket)
         about = About(request.headers.get("Content-Type", ""))
         objects.check(row, name, about)
-        blobs.check_announced(row.project, announced_size(request.headers.get("Content-Length")) or 0)
-        most = room.free_bytes(row.project)
+        if not large_bodies.has_come(request._request):
+            blobs.check_announced(row.project, announced_size(request.headers.get("Content-Length")) or 0)
         if large_bodies.is_first_call(request._request):
-            return BodyWanted(large_bodies.incoming(most))
-        with large_bodies.received(request._request, most) as file:
+            return BodyWanted(incoming.new_file(row.project))
+        with large_bodies.received(request._request, row.project) as file:
             found = file.finish()
             made = objects.add_file(
                 row, name, file.path, found, about, person(request).username, timezone.now()
@@ -172,7 +191,8 @@ class ObjectView(TrainyardView):
     @described("Delete an object", Nothing, needs="store")
     def delete(self, request: Request, project: str, bucket: str, name: str) -> Response:
         with transaction.atomic():
-            objects.delete_object(self._object(request, "store", project, bucket, name), timezone.now())
+            row = self._object(request, "store", project, bucket, name)
+            objects.delete_object(row, person(request).username, timezone.now())
         return Response({})
 
     def _object(
@@ -197,6 +217,7 @@ def bucket_document(row: Bucket) -> Document:
         "uri": f"gs://{row.name}/",
         "createTime": format_time(row.created_at),
         "createdBy": row.created_by,
+        **({"keepDays": row.keep_days} if row.keep_days else {}),
     }
 
 

@@ -105,7 +105,7 @@ class ObjectView(StorageView):
             room.lock(holder.project_id)
             row = object_or_404(request, "store", bucket, name)
             check_conditions(request, row)
-            objects.delete_object(row, timezone.now())
+            objects.delete_object(row, actor(request).username, timezone.now())
         return Response(status=204)
 
 
@@ -185,7 +185,7 @@ class ComposeView(StorageView):
             body.get("destination") or {}, sources[0].content_type, number(request, "ifGenerationMatch")
         )
         objects.check(holder, name, about)
-        with incoming.incoming() as file:
+        with incoming.incoming(holder.project) as file:
             found = incoming.fill(file, chain.from_iterable(map(objects.open_object, sources)))
             row = objects.add_file(
                 holder, name, file.path, found, about, actor(request).username, timezone.now()

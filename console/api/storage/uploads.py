@@ -25,11 +25,11 @@ from console.api.storage.views import StorageView, actor, bucket_or_404, number
 from console.api.views import absolute_url
 from console.auth import access
 from console.large_bodies import BodyWanted, Received
-from jobs.artifacts import blobs, incoming, objects, room, uploads
+from jobs.artifacts import blobs, incoming, objects, uploads
 from jobs.artifacts.incoming import Digests, Incoming
 from jobs.artifacts.objects import About
 from jobs.artifacts.uploads import Announced, OutOfOrder, Part
-from jobs.models import Bucket, StoredObject, Upload
+from jobs.models import Bucket, Project, StoredObject, Upload
 
 Way = Literal["media", "multipart", "resumable"]
 # What the metadata of an object may have, and with it a multipart upload beyond its bytes.
@@ -51,10 +51,10 @@ class _Begin(StorageView):
         way = request.query_params.get("uploadType", "")
         if way not in ("media", "multipart", "resumable"):
             raise BadRequest("uploadType", "uploadType must be media, multipart or resumable.")
-        most, with_md5 = self._limits(request, row, way)
+        sink = self._sink(request, row, way)
         if large_bodies.is_first_call(request._request):
-            return BodyWanted(large_bodies.incoming(most, with_md5))
-        with large_bodies.received(request._request, most, with_md5) as file:
+            return BodyWanted(incoming.new_file(*sink))
+        with large_bodies.received(request._request, *sink) as file:
             if way == "resumable":
                 return self._begin(request, row, file)
             stored = (
@@ -62,19 +62,22 @@ class _Begin(StorageView):
             )
             return Response(object_document(stored, request))
 
-    def _limits(self, request: Request, row: Bucket, way: str) -> tuple[int | None, bool]:
-        """How many bytes may come, and whether their MD5 is asked for. Raises Refused before any has come."""
+    def _sink(self, request: Request, row: Bucket, way: str) -> tuple[Project | None, int | None, bool]:
+        """Whose quota the bytes take as they come, how many may come, and whether their MD5 is asked for.
+
+        Raises Refused before any has come."""
         if way == "resumable":
-            return METADATA_BYTES, False
-        size = announced_size(request.headers.get("Content-Length"))
-        blobs.check_announced(
-            row.project, max((size or 0) - METADATA_BYTES, 0) if way == "multipart" else size or 0
-        )
+            return None, METADATA_BYTES, False
+        if not large_bodies.has_come(request._request):
+            size = announced_size(request.headers.get("Content-Length"))
+            blobs.check_announced(
+                row.project, max((size or 0) - METADATA_BYTES, 0) if way == "multipart" else size or 0
+            )
         if way == "multipart":
-            return MULTIPART_BYTES, False
+            return None, MULTIPART_BYTES, False
         name, about, _ = self._asked({}, request, "")
         objects.check(row, name, about)
-        return room.free_bytes(row.project), "Content-Md5" in request.headers
+        return row.project, None, "Content-Md5" in request.headers
 
     def _media(self, request: Request, row: Bucket, file: Incoming) -> StoredObject:
         name, about, _ = self._asked({}, request, request.headers.get("Content-Type", ""))
@@ -86,7 +89,7 @@ class _Begin(StorageView):
         found = multipart.read(file.path, request.headers.get("Content-Type", ""))
         name, about, wanted = self._asked(found.metadata, request, found.content_type)
         objects.check(row, name, about)
-        with incoming.incoming(with_md5=bool(wanted.md5)) as inner:
+        with incoming.incoming(row.project, with_md5=bool(wanted.md5)) as inner:
             for piece in multipart.bytes_of(file.path, found.start, found.end):
                 inner.write(piece)
             return _store(request, row, name, about, wanted, inner)

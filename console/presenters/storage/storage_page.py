@@ -65,6 +65,7 @@ class BucketPage:
     above: tuple[tuple[str, str], ...]
     next_url: str
     may_store: bool
+    may_manage: bool
 
 
 def page(project: Project, user: User) -> StoragePage:
@@ -129,7 +130,9 @@ def bucket_page(bucket: Bucket, user: User, prefix: str, page_token: str) -> Buc
         next_url = f"{folder_url(bucket, prefix)}&{urlencode({'page': token})}"
     parts = prefix.rstrip("/").split("/") if prefix else []
     above = [(part, folder_url(bucket, "/".join(parts[: at + 1]) + "/")) for at, part in enumerate(parts)]
-    return BucketPage(f"gs://{bucket.name}", tuple(folders + files), tuple(above), next_url, may_store)
+    may_manage = access.can(user, "manage", project)
+    uri = f"gs://{bucket.name}"
+    return BucketPage(uri, tuple(folders + files), tuple(above), next_url, may_store, may_manage)
 
 
 def folder_url(bucket: Bucket, prefix: str) -> str:

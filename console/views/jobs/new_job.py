@@ -41,7 +41,7 @@ from console.views.jobs import job_templates
 from console.views.jobs.form_choices import FormChoices
 from console.views.projects.switch import COOKIE
 from jobs import services
-from jobs.artifacts import artifacts, blobs, room
+from jobs.artifacts import artifacts, blobs, incoming, room
 from jobs.models import Artifact, ArtifactKind, Job, Project
 from jobs.projects import locations
 from jobs.rules.spec import parse
@@ -136,9 +136,9 @@ def upload_code(request: HttpRequest) -> HttpResponse:
     stores = {row.name: row for row in access.projects_allowing(person(request), "store")}
     if large_bodies.is_first_call(request):
         free = [room.free_bytes(row) for row in stores.values()]
-        return BodyWanted(
-            large_bodies.incoming(None if None in free else max(filter(None, free), default=0)), as_form=True
-        )
+        # The project is in the form, so its quota is looked at when that has come.
+        most = None if None in free else max(filter(None, free), default=0)
+        return BodyWanted(incoming.new_file(None, most), as_form=True)
     data, project = request.POST.copy(), stores.get(request.POST.get("project", ""))
     stored, problems = (
         (None, [_("Choose a project first.")]) if project is None else _stored_code(request, project)

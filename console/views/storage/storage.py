@@ -18,11 +18,11 @@ from agents.infra.sentences import shown
 from console import large_bodies
 from console.auth import access
 from console.auth.person import person
-from console.forms.storage import NewArtifact, NewBucket, NewObject
+from console.forms.storage import KeepDays, NewArtifact, NewBucket, NewObject
 from console.large_bodies import BodyWanted, Received
 from console.presenters.storage import download, storage_page
 from console.views.fragments import page_or_fragment
-from jobs.artifacts import artifacts, blobs, buckets, objects, room
+from jobs.artifacts import artifacts, blobs, buckets, expiry, incoming, objects
 from jobs.artifacts.objects import About
 from jobs.models import Artifact, Bucket, Project, StoredObject
 
@@ -69,7 +69,7 @@ def add_artifact(request: HttpRequest, project: str) -> HttpResponse:
     """A file for jobs, from a plain form. Scripts send it to the REST address, which shows how far it is."""
     row = access.project_or_404(request.user, "store", project)
     if large_bodies.is_first_call(request):
-        return BodyWanted(large_bodies.incoming(room.free_bytes(row)), as_form=True)
+        return BodyWanted(incoming.new_file(row), as_form=True)
     form = NewArtifact(request.POST, request.FILES)
     if _is_taken(request, row, form, lambda: _keep_artifact(request, row, form)):
         return redirect("project-storage", row.name)
@@ -100,6 +100,7 @@ def _bucket(request: HttpRequest, row: Bucket, status: int = 200, **forms: objec
         "prefix": prefix,
         "page": storage_page.bucket_page(row, person(request), prefix, request.GET.get("page", "")),
         "new_object": NewObject(initial={"folder": prefix}),
+        "keep_days": KeepDays(initial={"keep_days": row.keep_days}),
         **forms,
     }
     return render(request, "storage/bucket.html", context, status=status)
@@ -107,10 +108,23 @@ def _bucket(request: HttpRequest, row: Bucket, status: int = 200, **forms: objec
 
 @require_POST
 @login_required
+def change_bucket(request: HttpRequest, project: str, bucket: str) -> HttpResponse:
+    row = _bucket_or_404(request, "manage", project, bucket)
+    form = KeepDays(request.POST)
+    if not form.is_valid():
+        return _bucket(request, row, 400, keep_days=form)
+    with transaction.atomic():
+        expiry.set_rule(row, form.cleaned_data["keep_days"], person(request).username, timezone.now())
+    messages.success(request, _("Saved."))
+    return redirect("bucket", row.project.name, row.name)
+
+
+@require_POST
+@login_required
 def add_object(request: HttpRequest, project: str, bucket: str) -> HttpResponse:
     row = _bucket_or_404(request, "store", project, bucket)
     if large_bodies.is_first_call(request):
-        return BodyWanted(large_bodies.incoming(room.free_bytes(row.project)), as_form=True)
+        return BodyWanted(incoming.new_file(row.project), as_form=True)
     form = NewObject(request.POST, request.FILES)
     if _is_taken(request, row.project, form, lambda: _keep_object(request, row, form)):
         return redirect(storage_page.folder_url(row, form.cleaned_data["folder"]))
@@ -135,6 +149,8 @@ def _is_taken(
     try:
         if isinstance(received, Received):
             large_bodies.check_complete(received)
+            # Its file is kept in another one, which reserves what it takes.
+            large_bodies.release(received)
         if not form.is_valid():
             return False
         blobs.check_announced(row, form.cleaned_data["file"].size)
@@ -205,7 +221,7 @@ def _delete(request: HttpRequest, what: Artifact | StoredObject | Bucket) -> Non
             if isinstance(what, Artifact):
                 artifacts.delete_artifact(what, by, now)
             elif isinstance(what, StoredObject):
-                objects.delete_object(what, now)
+                objects.delete_object(what, by, now)
             else:
                 buckets.delete(what, by, now)
     except Refused as refused:

@@ -18,5 +18,6 @@ urlpatterns = [
     path(f"{STORAGE}/b/<str:bucket>/file/<path:name>", storage.object_file, name="object-file"),
     path(f"{STORAGE}/b/<str:bucket>/delete", storage.delete_bucket, name="delete-bucket"),
     path(f"{STORAGE}/b/<str:bucket>/delete/<path:name>", storage.delete_object, name="delete-object"),
+    path(f"{STORAGE}/b/<str:bucket>/change", storage.change_bucket, name="change-bucket"),
     path(f"{STORAGE}/b/<str:bucket>/upload", storage.add_object, name="add-object"),
 ]

@@ -6,6 +6,8 @@ From 125 % on nothing more of its logs is stored: the hosts keep the rest, which
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from agents.infra.texts import join, said
 from jobs.rules.scheduling.quota import GB
 
@@ -15,13 +17,13 @@ LEVELS = (80, 95, FULL, STOPPED)
 MARGIN = 2
 
 
-def level_of(stored: int, limit_gb: float, before: int = 0) -> int:
+def level_of(stored: int, limit_gb: float, before: int = 0, levels: Sequence[int] = LEVELS) -> int:
     """The highest level that is reached, in percent of the limit; 0 below all of them."""
     limit = limit_gb * GB
-    reached = [level for level in LEVELS if stored * 100 >= level * limit]
+    reached = [level for level in levels if stored * 100 >= level * limit]
     # Where storing stops is exact, in both directions: whoever deletes logs sees that it goes on.
     kept = [
-        level for level in LEVELS if level <= before < STOPPED and stored * 100 >= (level - MARGIN) * limit
+        level for level in levels if level <= before < STOPPED and stored * 100 >= (level - MARGIN) * limit
     ]
     return max((*reached, *kept), default=0)
 

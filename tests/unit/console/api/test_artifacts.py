@@ -149,3 +149,32 @@ def test_bytes_that_are_missing_are_told(script, project):
     storage.remove(Blob.objects.get().key)
     answer = bob.get(f"{A}/{SHA256}/content")
     assert answer.status_code == 503 and "Ask an admin for the backup" in answer.json()["error"]["message"]
+
+
+def test_a_bucket_says_for_how_many_days_objects_are_kept(script, project):
+    buckets.create(project, "ours", "bob", timezone.now())
+    boss = script("alice")
+    assert "keepDays" not in boss.get(f"{B}/ours").json()
+    assert boss.patch(f"{B}/ours", {"keepDays": 30}, content_type="application/json").json()["keepDays"] == 30
+    assert boss.get(f"{B}/ours").json()["keepDays"] == 30
+    for nonsense in (0, -1, 1.5, "30", True, 10**9):
+        answer = boss.patch(f"{B}/ours", {"keepDays": nonsense}, content_type="application/json")
+        assert answer.status_code == 400 and "keepDays" in answer.content.decode(), nonsense
+    assert boss.patch(f"{B}/ours", {}, content_type="application/json").status_code == 400
+    cleared = boss.patch(f"{B}/ours", {"keepDays": None}, content_type="application/json")
+    assert cleared.status_code == 200 and "keepDays" not in cleared.json()
+
+
+def test_each_object_that_is_deleted_is_in_the_audit(script, project):
+    bob = script("bob")
+    buckets.create(project, "ours", "bob", timezone.now())
+    for name in ("a", "b"):
+        assert bob.put(f"{B}/ours/objects/{name}", CODE, content_type="text/plain").status_code == 200
+    assert bob.delete(f"{B}/ours/objects/a").status_code == 200
+    assert bob.delete("/storage/v1/b/ours/o/b").status_code == 204
+    told = AuditEntry.objects.filter(what="object.delete").order_by("pk")
+    assert [(row.actor, row.subject, row.before) for row in told] == [
+        ("bob", "gs://ours/a", SHA256),
+        ("bob", "gs://ours/b", SHA256),
+    ]
+    assert bob.delete(f"{B}/ours/objects/a").status_code == 404 and told.count() == 2

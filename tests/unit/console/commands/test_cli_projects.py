@@ -10,6 +10,7 @@ import pytest
 from django.utils import timezone
 
 from console.auth import accounts
+from jobs.artifacts import buckets
 from jobs.models import AuditEntry, Project, Quota
 from tests.unit.console.commands.test_cli import PASSWORD, trainyard
 
@@ -84,3 +85,16 @@ def test_the_usage_of_a_month_is_csv_on_stdout(trainyard):
     done = trainyard("usage", "--month", "2026-01", "--project", "default")
     assert (done.code, done.err) == (0, "") and list(csv.DictReader(io.StringIO(done.out))) == []
     assert done.out.startswith("month,project,user,job,")
+
+
+def test_a_bucket_is_told_for_how_many_days_it_keeps_objects(trainyard):
+    made = buckets.create(Project.objects.get(name="default"), "ours", "ada", timezone.now())
+    assert trainyard("bucket", "keep", "ours", "30").out == "Bucket ours keeps objects for 30 days.\n"
+    made.refresh_from_db()
+    assert made.keep_days == 30
+    assert trainyard("bucket", "keep", "ours", "none").out == "Bucket ours keeps objects for ever.\n"
+    for words in (("ours", "soon"), ("ours", "0"), ("theirs", "3")):
+        refused = trainyard("bucket", "keep", *words)
+        assert refused.code == 1 and refused.err
+    told = AuditEntry.objects.filter(what="bucket.keep").order_by("pk")
+    assert [(row.actor, row.after) for row in told] == [("command line", 30), ("command line", None)]

@@ -150,6 +150,7 @@ POST = {
     **dict.fromkeys(
         ("delete-artifact", "delete-bucket", "delete-object"), row(302, 302, 302, 302, 403, 404, 404)
     ),
+    "change-bucket": row(302, 302, 403, 403, 403, 404, 404),
     "remove-project-secret": MANAGES_MEMBERS,
     "add-person": ROOT_AND_NO_OTHER,
     "invite-person": ROOT_AND_NO_OTHER,

@@ -6,8 +6,8 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.utils import timezone
 
-from jobs.artifacts import artifacts, buckets, objects
-from jobs.models import Artifact, StoredObject
+from jobs.artifacts import artifacts, buckets, objects, storage
+from jobs.models import Artifact, AuditEntry, Blob, Bucket, StoredObject
 from jobs.projects import quotas
 from jobs.projects.quotas import QuotaTarget
 from jobs.rules.scheduling.quota import Metric
@@ -140,3 +140,27 @@ def test_the_script_of_the_page_uploads_with_the_session_and_its_token(browser, 
 
     assert send().status_code == 403
     assert send(**token).status_code in (200, 201)
+
+
+def test_an_admin_of_the_project_limits_the_age_of_objects(browser, project):
+    a_stored_file(project, "ours", "runs/7/a.txt")
+    alice = browser("alice")
+    assert "Keep objects for so many days" in text(alice.get(f"{S}/b/ours"))
+    refused = alice.post(f"{S}/b/ours/change", {"keep_days": "0"})
+    assert refused.status_code == 400 and "greater than or equal to 1" in text(refused)
+    assert alice.post(f"{S}/b/ours/change", {"keep_days": "30"}).status_code == 302
+    assert Bucket.objects.get().keep_days == 30
+    assert 'value="30"' in text(alice.get(f"{S}/b/ours"))
+    seen = text(browser("bob").get(f"{S}/b/ours"))
+    assert "older than 30 days are deleted by themselves" in seen and "Keep objects" not in seen
+    assert alice.post(f"{S}/b/ours/change", {"keep_days": ""}).status_code == 302
+    assert Bucket.objects.get().keep_days is None
+    told = AuditEntry.objects.filter(what="bucket.keep").order_by("pk")
+    assert [(row.actor, row.before, row.after) for row in told] == [("alice", None, 30), ("alice", 30, None)]
+
+
+def test_bytes_that_are_missing_are_told_on_a_page(browser, project):
+    a_stored_file(project, "ours", "runs/7/a.txt")
+    storage.remove(Blob.objects.filter(stored_objects__name="runs/7/a.txt").get().key)
+    answer = browser("bob").get(f"{S}/b/ours/file/runs/7/a.txt")
+    assert answer.status_code == 503 and "Ask an admin for the backup" in text(answer)

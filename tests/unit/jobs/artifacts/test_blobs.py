@@ -114,9 +114,9 @@ def test_a_commit_whose_answer_is_lost_keeps_the_bytes_that_its_rows_point_to(pr
 def test_a_blob_is_removed_an_hour_after_the_last_name_has_gone(bucket):
     row = put(bucket, "a")
     again = put(bucket, "b")
-    objects.delete_object(row, timezone.now())
+    objects.delete_object(row, "alice", timezone.now())
     assert blobs.sweep(later(hours=2)) == 0
-    objects.delete_object(again, timezone.now())
+    objects.delete_object(again, "alice", timezone.now())
     assert blobs.sweep(later(minutes=59)) == 0
     assert len(files()[0]) == 1
     assert blobs.sweep(later(minutes=61)) == 1
@@ -161,11 +161,28 @@ def test_a_job_of_another_project_cannot_hold_it(other, submit_job):
 
 def test_bytes_that_come_again_are_not_swept(bucket):
     """Nothing points to the blob, its hour is over, and the same bytes come at this moment."""
-    objects.delete_object(put(bucket, "a"), timezone.now())
+    objects.delete_object(put(bucket, "a"), "alice", timezone.now())
     Blob.objects.update(touched_at=later(hours=-5))
     row = put(bucket, "b")
     assert blobs.sweep(later()) == 0
     assert b"".join(objects.open_object(row)) == b"hello"
+
+
+def test_what_comes_to_be_needed_while_it_is_swept_stays(bucket, submit_job, monkeypatch):
+    """A job takes the blob after the sweep has listed it, and before the sweep has its lock."""
+    row, job, looks = put(bucket, "a"), submit_job(), []
+    objects.delete_object(row, "alice", timezone.now())
+    real = blobs._unused
+
+    def unused(now):
+        looks.append(now)
+        if len(looks) == 2:
+            blobs.hold(row.blob, job)
+        return real(now)
+
+    monkeypatch.setattr(blobs, "_unused", unused)
+    assert blobs.sweep(later(hours=2)) == 0
+    assert Blob.objects.filter(pk=row.blob_id).exists() and storage.exists(row.blob.key)
 
 
 def test_the_quota_is_refused_in_words_and_what_was_sent_is_removed(bucket, project):

@@ -72,7 +72,7 @@ def test_buckets_are_made_once_and_deleted_empty(bucket, project, other):
     row = put(bucket, "a")
     with pytest.raises(Conflict, match="has objects"):
         buckets.delete(bucket, "alice", timezone.now())
-    objects.delete_object(row, timezone.now())
+    objects.delete_object(row, "alice", timezone.now())
     buckets.delete(bucket, "alice", timezone.now())
     assert not Bucket.objects.exists()
     told = AuditEntry.objects.filter(subject="first-bucket").values_list("what", flat=True).order_by("pk")

@@ -77,7 +77,7 @@ def test_an_object_is_stored_read_by_range_and_removed(bucket, server):
     assert b"".join(objects.open_object(row, 3, 7)) == b"3456"
     assert b"".join(objects.open_object(row, 10)) == b""
     assert files() == ([row.blob.key], []), "what was received has gone from the disk"
-    objects.delete_object(row, timezone.now())
+    objects.delete_object(row, "alice", timezone.now())
     assert blobs.sweep(timezone.now() + timedelta(hours=2)) == 1
     assert server.names() == ([], [])
 
@@ -248,7 +248,7 @@ def away(settings, monkeypatch):
 
 def test_a_storage_that_is_away_loses_nothing(bucket, settings, server, caplog, monkeypatch):
     row, gone = put(bucket, "a"), put(bucket, "b", b"other")
-    objects.delete_object(gone, timezone.now())
+    objects.delete_object(gone, "alice", timezone.now())
     monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *args: 0)
     use(settings, f"s3://kept-files/lab?endpoint=http://127.0.0.1:{silent_port()}")
     with pytest.raises(storage.NotReached):

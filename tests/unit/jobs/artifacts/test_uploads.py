@@ -106,7 +106,7 @@ def test_what_is_announced_counts_in_the_quota_until_it_is_stored_or_cancelled(b
     assert room.free_bytes(project) == 4_000
     finish(upload, 0, b"x" * 6_000)
     assert room.free_bytes(project) == 4_000
-    objects.delete_object(StoredObject.objects.get(), timezone.now())
+    objects.delete_object(StoredObject.objects.get(), "alice", timezone.now())
     blobs.sweep(timezone.now() + timedelta(hours=2))
     assert room.free_bytes(project) == 10_000
     another, _ = begin(6_000)

@@ -226,7 +226,7 @@ def test_a_copy_runs_the_archive_and_the_packages_that_its_job_ran(submit, again
     job = submit(gang(with_code(archiveUri=code), package(*packages)), place=False)
     objects.put_object(project, bucket.name, names[0], [b"another archive"])
     objects.put_object(project, bucket.name, names[1], [b"another package"])
-    objects.delete_object(objects.find_object(project, packages[1]), timezone.now())
+    objects.delete_object(objects.find_object(project, packages[1]), "alice", timezone.now())
     copy = again(job)
     assert copy.resolved == job.resolved
     held = BlobHold.objects.filter(job=copy).values_list("blob__sha256", flat=True)

@@ -1,0 +1,69 @@
+"""A bucket may say for how many days objects are kept: the housekeeping deletes older ones, and the audit says so."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from agents.infra.clock import Clock
+from agents.infra.refusals import Refused
+from jobs import sweep
+from jobs.artifacts import buckets, expiry
+from jobs.models import AuditEntry, StoredObject
+from tests.unit.jobs.artifacts.test_blobs import put
+
+pytestmark = pytest.mark.django_db
+
+
+def aged(row, days):
+    StoredObject.objects.filter(pk=row.pk).update(created_at=timezone.now() - timedelta(days=days, minutes=1))
+
+
+def names():
+    return sorted(StoredObject.objects.values_list("name", flat=True))
+
+
+def test_objects_that_are_too_old_are_deleted_and_the_audit_says_how_many(bucket, project):
+    kept = buckets.create(project, "second-bucket", "alice", timezone.now())
+    for name, days in (("old", 31), ("older", 40), ("young", 29)):
+        aged(put(bucket, name, name.encode()), days)
+        aged(put(kept, f"kept {name}", name.encode()), days)
+    expiry.set_rule(bucket, 30, "alice", timezone.now())
+    sweep.tidy_stored_files(Clock(timezone.now()))
+    assert names() == ["kept old", "kept older", "kept young", "young"]
+    rows = AuditEntry.objects.filter(subject="first-bucket").exclude(what="bucket.create").order_by("pk")
+    assert [(row.actor, row.what, row.before, row.after) for row in rows] == [
+        ("alice", "bucket.keep", None, 30),
+        (expiry.ACTOR, "bucket.expire", None, {"objects": 2}),
+    ]
+    sweep.tidy_stored_files(Clock(timezone.now()))
+    assert rows.count() == 2, "nothing was deleted, and nothing is said"
+
+
+def test_an_object_that_was_replaced_is_young_again(bucket):
+    aged(put(bucket, "a"), 40)
+    expiry.set_rule(bucket, 30, "alice", timezone.now())
+    put(bucket, "a", b"new")
+    assert expiry.expire(timezone.now()) == 0 and names() == ["a"]
+
+
+def test_more_than_one_batch_goes(bucket, monkeypatch):
+    monkeypatch.setattr(expiry, "BATCH", 2)
+    for number in range(5):
+        aged(put(bucket, f"{number}"), 2)
+    expiry.set_rule(bucket, 1, "alice", timezone.now())
+    assert expiry.expire(timezone.now()) == 5 and names() == []
+
+
+@pytest.mark.parametrize("days", [0, -1, 36_501])
+def test_a_rule_that_makes_no_sense_is_refused(bucket, days):
+    with pytest.raises(Refused, match="from 1 to 36500"):
+        expiry.set_rule(bucket, days, "alice", timezone.now())
+
+
+def test_the_same_rule_again_is_no_change(bucket):
+    for _ in range(2):
+        expiry.set_rule(bucket, 7, "alice", timezone.now())
+    assert AuditEntry.objects.filter(what="bucket.keep").count() == 1
