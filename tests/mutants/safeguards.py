@@ -10,6 +10,7 @@ from tests.mutants.logins import LOGINS
 from tests.mutants.races import RACES
 from tests.mutants.safeguard import Safeguard
 from tests.mutants.shells import SHELLS
+from tests.mutants.stored_files import STORED_FILES
 from tests.mutants.time_and_connections import TIME_AND_CONNECTIONS
 
 RUNNER = "tests/unit/agents/runner"
@@ -226,5 +227,6 @@ SAFEGUARDS = (
     *LOGINS,
     *RACES,
     *SHELLS,
+    *STORED_FILES,
     *TIME_AND_CONNECTIONS,
 )

@@ -140,6 +140,13 @@ def unfilled(begin, host, project):
     return job
 
 
+def test_a_host_on_which_no_run_waits_is_not_filled(unfilled):
+    Run.objects.update(phase="closed")
+    look()
+    row = HostOutputs.objects.get()
+    assert row.filled_at is None and row.settled_at is not None
+
+
 def test_a_run_is_not_late_while_its_host_is_being_filled(unfilled, monkeypatch):
     job = unfilled
     monkeypatch.setattr(moving, "others_are_stored", lambda row: False)

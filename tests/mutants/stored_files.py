@@ -1,0 +1,219 @@
+"""Safeguards of what projects store, of what hosts prepare for jobs, and of what jobs write."""
+
+from __future__ import annotations
+
+from tests.mutants.safeguard import Safeguard
+
+ARTIFACTS = "tests/unit/jobs/artifacts"
+PREPARED = "tests/unit/jobs/preparations/test_preparations.py"
+CACHE = "tests/unit/agents/runner/test_cache.py"
+MOVING = "tests/unit/jobs/outputs/test_moving.py"
+FILLING = "tests/unit/jobs/outputs/test_filling.py"
+
+STORED_FILES = (
+    Safeguard(
+        "lock-of-the-quota",
+        "jobs/artifacts/blobs.py",
+        "    room.lock(project.pk)\n    same",
+        "    same",
+        (f"{ARTIFACTS}/test_blobs.py::test_two_uploads_cannot_share_the_last_place",),
+        postgresql=True,
+    ),
+    Safeguard(
+        "second-look-of-the-sweep-of-blobs",
+        "jobs/artifacts/blobs.py",
+        "if row is None or not _unused(now).filter(pk=pk).exists():",
+        "if row is None:",
+        (f"{ARTIFACTS}/test_blobs.py::test_what_comes_to_be_needed_while_it_is_swept_stays",),
+    ),
+    Safeguard(
+        "wait-for-the-row-of-a-file",
+        "jobs/artifacts/blobs.py",
+        "if elapsed - _seen.setdefault(key, elapsed) >= KEPT.total_seconds()]",
+        "]",
+        (
+            f"{ARTIFACTS}/test_blobs.py::test_a_crash_between_file_and_row_leaves_an_orphan_that_the_sweep_removes",
+        ),
+    ),
+    Safeguard(
+        "blob-of-the-jobs-project",
+        "jobs/artifacts/blobs.py",
+        ".filter(pk=blob.pk, project=job.project_id)",
+        ".filter(pk=blob.pk)",
+        (f"{ARTIFACTS}/test_blobs.py::test_a_job_of_another_project_cannot_hold_it",),
+    ),
+    Safeguard(
+        "artifact-of-the-project",
+        "jobs/artifacts/artifacts.py",
+        "Artifact.objects.filter(project=project, sha256=sha256)",
+        "Artifact.objects.filter(sha256=sha256)",
+        (f"{ARTIFACTS}/test_objects.py::test_another_projects_bucket_and_artifact_are_not_found",),
+    ),
+    Safeguard(
+        "digests-of-what-came",
+        "jobs/artifacts/incoming.py",
+        "if wanted and wanted != came:",
+        "if False:",
+        (f"{ARTIFACTS}/test_blobs.py::test_a_wrong_digest_is_refused_and_nothing_is_stored",),
+    ),
+    Safeguard(
+        "reservation-as-bytes-come",
+        "jobs/artifacts/incoming.py",
+        "self._reserve.up_to(self.size + len(data))",
+        "pass",
+        (
+            f"{ARTIFACTS}/test_reservations.py::test_two_files_that_come_at_once_share_the_quota_while_they_come",
+        ),
+    ),
+    Safeguard(
+        "own-reservation",
+        "jobs/artifacts/room.py",
+        ".exclude(name=without)",
+        "",
+        (f"{ARTIFACTS}/test_reservations.py::test_a_file_that_has_come_counts_once",),
+    ),
+    Safeguard(
+        "end-of-a-reservation",
+        "jobs/artifacts/room.py",
+        "filter(project=project, until__gt=timezone.now())",
+        "filter(project=project)",
+        (f"{ARTIFACTS}/test_reservations.py::test_what_a_dead_process_has_reserved_is_free_again",),
+    ),
+    Safeguard(
+        "one-request-of-an-upload",
+        "jobs/artifacts/uploads.py",
+        "fcntl.flock(self._file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)",
+        "pass",
+        (f"{ARTIFACTS}/test_uploads.py::test_only_one_request_sends_at_a_time",),
+    ),
+    Safeguard(
+        "generation-that-was-named",
+        "jobs/artifacts/objects.py",
+        "if about.if_generation not in (None, generation):",
+        "if False:",
+        (f"{ARTIFACTS}/test_objects.py::test_a_generation_that_was_named_must_be_the_present_one",),
+    ),
+    Safeguard(
+        "age-rule-of-now",
+        "jobs/artifacts/expiry.py",
+        "created_at__lte=now - timedelta(days=days)",
+        "pk__gt=0",
+        (
+            f"{ARTIFACTS}/test_expiry.py::test_objects_that_are_too_old_are_deleted_and_the_audit_says_how_many",
+        ),
+    ),
+    Safeguard(
+        "folder-of-the-deployment",
+        "console/runtime/backend_settings.py",
+        '"location": f"{where.prefix}/{deployment}".lstrip("/"),',
+        '"location": where.prefix,',
+        (f"{ARTIFACTS}/test_s3_files.py::test_two_deployments_in_one_bucket_remove_nothing_of_each_other",),
+    ),
+    Safeguard(
+        "place-where-a-range-broke-off",
+        "jobs/artifacts/s3_files.py",
+        "                    start += len(piece)\n",
+        "",
+        (f"{ARTIFACTS}/test_s3_files.py::test_what_breaks_off_while_it_is_read_goes_on_at_its_place",),
+    ),
+    # -- what hosts prepare --
+    Safeguard(
+        "number-of-the-asking",
+        "jobs/host_sync/prepared.py",
+        "report.name.asked == row.asked and ",
+        "",
+        (f"{PREPARED}::test_an_old_report_changes_nothing",),
+    ),
+    Safeguard(
+        "lease-of-a-preparation",
+        "jobs/host_sync/prepared.py",
+        "if not Host.every.select_for_update(no_key=True).filter(pk=host_id, lease_token=token).exists():",
+        "if False:",
+        (f"{PREPARED}::test_reports_of_who_lost_the_lease_are_not_stored",),
+    ),
+    Safeguard(
+        "gang-that-waits",
+        "jobs/host_sync/prepared.py",
+        'jobs - set(lacking.values_list("run__job", flat=True))',
+        "jobs",
+        (f"{PREPARED}::test_a_gang_starts_only_when_all_its_hosts_are_ready",),
+    ),
+    Safeguard(
+        "killed-too-often",
+        "jobs/host_sync/prepared.py",
+        "if row.lost >= MAX_LOST:",
+        "if False:",
+        (f"{PREPARED}::test_a_process_that_was_killed_is_asked_for_again_and_not_for_ever",),
+    ),
+    Safeguard(
+        "mask-of-a-preparation",
+        "jobs/host_sync/prepared.py",
+        "mask.text(report.message), mask.tail(report.tail)",
+        "report.message, report.tail",
+        (f"{PREPARED}::test_the_secret_of_a_preparation_is_masked_in_what_its_program_prints",),
+    ),
+    Safeguard(
+        "entry-in-use",
+        "agents/runner/cache.py",
+        "            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)\n            return fd\n        except OSError",
+        "            return fd\n        except OSError",
+        (f"{CACHE}::test_what_a_run_uses_stays_however_old",),
+    ),
+    Safeguard(
+        "lock-of-this-entry",
+        "agents/runner/cache.py",
+        "if same_file(fd, path):",
+        "if True:",
+        (f"{CACHE}::test_a_lock_of_an_entry_that_was_just_thrown_away_is_not_taken_for_the_entrys",),
+    ),
+    # -- what jobs write --
+    Safeguard(
+        "claim-of-outputs",
+        "jobs/outputs/claiming.py",
+        "filter(pk=self.row.pk, serial=self.row.serial).update(**fields)",
+        "filter(pk=self.row.pk).update(**fields)",
+        (f"{MOVING}::test_two_workers_do_not_work_on_one_row",),
+    ),
+    Safeguard(
+        "buckets-of-the-job",
+        "jobs/outputs/uploading.py",
+        'if file.path.partition("/")[0] not in buckets:',
+        "if False:",
+        (f"{MOVING}::test_a_host_cannot_write_into_buckets_that_the_job_does_not_name",),
+    ),
+    Safeguard(
+        "file-as-it-was-listed",
+        "jobs/outputs/uploading.py",
+        "if not (is_listed and part.is_whole):",
+        "if False:",
+        (f"{MOVING}::test_a_file_that_is_written_while_it_comes_is_taken_again",),
+    ),
+    Safeguard(
+        "what-hides-files",
+        "jobs/outputs/uploading.py",
+        "if not self.host.exists or HIDING & set(self._left_out):",
+        "if not self.host.exists:",
+        (f"{MOVING}::test_what_a_host_cannot_read_stays_there_and_is_not_taken_for_deleted",),
+    ),
+    Safeguard(
+        "what-only-the-host-has",
+        "jobs/outputs/filling.py",
+        "if path not in own and same.get(path) != stored.generation:",
+        "if same.get(path) != stored.generation:",
+        (f"{FILLING}::test_a_file_that_could_not_be_stored_is_not_replaced",),
+    ),
+    Safeguard(
+        "hosts-that-wait-for-each-other",
+        "jobs/outputs/moving.py",
+        "        if not is_open:\n            _settle",
+        "        if not is_open and row.filled_at is not None:\n            _settle",
+        (f"{FILLING}::test_hosts_that_are_left_before_they_are_filled_do_not_wait_for_each_other",),
+    ),
+    Safeguard(
+        "filling-for-nobody",
+        "jobs/outputs/moving.py",
+        "if row.filled_at is None and is_open and not is_over:",
+        "if row.filled_at is None and not is_over:",
+        (f"{FILLING}::test_a_host_on_which_no_run_waits_is_not_filled",),
+    ),
+)
