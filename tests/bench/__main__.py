@@ -16,8 +16,10 @@ from tests.bench import (
     jobs,
     lifecycle,
     logs,
+    packages,
     paint,
     shell,
+    stored_files,
     tab,
     viewers,
 )
@@ -41,6 +43,9 @@ PARTS = {
     "restart": lifecycle.restart,
     "spread": lifecycle.start_spread,
     "cancel": lifecycle.cancel,
+    "package": packages.second_start,
+    "upload": stored_files.upload,
+    "outputs": stored_files.outputs,
 }
 
 
