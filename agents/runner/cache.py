@@ -128,8 +128,13 @@ class Cache:
             return -1
 
     def is_disk_short(self) -> bool:
-        found = os.statvfs(self.base)
-        return free_bytes(self.base) < min(SHORT_BYTES, found.f_blocks * found.f_frsize * SHORT_PART)
+        return is_short_of_room(self.base)
+
+
+def is_short_of_room(path: str) -> bool:
+    """Whether the disk is so full that what may be used again is thrown away sooner."""
+    found = os.statvfs(path)
+    return free_bytes(path) < min(SHORT_BYTES, found.f_blocks * found.f_frsize * SHORT_PART)
 
 
 def same_file(fd: int, path: str) -> bool:

@@ -11,7 +11,7 @@ import time
 from typing import Any, List, Set
 
 from agents.runner.background_tasks import BackgroundTasks
-from agents.runner.cache import Cache
+from agents.runner.cache import Cache, is_short_of_room
 from agents.runner.containment import delegated_cgroup, old_probes, remove_cgroup
 from agents.runner.facts import Facts, load_facts
 from agents.runner.failpoints import failpoint
@@ -26,9 +26,10 @@ from agents.runner.scratch import remove_scratch
 from agents.runner.wire import Message
 
 WORK_KEPT_S = 24 * 3600
+WORK_KEPT_SHORT_S = 600  # on a disk that is short of room: their jobs are over, so no restart comes as a rule
 RECORD_KEPT_S = 24 * 3600
 DRAFT_KEPT_S = 3600
-SWEEP_EVERY_S = 3600.0  # how often everything is swept, after the first sweep of a connection
+SWEEP_EVERY_S = 600.0  # how often everything is swept, after the first sweep of a connection
 
 # How many ids of forgotten runs are kept, so that a start frame that was long on its way starts nothing twice. The ids
 # of the last months are enough; the file stays small.
@@ -100,7 +101,8 @@ def sweep_shells(home: Home) -> None:
 
 
 def expired_work(home: Home, left: Set[str]) -> List[str]:
-    """Mark the work directories of `left` as used now, then name those that no run has used for a day.
+    """Mark the work directories of `left` as used now, then name those that no run has used for a day, or for some
+    minutes on a disk that is short of room.
 
     Drafts of runners in bin/ are deleted at once when they are old.
     """
@@ -113,10 +115,10 @@ def expired_work(home: Home, left: Set[str]) -> List[str]:
             with contextlib.suppress(OSError):
                 if os.lstat(os.path.join(programs, name)).st_mtime < time.time() - DRAFT_KEPT_S:
                     os.unlink(os.path.join(programs, name))
-    found = []
+    found, kept_s = [], WORK_KEPT_SHORT_S if is_short_of_room(home.work) else WORK_KEPT_S
     for name in os.listdir(home.work):
         with contextlib.suppress(OSError):
-            if os.lstat(os.path.join(home.work, name)).st_mtime < time.time() - WORK_KEPT_S:
+            if os.lstat(os.path.join(home.work, name)).st_mtime < time.time() - kept_s:
                 found.append(name)
     return found
 
@@ -166,8 +168,9 @@ class Cleanup:
         """Delete shared work directories that no run here uses any more, a day after their last run was forgotten.
 
         A day, because the restart that wants to find its files there may be ordered after its predecessor was
-        forgotten. A child process looks at the directories, for they may hang; this process moves them to the trash,
-        for it knows which run has come since. Another child deletes what is in the trash, however much it is.
+        forgotten; ten minutes where the disk is short of room. A child process looks at the directories, for they may
+        hang; this process moves them to the trash, for it knows which run has come since. Another child deletes what
+        is in the trash, however much it is.
         """
         home, left = self.runs.require_home(), set(self.left_work)
         self.pending = False
