@@ -78,6 +78,7 @@ def test_what_the_browser_packs_is_a_tar_of_the_same_bytes(page, site):
     assert {name: text for name, (_, text) in found.items()} == dict(files)
     assert found["run.sh"][0] == 0o755 and found["train.py"][0] == 0o644
     page.wait_for_timeout(1100)
+    page.goto(site)
     assert page.evaluate(PACK, files) == packed, "the time of day is no part of it"
 
 
