@@ -18,7 +18,10 @@ from pathlib import Path
 
 # The kinds of frames that the console sends to a runner and receives from it. Each sent frame has a point before it and
 # one after it.
-SENT = ("hello", "start", "stop", "pull", "ack", "forget", "watch", "evict", "ping", "cast_pull", "prepare")
+SENT = (
+    *("hello", "start", "stop", "pull", "ack", "forget", "watch", "evict", "ping", "cast_pull"),
+    *("prepare", "unprepare"),
+)
 RECEIVED = (
     *("hello", "inventory", "fact", "log", "gap", "log_end", "forgotten"),
     *("gpus", "evicted", "load", "sample", "pong", "error", "cast", "cast_end", "prepared"),

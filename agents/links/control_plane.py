@@ -183,6 +183,11 @@ class ControlPlane(Protocol):
     ) -> Mapping[PreparationName, Mapping[str, Any]]:
         """What each of these preparations is, for the host. One that is missing is not wanted any more."""
 
+    def give_up_preparations(
+        self, host_id: int, token: int, names: Sequence[PreparationName]
+    ) -> Collection[PreparationName]:
+        """Those of these that the host is to end, because nothing waits for them. It is at all of them."""
+
     def store_preparations(self, host_id: int, token: int, reports: Sequence[PreparationReport]) -> None:
         """Store how far a host is. A report that comes twice changes nothing."""
 

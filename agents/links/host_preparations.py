@@ -6,18 +6,23 @@ from collections.abc import Sequence
 
 from agents.links.control_plane import ControlPlane
 from agents.links.link import Link
-from agents.links.orders import Order, Prepare
+from agents.links.orders import Order, Prepare, Unprepare
 
 
-def send(link: Link, control_plane: ControlPlane, host_id: int, orders: Sequence[Order]) -> None:
-    """Send what the host is to prepare. What is not wanted any more is not sent."""
+def send(link: Link, control_plane: ControlPlane, host_id: int, token: int, orders: Sequence[Order]) -> None:
+    """Send what the host is to prepare, and what it is to end. The control plane is asked about both once more: what it
+    is to prepare may be wanted no more, and what it is to end may be wanted again."""
     found = [order for order in orders if isinstance(order, Prepare)]
-    if not found:
-        return
-    documents = control_plane.preparation_orders(host_id, [order.name for order in found])
+    documents = control_plane.preparation_orders(host_id, [each.name for each in found]) if found else {}
     for order in found:
         if order.name in documents:
             link.send_order(order, documents[order.name])
+    needless = [order for order in orders if isinstance(order, Unprepare)]
+    names = [each.name for each in needless]
+    given_up = control_plane.give_up_preparations(host_id, token, names) if needless else ()
+    for each in needless:
+        if each.name in given_up:
+            link.send_order(each)
 
 
 def store(link: Link, control_plane: ControlPlane, host_id: int, token: int) -> bool:

@@ -33,7 +33,7 @@ from agents.links.control_plane import (
 from agents.links.host_watch import HostWatch
 from agents.links.leases import Lease
 from agents.links.link import Hello, Link, RunnerMissing
-from agents.links.orders import CLOSED, Prepare, Start, is_changing, orders_to_send
+from agents.links.orders import CLOSED, Prepare, Start, Unprepare, is_changing, orders_to_send
 from agents.links.work_queue import WorkQueue
 from agents.models import HostStatus
 from agents.runner.wire import WireError
@@ -380,7 +380,7 @@ class HostThread:
         wanted = self._control_plane.wanted_runs(self.host_id, link.sent.started())
         self._last_comparison_at = time.monotonic()
         self._changing = is_changing(wanted, phases)
-        found = orders_to_send(wanted, phases, link.sent, self._last_comparison_at)
+        found = orders_to_send(wanted, phases, link.sent, self._last_comparison_at, link.preparing())
         starts = [order.run for order in found if isinstance(order, Start)]
         for late in starts[MAX_STARTS:]:
             link.sent.retract(late)
@@ -389,9 +389,9 @@ class HostThread:
         documents = self._start_orders({run: wanted[run].order for run in starts})
         failpoint("orders.read")
         unsaid = {order.run for order in found if isinstance(order, Start)} - documents.keys()
-        host_preparations.send(link, self._control_plane, self.host_id, found)
+        host_preparations.send(link, self._control_plane, self.host_id, self.lease.token, found)
         for order in found:
-            if isinstance(order, Prepare):
+            if isinstance(order, Prepare | Unprepare):
                 continue
             if order.run in unsaid:
                 link.sent.retract(order.run)

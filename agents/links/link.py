@@ -21,7 +21,17 @@ from agents.links.arrivals import ARRIVAL_KINDS, arrivals, preparation_report
 from agents.links.control_plane import Fact, Forgotten, PreparationName, PreparationReport
 from agents.links.frame_limits import CpuShare, FrameLimits
 from agents.links.inbox import Inbox
-from agents.links.orders import Forget, Order, Prepare, Pull, PullRecording, SentOrders, Start, Stop
+from agents.links.orders import (
+    Forget,
+    Order,
+    Prepare,
+    Pull,
+    PullRecording,
+    SentOrders,
+    Start,
+    Stop,
+    Unprepare,
+)
 from agents.links.stream import Stream
 from agents.runner.wire import PROTOCOL, Message, WireError
 from agents.ssh import install_runner
@@ -146,6 +156,7 @@ class Link:
         self.sent = SentOrders()  # used by the host's work item only
         self._host_messages: dict[tuple[str, str], Message] = {}
         self._prepared: dict[PreparationName, PreparationReport] = {}
+        self._preparing: dict[tuple[str, str], PreparationName] = {}
         self.hello: Hello | None = None
         self.mark = 0  # the mark that may be sent to the host (recovery.py); set by the lease keeper
         self.inventory_stored = False  # the control plane has stored the inventory
@@ -228,6 +239,11 @@ class Link:
             found, self._prepared = self._prepared, {}
             return list(found.values())
 
+    def preparing(self) -> list[PreparationName]:
+        """What the host is at, as it reported last."""
+        with self._lock:
+            return list(self._preparing.values())
+
     def send(self, message: Mapping[str, Any], payload: bytes = b"") -> None:
         if message["t"] == "pull":
             self._limits.note_pull(message["run"])
@@ -246,6 +262,8 @@ class Link:
             case Prepare(name):
                 prepare = {"t": "prepare", "kind": name.kind, "key": name.key, "asked": name.asked}
                 self._send_document(prepare, document)
+            case Unprepare(name):
+                self.send({"t": "unprepare", "kind": name.kind, "key": name.key})
             case Stop(run, grace_s):
                 # A stop that comes before its start takes the place of the start, and its seal.
                 seal = seals.seal_of_run(self._seal_owner, run)
@@ -346,6 +364,9 @@ class Link:
             self._prepared[report.name] = report
             if len(self._prepared) > MAX_PREPARATIONS:
                 del self._prepared[next(iter(self._prepared))]
+            self._preparing.pop((report.name.kind, report.name.key), None)
+            if report.state == "WORKING" and len(self._preparing) < MAX_PREPARATIONS:
+                self._preparing[report.name.kind, report.name.key] = report.name
 
     def _put_arrivals(self, message: Message, payload: bytes) -> None:
         for arrival in arrivals(message, payload):

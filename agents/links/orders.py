@@ -7,7 +7,7 @@ done. A new connection starts with nothing sent, so all orders are sent again, a
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass, field
 
 from agents.links.control_plane import PreparationName, Wanted
@@ -54,7 +54,14 @@ class Prepare:
     name: PreparationName
 
 
-Order = Start | Stop | Pull | PullRecording | Forget | Prepare
+@dataclass(frozen=True, slots=True)
+class Unprepare:
+    """No process waits for it any more, and the host is still at it."""
+
+    name: PreparationName
+
+
+Order = Start | Stop | Pull | PullRecording | Forget | Prepare | Unprepare
 
 
 @dataclass(slots=True)
@@ -81,28 +88,45 @@ class SentOrders:
         self.at.pop(Start(run), None)
         self.pulled.discard(run)
 
-    def keep_only(self, wanted: Mapping[str, Wanted]) -> None:
-        """Drop the notes of all other runs, and of the pieces of recordings that have come."""
+    def keep_only(self, wanted: Mapping[str, Wanted], preparing: Container[PreparationName] = ()) -> None:
+        """Drop the notes of all other runs, of the pieces of recordings that have come, and of what has ended."""
         prepared = {name for want in wanted.values() for name in want.prepare}
-        self.at = {order: when for order, when in self.at.items() if _is_wanted(order, wanted, prepared)}
+        self.at = {
+            order: when
+            for order, when in self.at.items()
+            if _is_wanted(order, wanted, preparing if isinstance(order, Unprepare) else prepared)
+        }
         self.pulled &= wanted.keys()
 
 
 def orders_to_send(
-    wanted: Mapping[str, Wanted], reported: Mapping[str, str], sent: SentOrders, now: float
+    wanted: Mapping[str, Wanted],
+    reported: Mapping[str, str],
+    sent: SentOrders,
+    now: float,
+    preparing: Collection[PreparationName] = (),
 ) -> list[Order]:
-    """The orders to send, in the order of `wanted`. `reported` is each run's phase, `now` a monotonic time."""
-    sent.keep_only(wanted)
+    """The orders to send, in the order of `wanted`. `reported` is each run's phase, `now` a monotonic time.
+
+    `preparing`: what the host reports to be at.
+    """
+    sent.keep_only(wanted, preparing)
     found: list[Order] = []
     for run, want in wanted.items():
         found += [order for order in _of(run, want, reported.get(run), sent) if sent.should_send(order, now)]
     sent.pulled |= {order.run for order in found if isinstance(order, Pull)}
-    return found
+    return found + [order for order in _needless(wanted, preparing) if sent.should_send(order, now)]
 
 
-def _is_wanted(order: Order, wanted: Mapping[str, Wanted], prepared: Container[PreparationName]) -> bool:
-    if isinstance(order, Prepare):
-        return order.name in prepared
+def _needless(wanted: Mapping[str, Wanted], preparing: Collection[PreparationName]) -> list[Order]:
+    """What the host is at for nobody. Where it was asked for anew meanwhile, what it is at does as well."""
+    needed = {(name.kind, name.key) for want in wanted.values() for name in want.prepare}
+    return [Unprepare(name) for name in preparing if (name.kind, name.key) not in needed]
+
+
+def _is_wanted(order: Order, wanted: Mapping[str, Wanted], names: Container[PreparationName]) -> bool:
+    if isinstance(order, Prepare | Unprepare):
+        return order.name in names
     if order.run not in wanted:
         return False
     return not isinstance(order, PullRecording) or (order.shell, order.start) in wanted[order.run].recordings

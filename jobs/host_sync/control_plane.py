@@ -75,6 +75,14 @@ class JobsControlPlane:
         with database_connection():
             return prepared.orders(host_id, names)
 
+    def give_up_preparations(
+        self, host_id: int, token: int, names: Sequence[PreparationName]
+    ) -> Collection[PreparationName]:
+        with database_connection():
+            if recovery.in_recovery_mode():
+                return ()
+            return prepared.give_up(host_id, token, names, timezone.now())
+
     def store_preparations(self, host_id: int, token: int, reports: Sequence[PreparationReport]) -> None:
         with database_connection():
             now = timezone.now()

@@ -13,30 +13,34 @@ from typing import Any
 from django.db import transaction
 from django.db.models import F, Q, QuerySet
 
-from agents.infra.texts import said
+from agents.infra.texts import join, said
 from agents.links.control_plane import PreparationName, PreparationReport
 from agents.models import Host
 from jobs.host_sync import facts
 from jobs.host_sync.apply_reports import PendingWrites
 from jobs.lifecycle import snapshot
 from jobs.models import Job, Preparation, PreparationNeed, Run
-from jobs.preparations import commits, history, images
+from jobs.preparations import asking, commits, history, images, reasons
 from jobs.preparations.kinds import KINDS
 from jobs.preparations.masking import Mask
-from jobs.preparations.progress import reason_of
 from jobs.rules.lifecycle.preparation_states import HOST_NOT_PREPARED, NOT_PREPARED, PreparationState
-from jobs.rules.lifecycle.states import RunPhase
-from jobs.wake import announce
+from jobs.rules.lifecycle.states import JobState, RunPhase
 
 # A process that was killed on the host so often will be killed again.
 MAX_LOST = 3
+OPEN = (PreparationState.WANTED, PreparationState.WORKING)
+# Runs that are held back, and those of a job that goes back to the queue: it may well get the same hosts again.
+_WAITS = Q(run__preparing=True, run__phase=RunPhase.CREATED, run__stop_wanted_at=None) | Q(
+    Q(run__job__outcome=JobState.QUEUED, run__attempt=F("run__job__attempt"))
+    | Q(run__job__state=JobState.QUEUED, run__attempt=F("run__job__attempt") - 1),
+    run__job__cancel_requested_at=None,
+)
 _COLUMNS = ("done", "total", "unit", "message", "tail")
 
 
 def to_prepare(host_id: int, runs: Sequence[str]) -> tuple[PreparationName, ...]:
     """What this host is to prepare for these runs, and has not."""
-    open_states = (PreparationState.WANTED, PreparationState.WORKING)
-    found = Preparation.objects.filter(host=host_id, needs__run__in=runs, phase__in=open_states).distinct()
+    found = Preparation.objects.filter(host=host_id, needs__run__in=runs, phase__in=OPEN).distinct()
     return tuple(PreparationName(*row) for row in found.order_by("pk").values_list("kind", "key", "asked"))
 
 
@@ -54,7 +58,7 @@ def store(host_id: int, token: int, reports: Sequence[PreparationReport], now: d
     """Store the reports, if the lease is still ours."""
     by_name = {(each.name.kind, each.name.key): each for each in reports}
     with transaction.atomic():
-        if not Host.every.select_for_update(no_key=True).filter(pk=host_id, lease_token=token).exists():
+        if not _has_lease(host_id, token):
             return
         rows = Preparation.objects.filter(host=host_id, key__in=[key for _, key in by_name])
         for row in rows.select_for_update().order_by("pk"):
@@ -64,19 +68,45 @@ def store(host_id: int, token: int, reports: Sequence[PreparationReport], now: d
                 row.save()
 
 
+def give_up(
+    host_id: int, token: int, names: Sequence[PreparationName], now: datetime
+) -> list[PreparationName]:
+    """Those of these that the host is to end, because no run waits for them. The host is at all of them.
+
+    They are asked for anew when a run needs them. While their rows are locked no new run can begin to wait for them
+    (asking.py), so a host that ends one ends it for nobody.
+    """
+    with transaction.atomic():
+        if not _has_lease(host_id, token):
+            return []
+        found = Preparation.objects.filter(host=host_id, key__in=[name.key for name in names])
+        rows = {(row.kind, row.key): row for row in found.select_for_update().order_by("pk")}
+        waiting = PreparationNeed.objects.filter(_WAITS, preparation__in=list(rows.values()))
+        needed = set(waiting.values_list("preparation", flat=True))
+        over = {
+            name: row for name in names if (row := rows.get((name.kind, name.key))) and row.pk not in needed
+        }
+        begun = [row.pk for name, row in over.items() if row.asked == name.asked and row.phase in OPEN]
+        asking.ask_anew(begun, now)
+        return list(over)
+
+
+def _has_lease(host_id: int, token: int) -> bool:
+    return Host.every.select_for_update(no_key=True).filter(pk=host_id, lease_token=token).exists()
+
+
 def fail(host_id: int, sha256: str, words: str, now: datetime) -> None:
     """Note that the host cannot take a file, for the preparations that need it."""
-    open_states = (PreparationState.WANTED, PreparationState.WORKING)
-    rows = Preparation.objects.filter(host=host_id, phase__in=open_states).exclude(what={})
+    rows = Preparation.objects.filter(host=host_id, phase__in=OPEN).exclude(what={})
     failed = [row.pk for row in rows if sha256 in {each["sha256"] for each in row.what.get("blobs", ())}]
-    Preparation.objects.filter(pk__in=failed, phase__in=open_states).update(
+    Preparation.objects.filter(pk__in=failed, phase__in=OPEN).update(
         phase=PreparationState.FAILED, fault="host", message=words, ended_at=now
     )
 
 
 def _is_news(row: Preparation, report: PreparationReport) -> bool:
     """A report about an earlier asking is old. Also one that it is ready: it may have been thrown away since."""
-    return report.name.asked == row.asked and row.phase in (PreparationState.WANTED, PreparationState.WORKING)
+    return report.name.asked == row.asked and row.phase in OPEN
 
 
 def _fill(row: Preparation, report: PreparationReport, now: datetime) -> None:
@@ -120,7 +150,8 @@ def settle(now: datetime, host_id: int | None = None) -> tuple[set[int], set[int
         images.settle(jobs)
         released, hosts = _release(jobs, now)
         refused = _refuse(jobs, now)
-        _explain(jobs - released, now)
+        for job in sorted(jobs - refused):
+            reasons.explain(job, now)
         Job.every.filter(pk__in=released | refused).update(due_at=now)
     return released | refused, hosts
 
@@ -133,8 +164,6 @@ def _release(jobs: set[int], now: datetime) -> tuple[set[int], set[int]]:
     released = {job for _, job, _ in found}
     history.prepared([pk for pk, _, _ in found], now)
     Run.objects.filter(pk__in=[pk for pk, _, _ in found]).update(preparing=False, prepared_at=now)
-    Job.every.filter(pk__in=released).update(reason="", version=F("version") + 1, updated_at=now)
-    announce.hints(f"job:{job}" for job in released)
     return released, {host for _, _, host in found}
 
 
@@ -150,34 +179,27 @@ def _refuse(jobs: set[int], now: datetime) -> set[int]:
         if known is None or need.preparation.fault == "user" != known.fault:
             failures[need.run_id] = need.preparation
     writes = PendingWrites(now)
-    runs = Run.objects.select_for_update(no_key=True).filter(pk__in=failures).order_by("pk")
-    for run in runs.defer("order", "log_proof"):
-        columns = facts.fill_facts(run, _refusal(failures[run.pk]), now)
+    runs = Run.objects.select_for_update(no_key=True, of=("self",)).filter(pk__in=failures).order_by("pk")
+    for run in runs.select_related("job__project").defer("order", "log_proof"):
+        columns = facts.fill_facts(run, _refusal(failures[run.pk], run.job.project.name), now)
         run.preparing, run.log_complete_at, run.forgotten_at = False, now, now
         writes.changed.append((run, columns | {"preparing", "log_complete_at", "forgotten_at"}))
     writes.save()
     return {run.job_id for run, _ in writes.changed}
 
 
-def _refusal(failure: Preparation) -> facts.ReportedFacts:
+def _refusal(failure: Preparation, project: str) -> facts.ReportedFacts:
     words = failure.message or said("it did not say why")
+    cure = images.cure(failure, project)
+    message = said("{what}: {words}", what=failure.title, words=words)
     refusal = NOT_PREPARED if failure.fault == "user" else HOST_NOT_PREPARED
     found = facts.read_facts(
         {
             "phase": "closed",
             "why": "refused",
             "refusal": refusal,
-            "message": said("{what}: {words}", what=failure.title, words=words),
+            "message": join(" ", [message, cure]) if cure else message,
         }
     )
     assert found is not None
     return found
-
-
-def _explain(jobs: set[int], now: datetime) -> None:
-    """Say how far the hosts are."""
-    for job in sorted(jobs):
-        reason = reason_of(job, now)
-        changed = Job.every.filter(~Q(reason=reason), pk=job)
-        if reason and changed.update(reason=reason, version=F("version") + 1, updated_at=now):
-            announce.hints([f"job:{job}"])

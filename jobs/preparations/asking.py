@@ -11,10 +11,9 @@ from datetime import datetime
 
 from django.db.models import F
 
-from jobs.models import Job, Preparation, PreparationNeed, Run
-from jobs.preparations import history
+from jobs.models import Preparation, PreparationNeed, Run
+from jobs.preparations import history, reasons
 from jobs.preparations.need import Need
-from jobs.preparations.progress import reason_of
 from jobs.rules.lifecycle.preparation_states import PreparationState
 from jobs.rules.lifecycle.states import RunPhase
 
@@ -42,7 +41,7 @@ def ask(asked: Asked, now: datetime) -> None:
         ignore_conflicts=True,
     )
     rows = _lock(wanted)
-    _try_again(_failed(list(rows.values())), now)
+    ask_anew(_failed(list(rows.values())), now)
     PreparationNeed.objects.bulk_create(
         PreparationNeed(run=run, preparation=rows[run.host_id, need.kind, need.key])
         for run, needs in asked
@@ -55,7 +54,7 @@ def ask_as(old: str, new: Run, now: datetime) -> None:
     """The next run of a replica needs on the same host what the one before it needed."""
     kept = PreparationNeed.objects.filter(run=old).values_list("preparation", flat=True)
     found = list(Preparation.objects.filter(pk__in=kept).select_for_update().order_by("pk"))
-    _try_again(_failed(found), now)
+    ask_anew(_failed(found), now)
     PreparationNeed.objects.bulk_create(PreparationNeed(run=new, preparation=row) for row in found)
     hold_back({new.job_id}, now)
 
@@ -65,7 +64,7 @@ def not_there(run: str, now: datetime) -> None:
     asked for anew. What is still there is ready at once."""
     kept = PreparationNeed.objects.filter(run=run).values_list("preparation", flat=True)
     found = Preparation.objects.filter(pk__in=kept, phase=PreparationState.READY)
-    _try_again([row.pk for row in found.select_for_update().order_by("pk")], now)
+    ask_anew([row.pk for row in found.select_for_update().order_by("pk")], now)
 
 
 def hold_back(jobs: set[int], now: datetime) -> None:
@@ -78,7 +77,7 @@ def hold_back(jobs: set[int], now: datetime) -> None:
     for job in set(lacking.values_list("run__job", flat=True)):
         if new.filter(job=job, preparing=False).update(preparing=True):
             history.preparing(job, lacking, now)
-        Job.every.filter(pk=job).update(reason=reason_of(job, now))
+        reasons.note(job, now)
 
 
 def _lock(wanted: dict[tuple[int, str, str], Need]) -> dict[tuple[int, str, str], Preparation]:
@@ -94,7 +93,8 @@ def _failed(rows: Sequence[Preparation]) -> list[int]:
     return [row.pk for row in rows if row.phase == PreparationState.FAILED]
 
 
-def _try_again(ids: Sequence[int], now: datetime) -> None:
+def ask_anew(ids: Sequence[int], now: datetime) -> None:
+    """Reports about an earlier asking are old from now on."""
     Preparation.objects.filter(pk__in=ids).update(
         phase=PreparationState.WANTED,
         asked=F("asked") + 1,

@@ -39,7 +39,13 @@ STRANGE += ("receive.gpus", "receive.evicted")
 # Reached only when shells are recorded.
 RECORDED = (*(f"send.cast_pull.{when}" for when in ("before", "after")), "receive.cast", "receive.cast_end")
 # Reached only when a host must be prepared before a run starts there.
-PREPARED = (*(f"send.prepare.{when}" for when in ("before", "after")), "receive.prepared")
+PREPARED = (
+    *(f"send.{kind}.{when}" for kind in ("prepare", "unprepare") for when in ("before", "after")),
+    "receive.prepared",
+)
+# A server of the host itself that accepts connections and never says a word: what is fetched from it takes for ever.
+MUTE_PORT = 4433
+MUTE = f"import socket, time; s = socket.create_server(('127.0.0.1', {MUTE_PORT})); time.sleep(3600)"
 ELSEWHERE = {*IN_WEB, *RARE, *STRANGE, *RECORDED, *PREPARED}
 POINTS = [point for point in failpoints.NAMES if point not in ELSEWHERE]
 # Truncates its own log after the host has sent it, also a busy host, so that there is a gap to report.
@@ -106,6 +112,14 @@ class Passers:
         pool["containerSpec"]["imageUri"] = "localhost/trainyard/none:1"
         return document
 
+    def slow(self):
+        """A job that is cancelled while its host prepares it, which takes for ever."""
+        document = job_spec(["replica", "--seconds", "0.3"], name="slow")
+        (pool,) = document["jobSpec"]["workerPoolSpecs"]
+        url = f"https://127.0.0.1:{MUTE_PORT}/code.git"
+        pool["trainyard"] = {"code": {"git": {"url": url, "revision": "main"}}}
+        return document
+
     def short(self):
         return job_spec({"command": ["replica", "--seconds", "0.3"], "gpus": 3}, name="short")
 
@@ -127,13 +141,21 @@ class Passers:
         for job_id in self.running:
             if states[job_id] == "RUNNING" and self.running[job_id] == "to be cancelled":
                 self.yard.client.cancel(job_id, patience=60)
+        for job_id in self.preparing():
+            if self.running.get(job_id) == "slow":
+                self.yard.client.cancel(job_id, patience=60)
         if len(self.running) < MAX_JOBS_AT_ONCE:
             document = next(self.kinds)()
             self.running[self.yard.submit(document, patience=60)] = document["displayName"]
 
+    def preparing(self):
+        working = "JOIN jobs_preparationneed n ON n.run_id = r.id JOIN jobs_preparation p ON p.id = n.preparation_id"
+        sql = f"SELECT DISTINCT r.job_id FROM jobs_run r {working} WHERE p.phase = 'WORKING'"  # noqa: S608
+        return [row["job_id"] for row in self.yard.query(sql)]
+
     def finish(self):
         for job_id, name in self.running.items():
-            if name == "to be cancelled":
+            if name in ("to be cancelled", "slow"):
                 self.yard.client.cancel(job_id, patience=60)
 
 
@@ -192,6 +214,7 @@ class Trouble:
         self.yard = yard
         self.due = dict.fromkeys(("uninstall", "shut", "trespass", "shell"), 0.0)
         self.foreign_processes = {}
+        self.mute = {host: in_background(host, f'python3 -c "{MUTE}"') for host in yard.fleet}
 
     def __call__(self):
         armed = self.yard.armed()
@@ -241,8 +264,7 @@ class Trouble:
     def trespass(self, host):
         """Put a foreign process on the first GPU until an admin has it killed; then another one."""
         if host not in self.foreign_processes or not process_alive_on(host, self.foreign_processes[host]):
-            pid = int(host.run_inside("sh", "-c", "sleep 3600 >/dev/null 2>&1 & echo $!").stdout)
-            self.foreign_processes[host] = pid
+            self.foreign_processes[host] = pid = in_background(host, "sleep 3600")
             host.gpus(apps=[{"gpu": 0, "pid": pid}])
         url = f"{self.yard.url}/api/v1/hosts/{host.name}/gpus"
         for gpu in self.yard.client.call("GET", url, patience=60).json()["gpus"]:
@@ -252,11 +274,18 @@ class Trouble:
 
     def end(self):
         self.shut(self.yard.fleet[1], False)
+        for host in self.yard.fleet:
+            wait_for(lambda: not host.processes("/code.git"), f"{host.name} to fetch for nobody")  # noqa: B023
+            host.run_inside("kill", "-9", str(self.mute[host]), check=False)
         for host, pid in self.foreign_processes.items():
             host.run_inside("kill", "-9", str(pid), check=False)
             host.gpus(apps=[])
         kept_out = "SELECT uuid FROM agents_gpu WHERE state <> 'ok'"
         wait_for(lambda: not self.yard.query(kept_out), "all GPUs to be free again", dump=self.yard.tail)
+
+
+def in_background(host, command):
+    return int(host.run_inside("sh", "-c", f"{command} >/dev/null 2>&1 & echo $!").stdout)
 
 
 def process_alive_on(host, pid):
@@ -269,7 +298,7 @@ def test_each_process_is_killed_or_suspended_at_each_rare_failpoint(crowd, how):
     trouble = Trouble(crowd)
     with Waker(crowd) as waker:
         try:
-            kinds = ("steady", "long", "shelled", "cutter", "imaged", "short")
+            kinds = ("steady", "long", "shelled", "cutter", "imaged", "slow", "short")
             walk(crowd, (*RARE, *STRANGE, *RECORDED, *PREPARED), how, *kinds, meanwhile=trouble)
             waker.wait_until_all_are_awake()
         finally:

@@ -11,7 +11,7 @@ from typing import Any, Dict
 
 from agents.runner.home import Home
 from agents.runner.preparations.programs_output import run_on_terminal, run_quietly
-from agents.runner.preparations.report import HOST, USER, Failed, Report
+from agents.runner.preparations.report import CREDENTIALS, HOST, USER, Failed, Report
 from agents.runner.runtimes.engine_commands import (
     APPTAINER,
     DOCKER,
@@ -93,7 +93,7 @@ def pull(
     engine: str, program: str, image: str, env: Dict[str, str], report: Report, credentials: Any
 ) -> None:
     report.message("pulling %s" % image)
-    place = os.path.join(report.directory, "credentials")
+    place = os.path.join(report.directory, CREDENTIALS)
     shutil.rmtree(place, ignore_errors=True)
     try:
         kept = keep_credentials(engine, place, credentials) if credentials else ""

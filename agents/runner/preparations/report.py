@@ -15,6 +15,8 @@ WORKING, READY, FAILED, LOST = "WORKING", "READY", "FAILED", "LOST"
 USER, HOST = "user", "host"
 MAX_MESSAGE, MAX_TAIL = 1000, 8000
 BETWEEN_S = 0.25
+# A directory in that of a preparation, for as long as a program needs credentials there.
+CREDENTIALS = "credentials"
 
 
 class Failed(Exception):

@@ -20,7 +20,16 @@ from agents.runner.forks import default_signals, fork_detached
 from agents.runner.home import Home
 from agents.runner.orders import Refused, unpack_order
 from agents.runner.outbox import Outbox
-from agents.runner.preparations.report import FAILED, HOST, LOST, MAX_MESSAGE, WORKING, read_state, state_path
+from agents.runner.preparations.report import (
+    CREDENTIALS,
+    FAILED,
+    HOST,
+    LOST,
+    MAX_MESSAGE,
+    WORKING,
+    read_state,
+    state_path,
+)
 from agents.runner.processes import read_process, signal_process
 from agents.runner.wire import Message
 
@@ -120,6 +129,8 @@ class Preparations:
             trash = os.path.join(self.require_home().trash, "%s-%s-%d" % (kind, key, os.getpid()))
             shutil.rmtree(trash, ignore_errors=True)
             os.rename(directory, trash)
+            # Its process cannot find it here, nor make it anew.
+            remove_credentials(trash)
         self.active.pop((kind, key), None)
         self.send(kind, key)
 
@@ -156,6 +167,7 @@ class Preparations:
         state = read_state(directory) or {"state": LOST}
         if state["state"] == WORKING and over:
             state = dict(state, state=LOST, fault=HOST, message=last_words(directory))
+            remove_credentials(directory)
         elif state["state"] == WORKING:
             self.active.setdefault((kind, key), (0, 0))
         if state["state"] != WORKING:
@@ -176,6 +188,11 @@ class Preparations:
 # Where the runner was started: its own name on the command line is relative to that.
 RUNNER_PLACE = os.getcwd()
 _PLAIN = re.compile(r"[^\x20-\x7e]")
+
+
+def remove_credentials(directory: str) -> None:
+    """What a process that was killed could not remove itself (images.py)."""
+    shutil.rmtree(os.path.join(directory, CREDENTIALS), ignore_errors=True)
 
 
 def is_free(directory: str) -> bool:

@@ -33,7 +33,8 @@ class MemoryControlPlane:
         # Whether start orders come with the wanted runs, and the runs whose orders were asked for by themselves.
         self.with_orders, self.asked_for = False, []
         self.host_of = {}
-        self.preparations, self.prepared = {}, []
+        # What runs wait for, what each of that is, what the host reported, and what it was told to end.
+        self.held_back, self.preparations, self.prepared, self.given_up = {}, {}, [], []
         self.stopped = set()
         self.facts = {}
         self.history = defaultdict(list)
@@ -60,6 +61,12 @@ class MemoryControlPlane:
         with self.lock:
             self.host_of[run] = host_id
             self.start(run, *command)
+
+    def hold_back(self, run, name, document):
+        with self.lock:
+            self.preparations[name.key] = document
+            self.held_back[run] = (name,)
+            self.start(run, "true")
 
     def stop(self, run):
         with self.lock:
@@ -92,6 +99,8 @@ class MemoryControlPlane:
             pull_from=None if whole else len(self.logs[run]),
             forget=closed and whole and run not in self.keep,
             order=self.documents[run] if self.with_orders else None,
+            held_back=run in self.held_back and run not in self.stopped,
+            prepare=self.held_back.get(run, ()) if run not in self.stopped else (),
         )
 
     def start_orders(self, runs):
@@ -101,6 +110,11 @@ class MemoryControlPlane:
 
     def preparation_orders(self, host_id, names):
         return {name: self.preparations[name.key] for name in names}
+
+    def give_up_preparations(self, host_id, token, names):
+        with self.lock:
+            self.given_up += names
+        return names
 
     def store_preparations(self, host_id, token, reports):
         with self.lock:

@@ -18,7 +18,17 @@ from agents.links.control_plane import (
     LogEnd,
     PreparationReport,
 )
-from agents.links.orders import Forget, Prepare, Pull, PullRecording, SentOrders, Start, Stop, orders_to_send
+from agents.links.orders import (
+    Forget,
+    Prepare,
+    Pull,
+    PullRecording,
+    SentOrders,
+    Start,
+    Stop,
+    Unprepare,
+    orders_to_send,
+)
 from jobs.host_sync.control_plane import JobsControlPlane
 from jobs.host_sync.shipping import Shipping, shipments_of
 from jobs.lifecycle.advance import advance_quietly
@@ -93,10 +103,15 @@ class FakeHost:
     started_runs: list = field(default_factory=list)
     # What it was asked to prepare: by name, what it was told. It does so when the test calls `prepare`.
     asked: dict = field(default_factory=dict)
+    # What it has reported to be at, and what it was told to end.
+    preparing: list = field(default_factory=list)
+    ended: list = field(default_factory=list)
 
     def prepare(self, control_plane, name, state="READY", **report):
         """Report how far a preparation is."""
         self.row.refresh_from_db()
+        self.preparing = [each for each in self.preparing if each != name]
+        self.preparing += [name] if state == "WORKING" else []
         reports = [PreparationReport(name, state, **report)]
         control_plane.store_preparations(self.row.pk, self.row.lease_token, reports)
 
@@ -104,7 +119,7 @@ class FakeHost:
         """Ask what is wanted, do it, and report it. True if there was anything to do."""
         wanted = control_plane.wanted_runs(self.row.pk)
         phases = {run: fake_run.phase for run, fake_run in self.runs.items()}
-        found = orders_to_send(wanted, phases, SentOrders(), 0.0)
+        found = orders_to_send(wanted, phases, SentOrders(), 0.0, self.preparing)
         arrivals = [each for order in found for each in self.obey(order, control_plane)]
         if arrivals:
             self.report(control_plane, arrivals)
@@ -115,6 +130,12 @@ class FakeHost:
             documents = control_plane.preparation_orders(self.row.pk, [order.name])
             news = {name: document for name, document in documents.items() if name not in self.asked}
             self.asked.update(news)
+            return []
+        if isinstance(order, Unprepare):
+            self.row.refresh_from_db()
+            names = control_plane.give_up_preparations(self.row.pk, self.row.lease_token, [order.name])
+            self.ended += names
+            self.preparing = [each for each in self.preparing if each not in names]
             return []
         fake_run = self.runs.get(order.run)
         match order:

@@ -16,7 +16,7 @@ from django.utils import timezone
 from agents.hosts import seals
 from agents.hosts.seals import SealOwner
 from agents.links import inbox, leases, link
-from agents.links.control_plane import Frame
+from agents.links.control_plane import Frame, PreparationName
 from agents.links.link import Link, LinkBroken
 from agents.models import Host, HostEvent, HostStatus
 from agents.ssh import install_runner
@@ -80,6 +80,35 @@ def test_a_stop_that_comes_first_closes_the_run_and_one_that_comes_later_ends_it
     assert control_plane.facts["never"]["never_started"] is True
     assert seals.is_seal_of_run(SealOwner.of(host), "never", control_plane.facts["never"]["seal"])
     assert control_plane.facts["long"]["why"] == "stop"
+
+
+def test_what_nobody_waits_for_any_more_is_ended_on_its_host_also_by_the_next_dispatcher(
+    machine, key, control_plane, start_fleet
+):
+    host = row(machine)
+    fleet = start_fleet(key, control_plane)
+    ready(fleet)
+    digest = hashlib.sha256(b"never shipped").hexdigest()
+    what = {"key": digest, "blob": digest, "blobs": [{"sha256": digest, "size": 13}]}
+    tree = PreparationName("tree", digest, 1)
+    for run in ("r-1", "r-2"):
+        control_plane.hold_back(run, tree, what)
+    fleet.poke([host.pk])
+    wait_for(lambda: states(control_plane)[-1:] == ["WORKING"], "the host to be at it")
+    control_plane.stop("r-1")
+    fleet.poke([host.pk])
+    wait_for(lambda: control_plane.done("r-1"), "the first one to be done with")
+    assert not control_plane.given_up, "another run waits for it"
+    fleet.stop()
+    control_plane.stop("r-2")
+    another = start_fleet(key, control_plane, name="two")
+    ready(another)
+    wait_for(lambda: states(control_plane)[-1:] == ["LOST"], "the host to have ended it")
+    assert set(control_plane.given_up) == {tree}
+
+
+def states(control_plane):
+    return [report.state for report in control_plane.prepared]
 
 
 def test_a_gang_starts_at_once_and_every_log_is_whole(machine, key, control_plane, start_fleet):

@@ -6,15 +6,17 @@ import itertools
 
 import pytest
 
-from agents.links.control_plane import Wanted
+from agents.links.control_plane import PreparationName, Wanted
 from agents.links.orders import (
     REPEAT_S,
     Forget,
+    Prepare,
     Pull,
     PullRecording,
     SentOrders,
     Start,
     Stop,
+    Unprepare,
     is_changing,
     orders_to_send,
 )
@@ -110,3 +112,28 @@ def test_a_recording_is_asked_for_piece_by_piece_and_again_when_nothing_came():
     assert at(100, 0, now=REPEAT_S) == [PullRecording("r", "k0", 100), PullRecording("r", "k1", 0)]
     assert at() == [] and notes.at == {}, "nothing is kept of what has come"
     assert sent({"r": Wanted(recordings=(("k", 0),))}, {}) == [Start("r")], "first the run"
+
+
+IMAGE = PreparationName("image", "k1", 1)
+HELD_BACK = Wanted(held_back=True, prepare=(IMAGE,))
+
+
+def test_what_the_host_prepares_for_nobody_is_ended():
+    assert orders_to_send({}, {}, SentOrders(), 0.0, [IMAGE]) == [Unprepare(IMAGE)]
+    stopped = {"r": Wanted(stop=True, grace_s=3)}
+    assert orders_to_send(stopped, {}, SentOrders(), 0.0, [IMAGE]) == [Stop("r", 3), Unprepare(IMAGE)]
+
+
+def test_what_another_run_waits_for_is_not_ended():
+    wants = {"r": Wanted(stop=True, grace_s=3), "s": HELD_BACK}
+    assert orders_to_send(wants, {}, SentOrders(), 0.0, [IMAGE]) == [Stop("r", 3), Prepare(IMAGE)]
+    asked_anew = PreparationName("image", "k1", 0)
+    assert Unprepare(asked_anew) not in orders_to_send(wants, {}, SentOrders(), 0.0, [asked_anew])
+
+
+def test_an_end_is_repeated_until_the_host_reports_it():
+    notes = SentOrders()
+    assert orders_to_send({}, {}, notes, 0.0, [IMAGE]) == [Unprepare(IMAGE)]
+    assert orders_to_send({}, {}, notes, REPEAT_S - 1, [IMAGE]) == []
+    assert orders_to_send({}, {}, notes, REPEAT_S + 1, [IMAGE]) == [Unprepare(IMAGE)]
+    assert orders_to_send({}, {}, notes, REPEAT_S + 2, []) == [] and notes.at == {}

@@ -207,6 +207,23 @@ def test_nobody_needs_it_any_more(console, host, engine):
     wait_for(lambda: not worker(host) and not leftovers(host), "no process of the pull")
 
 
+@pytest.mark.parametrize("end", ["unprepare", "kill"])
+def test_credentials_of_a_pull_that_was_ended_are_removed(console, host, engine, end):
+    prepare(
+        console,
+        "example.org/slow:1",
+        credentials={"registry": "example.org", "username": "ada", "password": "correct horse"},
+    )
+    console.hear("prepared", lambda m: m["state"] == "WORKING" and m["done"])
+    assert list(host.home.rglob("credentials"))
+    if end == "kill":
+        os.kill(worker(host)[0], signal.SIGKILL)
+    else:
+        say(console, "unprepare", kind="image", key="k1")
+    hear(console, "LOST")
+    wait_for(lambda: not worker(host) and not list(host.home.rglob("credentials")), "no credentials")
+
+
 def leftovers(host):
     return [pid for pid in host.processes() if any(b"podman" in word for word in words_of(pid))]
 

@@ -18,7 +18,6 @@ from jobs.models import Job, Preparation, Run, Transition
 from jobs.preparations import kinds
 from jobs.preparations.need import Need
 from jobs.preparations.progress import progress_of
-from jobs.rules.spec.json_fields import InvalidDocument
 from tests.unit.jobs.conftest import gang, pool_of
 from tests.unit.jobs.fake_hosts import settle
 
@@ -163,6 +162,72 @@ def test_a_cancel_while_hosts_prepare_ends_the_job_at_once(job, hosts, control_p
     assert not hosts[0].started_runs, "it came too late"
 
 
+def test_a_host_ends_what_a_cancelled_job_waited_for_and_begins_anew_when_another_job_asks(
+    job, hosts, submit, control_plane
+):
+    first = hosts[0]
+    settle(control_plane, *hosts)
+    (name,) = first.asked
+    first.prepare(control_plane, name, "WORKING", done=25, total=100)
+    settle(control_plane, *hosts)
+    assert not first.ended, "the job waits for it"
+    services.cancel(job, "alice", timezone.now())
+    settle(control_plane, *hosts)
+    assert first.ended == [name] and not hosts[1].ended, "the other host has never begun"
+    first.prepare(control_plane, name, "WORKING", done=30, total=100)
+    first.prepare(control_plane, name, "FAILED", fault="host")
+    row = Preparation.objects.get(host=first.row)
+    assert (row.phase, row.asked, row.done, row.began_at) == ("WANTED", 2, 0, None), "this came too late"
+    submit(gang(pool_of(machine="n1-standard-4"), pool_of(machine="n1-standard-4")))
+    settle(control_plane, *hosts)
+    assert [each.asked for each in first.asked] == [1, 2]
+
+
+def test_what_another_job_waits_for_goes_on(job, hosts, submit, control_plane):
+    first, second = hosts
+    Host.every.update(cpus=8, memory_mb=64_000)
+    other = submit(gang(pool_of(machine="n1-standard-4"), pool_of(machine="n1-standard-4")))
+    settle(control_plane, *hosts)
+    (name,) = first.asked
+    first.prepare(control_plane, name, "WORKING", done=25, total=100)
+    services.cancel(job, "alice", timezone.now())
+    settle(control_plane, *hosts)
+    assert not first.ended and Preparation.objects.get(host=first.row).done == 25
+    services.cancel(other, "alice", timezone.now())
+    settle(control_plane, *hosts)
+    assert first.ended == [name]
+
+
+def test_hosts_go_on_for_a_job_that_goes_back_to_the_queue_until_it_has_other_hosts(
+    job, hosts, tree, control_plane
+):
+    first, second = hosts
+    settle(control_plane, *hosts)
+    (name,) = first.asked
+    first.prepare(control_plane, name, "WORKING")
+    second.prepare(control_plane, name, "FAILED", fault="host", message="no space left on device")
+    settle(control_plane, *hosts)
+    job.refresh_from_db()
+    assert job.attempt == 2 and not first.ended
+    tree.key = "another"
+    Job.every.update(rests_until=None, queued_at=timezone.now())
+    control_plane._decider.submit((), place=True)
+    settle(control_plane, *hosts)
+    assert first.ended == [name], "it is placed, and waits for something else"
+
+
+def test_what_a_host_is_at_is_left_alone_when_nobody_knows_it_or_the_lease_is_lost(job, hosts, control_plane):
+    first = hosts[0]
+    settle(control_plane, *hosts)
+    (name,) = first.asked
+    services.cancel(job, "alice", timezone.now())
+    settle(control_plane, *hosts)
+    give_up = control_plane.give_up_preparations
+    assert give_up(first.row.pk, first.row.lease_token, [replace(name, key="of a newer database")]) == []
+    assert give_up(first.row.pk, first.row.lease_token + 1, [name]) == []
+    assert give_up(first.row.pk, first.row.lease_token, [name]) == [name]
+
+
 def test_a_process_that_was_killed_is_asked_for_again_and_not_for_ever(job, hosts, control_plane):
     first = hosts[0]
     settle(control_plane, *hosts)
@@ -277,16 +342,6 @@ def test_a_job_with_an_image_asks_for_it_and_starts_in_a_container(hosts, submit
         "args": ["-v"],
     }
     assert fake.order["command"] == ["-v"]
-
-
-def test_an_image_is_refused_where_a_host_cannot_run_it(hosts, submit):
-    Host.every.filter(name="h2").update(facts={"runtimes": ["docker 24.0.7"]})
-    document = gang(pool_of(machine="n1-standard-4"))
-    document["jobSpec"]["workerPoolSpecs"][0]["containerSpec"] = {"imageUri": "ghcr.io/lab/train:1"}
-    with pytest.raises(InvalidDocument) as refused:
-        submit(document)
-    (violation,) = refused.value.violations
-    assert "h2" in violation.description and "h1" not in violation.description
 
 
 def test_what_a_host_threw_away_is_asked_for_anew_and_costs_no_try(job, hosts, submit, control_plane):
