@@ -18,7 +18,7 @@ from jobs.lifecycle import snapshot
 from jobs.models import GpuClaim, Job, Replica, Run
 from jobs.outputs import ordering
 from jobs.outputs.ordering import JobOutputs
-from jobs.preparations import asking, brought, images, kinds
+from jobs.preparations import asking, brought, images, kinds, reasons
 from jobs.projects import usage
 from jobs.rules.lifecycle.decide import timeout_left_s
 from jobs.rules.spec.cluster_variables import TRAINER_POOLS, cluster_environment
@@ -114,6 +114,7 @@ def expect_outputs(runs: Sequence[Run], now: datetime) -> None:
     for job in {run.job_id: run.job for run in writing}.values():
         of_job = [run for run in writing if run.job_id == job.pk]
         ordering.expect(job, snapshot.spec_of(job), of_job, now)
+        reasons.note(job.pk, now)
 
 
 def hold_place(job: Job, old: Run, assignment: Assignment, why: str, now: datetime) -> Run:

@@ -19,6 +19,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from jobs.models import HostOutputs, Run
+from jobs.preparations import reasons
 from jobs.rules.lifecycle.states import RunPhase
 from jobs.wake import announce
 
@@ -86,6 +87,7 @@ class Claim:
         # One by one: nobody who locks several runs can wait for this in a circle.
         for pk in waiting.order_by().values_list("pk", flat=True):
             waiting.filter(pk=pk).update(prepared_at=timezone.now())
+        reasons.explain(self.row.job_id, timezone.now())
 
 
 def claim(pk: int) -> Claim | None:

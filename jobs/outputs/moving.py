@@ -28,6 +28,7 @@ from jobs.outputs import telling
 from jobs.outputs.claiming import Claim, Superseded, claim
 from jobs.outputs.filling import Filling, open_runs, others_are_stored, writing
 from jobs.outputs.uploading import Upload, to_store
+from jobs.preparations import reasons
 from jobs.rules.lifecycle.states import TERMINAL
 from jobs.wake import hints
 
@@ -149,7 +150,9 @@ def _fill(claimed: Claim, found: Upload) -> None:
         return
     Filling(claimed, found.host).run()
     with transaction.atomic():
+        reasons.hold(row.job_id)
         claimed.write(filled_at=timezone.now())
+        reasons.explain(row.job_id, timezone.now())
         # The other hosts of a gang start their runs together with this one's.
         hints.hosts(list(HostOutputs.objects.filter(job=row.job_id).values_list("host", flat=True)))
 

@@ -17,11 +17,15 @@ from jobs.models import Job, Preparation, PreparationNeed, Run
 from jobs.preparations.brought import pool_of
 from jobs.preparations.need import Need
 from jobs.rules.lifecycle.preparation_states import PreparationState
+from jobs.rules.lifecycle.states import TERMINAL
 from jobs.rules.spec.custom_job import CustomJobSpec, Pool
+from jobs.rules.spec.image_registries import registry_of
 from jobs.rules.spec.runtime_choice import runtime_order
-from jobs.secrets import of_jobs
+from jobs.secrets import image_registries, of_jobs
 
 IMAGE = "image"
+# What engines say of a registry that asks who they are (401), or does not let them (403).
+_NOT_GIVEN = re.compile("unauthorized|authentication required|access denied|is denied|forbidden", re.I)
 # Hosts say what they have; an engine would take other texts for a name, or an address.
 _ID, _DIGEST = re.compile(r"[0-9a-f]{64}"), re.compile(r"sha256:[0-9a-f]{64}")
 
@@ -43,7 +47,27 @@ class ImageKind:
         yield Need(self.name, key, what, said("the image {image}", image=image))
 
     def secrets(self, preparation: Preparation) -> Mapping[str, Any]:
+        """The credential of the registry, of any job that needs this image, is not over, and has one."""
+        registry = registry_of(str(preparation.what["image"]))
+        needs = preparation.needs.exclude(run__job__state__in=TERMINAL).select_related("run__job__project")
+        for need in needs.order_by("-pk")[:20]:
+            job = need.run.job
+            if found := image_registries.credentials(job.project, job.location_name, registry):
+                return {"credentials": found}
         return {}
+
+
+def cure(failed: Preparation, project: str) -> str:
+    """What helps where a registry did not give an image that its engine asked for; else empty."""
+    if failed.kind != IMAGE or not _NOT_GIVEN.search(failed.message):
+        return ""
+    registry = registry_of(str(failed.what["image"]))
+    return said(
+        "The registry {registry} has no such image, or gives it only to those whom it knows. An admin of the project "
+        "sets its user and password under Secrets, or with PUT {address}.",
+        registry=registry,
+        address=f"/api/v1/projects/{project}/imageRegistries/{registry}",
+    )
 
 
 def as_before(spec: CustomJobSpec, resolved: dict[str, Any], copied: int | None) -> dict[str, Any]:

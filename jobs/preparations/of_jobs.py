@@ -14,16 +14,14 @@ from typing import Any
 from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Right
 
-from agents.infra.texts import said
-from jobs.models import HostOutputs, Job, OutputStage, Preparation, PreparationNeed, Run
-from jobs.preparations.progress import Progress, progress_of
+from jobs.models import HostOutputs, Job, Preparation, PreparationNeed
+from jobs.preparations.progress import Progress, fillings, progress_of, progress_of_filling
 from jobs.rules.lifecycle.preparation_states import HOST_NOT_PREPARED, NOT_PREPARED, PreparationState
-from jobs.rules.lifecycle.states import TERMINAL, RunPhase
+from jobs.rules.lifecycle.states import RunPhase
 
 OUTPUTS = "outputs"
 _WAITS = Q(run__preparing=True, run__phase=RunPhase.CREATED, run__stop_wanted_at__isnull=True)
 _REFUSED = Q(run__refusal__in=(NOT_PREPARED, HOST_NOT_PREPARED), preparation__phase=PreparationState.FAILED)
-_OPEN_OUTPUTS = Q(filled_at=None, stage=OutputStage.WRITING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +50,7 @@ def of_job(job: Job, now: datetime) -> tuple[HostPreparation, ...]:
     Makes two queries, however many hosts there are.
     """
     prepared = _preparations(job.pk).select_related("host").defer("what", "result")
-    found = [*(_of_row(row, now) for row in prepared), *(_of_filling(row) for row in _fillings(job.pk))]
+    found = [*(_of_row(row, now) for row in prepared), *(_of_filling(row) for row in fillings(job.pk))]
     if all(each.progress.state is PreparationState.READY for each in found):
         return ()
     return tuple(sorted(found, key=_order))
@@ -62,7 +60,7 @@ def stamp(job: int) -> Sequence[Any]:
     """It changes whenever something of this does. Makes two queries."""
     prepared = _preparations(job).annotate(end=Right("tail", 80))
     columns = ("pk", "phase", "asked", "done", "total", "message", "end", "ended_at")
-    filled = _fillings(job).values_list("pk", "fill_done", "fill_total", "problem")
+    filled = fillings(job).values_list("pk", "fill_done", "fill_total", "problem")
     return [list(prepared.values_list(*columns)), list(filled)]
 
 
@@ -71,15 +69,6 @@ def _preparations(job: int) -> QuerySet[Preparation]:
         _WAITS | _REFUSED, run__job=job, run__attempt=F("run__job__attempt")
     )
     return Preparation.objects.filter(pk__in=needs.values("preparation")).order_by("pk")
-
-
-def _fillings(job: int) -> QuerySet[HostOutputs]:
-    """The hosts on which runs wait for outputs of earlier runs."""
-    waiting = Run.objects.filter(job=job, phase=RunPhase.CREATED, held=False, stop_wanted_at=None).values(
-        "host"
-    )
-    rows = HostOutputs.objects.filter(_OPEN_OUTPUTS, job=job, host__in=waiting)
-    return rows.exclude(job__state__in=TERMINAL).select_related("host").order_by("pk")
 
 
 def _of_row(row: Preparation, now: datetime) -> HostPreparation:
@@ -99,10 +88,7 @@ def _of_row(row: Preparation, now: datetime) -> HostPreparation:
 
 
 def _of_filling(row: HostOutputs) -> HostPreparation:
-    state = PreparationState.WORKING if row.fill_total else PreparationState.WANTED
-    share = min(row.fill_done / row.fill_total, 1.0) if row.fill_total else None
-    progress = Progress(row.host.name, said("the outputs of earlier runs"), state, share, None)
-    total = row.fill_total or None
+    progress, total = progress_of_filling(row), row.fill_total or None
     return HostPreparation(
         f"outputs-{row.pk}", progress, OUTPUTS, row.fill_done, total, "bytes", row.problem, "", "", None, None
     )

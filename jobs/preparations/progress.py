@@ -1,17 +1,16 @@
-"""How far the hosts of a job are with what they prepare, as text and as numbers."""
+"""How far the hosts of a job are with what they prepare, and with the outputs of its earlier runs, as numbers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import F
+from django.db.models import F, QuerySet
 
-from agents.infra.texts import join, said
-from jobs.models import Preparation
+from agents.infra.texts import said
+from jobs.models import HostOutputs, OutputStage, Preparation, Run
 from jobs.rules.lifecycle.preparation_states import PreparationState
-from jobs.rules.list_text import list_text
-from jobs.rules.time_text import time_text
+from jobs.rules.lifecycle.states import TERMINAL, RunPhase
 
 # With less than this done, nobody can tell how long the rest takes.
 SURE_SHARE, SURE_S = 0.02, 2.0
@@ -46,18 +45,16 @@ def of_job(job: int) -> list[Preparation]:
     return list(rows.distinct().select_related("host").order_by("host__name", "kind", "key"))
 
 
-def reason_of(job: int, now: datetime) -> str:
-    """Why a job waits whose hosts are being prepared; empty if it does not wait for that."""
-    open_rows = [progress_of(row, now) for row in of_job(job) if row.phase != PreparationState.READY]
-    return list_text([_sentence(each) for each in open_rows]) if open_rows else ""
+def fillings(job: int) -> QuerySet[HostOutputs]:
+    """The hosts on which runs wait for outputs of earlier runs."""
+    waiting = Run.objects.filter(job=job, phase=RunPhase.CREATED, held=False, stop_wanted_at=None)
+    rows = HostOutputs.objects.filter(
+        job=job, filled_at=None, stage=OutputStage.WRITING, host__in=waiting.values("host")
+    )
+    return rows.exclude(job__state__in=TERMINAL).select_related("host").order_by("pk")
 
 
-def _sentence(each: Progress) -> str:
-    if each.state is PreparationState.FAILED:
-        return said("{host} could not prepare {what}", host=each.host, what=each.title)
-    words = said("{host} prepares {what}", host=each.host, what=each.title)
-    if each.share is None:
-        return words
-    percent = said("{percent} %", percent=f"{100 * each.share:.0f}")
-    rest = [said("{time} left", time=time_text(each.left_s))] if each.left_s is not None else []
-    return said("{words} ({numbers})", words=words, numbers=join(", ", [percent, *rest]))
+def progress_of_filling(row: HostOutputs) -> Progress:
+    state = PreparationState.WORKING if row.fill_total else PreparationState.WANTED
+    share = min(row.fill_done / row.fill_total, 1.0) if row.fill_total else None
+    return Progress(row.host.name, said("the outputs of earlier runs"), state, share, None)

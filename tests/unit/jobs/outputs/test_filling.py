@@ -11,12 +11,13 @@ from django.utils import timezone
 from agents.infra.clock import Clock
 from agents.ssh.outputs import OutputsConversation
 from jobs.artifacts import buckets, objects
-from jobs.host_sync import wanted
+from jobs.host_sync import prepared, wanted
 from jobs.lifecycle.advance import advance_quietly
 from jobs.maintenance import cordon_and_drain
-from jobs.models import HostOutputs, Run, StoredObject
+from jobs.models import HostOutputs, Preparation, PreparationNeed, Run, StoredObject
 from jobs.outputs import claiming, moving
 from jobs.outputs.uploading import Upload
+from jobs.preparations import reasons
 from jobs.wake import hints
 from tests.unit.jobs.conftest import gang, pool_of
 from tests.unit.jobs.fake_hosts import settle
@@ -156,6 +157,46 @@ def test_a_run_is_not_late_while_its_host_is_being_filled(unfilled, monkeypatch)
     assert state_of(job) == "PENDING", "another host is still being read"
     Run.objects.update(prepared_at=long_ago)
     assert state_of(job) == "QUEUED", "nothing has moved for hours"
+
+
+def test_the_job_says_that_its_host_is_being_filled(unfilled, control_plane, host, monkeypatch):
+    job, seen = unfilled, []
+    assert reason(job) == "h1 gets the outputs of earlier runs"
+    monkeypatch.setattr(claiming, "RENEWED_S", 0.0)
+    write = OutputsConversation.write
+
+    def told(talk, path, size, sha256, chunks):
+        state = write(talk, path, size, sha256, chunks)
+        seen.append(reason(job))
+        return state
+
+    monkeypatch.setattr(OutputsConversation, "write", told)
+    look()
+    assert seen == ["h1 gets the outputs of earlier runs (100 %)"]
+    assert reason(job) == "", "it is filled"
+    settle(control_plane, host.fake)
+    assert state_of(job) == "RUNNING" and reason(job) == ""
+
+
+def test_a_job_says_both_what_is_prepared_and_what_is_filled(unfilled):
+    run = Run.objects.get()
+    of_run = {"kind": "image", "key": "k", "what": {}, "title": "the image a", "used_at": timezone.now()}
+    row = Preparation.objects.create(host=run.host, created_at=timezone.now(), **of_run)
+    PreparationNeed.objects.create(run=run, preparation=row)
+    Run.objects.update(preparing=True)
+    look()
+    assert reason(unfilled) == "h1 prepares the image a"
+    HostOutputs.objects.update(filled_at=None)
+    reasons.explain(unfilled.pk, timezone.now())
+    assert "h1 prepares the image a" in reason(unfilled) and "h1 gets the outputs" in reason(unfilled)
+    Preparation.objects.update(phase="READY")
+    prepared.settle(timezone.now())
+    assert reason(unfilled).startswith("h1 gets the outputs of earlier runs")
+
+
+def reason(job):
+    job.refresh_from_db()
+    return job.reason
 
 
 def test_bytes_that_are_put_on_a_host_are_progress(unfilled, monkeypatch):
