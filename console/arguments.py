@@ -28,6 +28,7 @@ def parser() -> argparse.ArgumentParser:
     add_tokens(commands, shared)
     add_projects(commands, shared)
     add_secrets(commands, shared)
+    add_registries(commands, shared)
     add_hosts(commands, shared)
     add_locations(commands, shared)
     add_recovery(commands, shared)
@@ -216,6 +217,25 @@ def add_secrets(commands: CommandGroup, shared: argparse.ArgumentParser) -> None
         "rotate", parents=[shared], help="encrypt everything with the first line of keys/field-key"
     )
     rotate.set_defaults(command="secrets.rotate")
+
+
+def add_registries(commands: CommandGroup, shared: argparse.ArgumentParser) -> None:
+    registry = commands.add_parser(
+        "registry", help="the credentials with which hosts pull images"
+    ).add_subparsers(required=True, metavar="VERB")
+    place = registry.add_parser("set", parents=[shared], help="set a user, with the password that stdin has")
+    place.add_argument("registry", help="as images name it: ghcr.io")
+    place.add_argument("--user", required=True)
+    place.set_defaults(command="registries.set_registry")
+    listing = registry.add_parser("list", parents=[shared], help="the registries; no passwords")
+    listing.set_defaults(command="registries.list_registries")
+    remove = registry.add_parser("remove", parents=[shared], help="delete a credential")
+    remove.add_argument("registry")
+    remove.set_defaults(command="registries.remove_registry")
+    for each in (place, listing, remove):
+        whose = each.add_mutually_exclusive_group()
+        whose.add_argument("--project", default="default", help="for the jobs of this project (default)")
+        whose.add_argument("--location", metavar="NAME", help="for all jobs in this location")
 
 
 def add_notices(commands: CommandGroup, shared: argparse.ArgumentParser) -> None:

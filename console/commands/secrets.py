@@ -17,7 +17,7 @@ from console.commands.people import find_user
 from console.commands.projects import refusals_reported
 from console.models import SecondFactor
 from console.runtime import database_setup
-from jobs.models import JobSecret, NotificationTarget, Project, Secret
+from jobs.models import JobSecret, NotificationTarget, Project, RegistryCredential, Secret
 from jobs.secrets import store
 from jobs.secrets.store import Owner
 
@@ -28,6 +28,7 @@ COLUMNS: tuple[tuple[type[Model], str], ...] = (
     (NotificationTarget, "sealed"),
     (Secret, "sealed"),
     (JobSecret, "sealed"),
+    (RegistryCredential, "sealed"),
 )
 BATCH = 200
 

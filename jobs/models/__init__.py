@@ -37,7 +37,7 @@ from jobs.models.queue import ExpectedStart, QueuePin
 from jobs.models.quotas import DefaultQuota, LogStorage, Quota
 from jobs.models.runs import GpuClaim, Run
 from jobs.models.samples import GpuHour, LocationHour, RunSample
-from jobs.models.secrets import JobSecret, MaskedLog, MaskedRange, Secret
+from jobs.models.secrets import JobSecret, MaskedLog, MaskedRange, RegistryCredential, Secret
 from jobs.models.strays import Proof, Stray
 from jobs.models.templates import JobTemplate
 from jobs.models.usage import MonthlyUse, Usage
@@ -89,6 +89,7 @@ __all__ = [
     "RecordingPiece",
     "RecordingState",
     "RegisteredModel",
+    "RegistryCredential",
     "Replica",
     "Reservation",
     "Role",

@@ -9,6 +9,7 @@ from django.conf import settings
 from django.db import models
 from django.db.models import F, Q
 
+from agents.models import Location
 from jobs.models.jobs import Job
 from jobs.models.projects import Project
 from jobs.models.runs import Run
@@ -44,6 +45,32 @@ class Secret(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class RegistryCredential(models.Model):
+    """The name and the password with which hosts pull images from one registry: for the jobs of one project, or for all
+    jobs in one location whose projects have none of their own."""
+
+    project = models.ForeignKey(Project, null=True, on_delete=models.CASCADE, related_name="+")
+    location = models.ForeignKey(Location, null=True, on_delete=models.CASCADE, related_name="+")
+    registry = models.CharField(max_length=260, help_text="ghcr.io, or with its port")
+    sealed = models.BinaryField()
+    changed_at = models.DateTimeField()
+    changed_by = models.CharField(max_length=150)
+
+    class Meta:
+        ordering = ["registry"]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(project=None, location__isnull=False) | Q(project__isnull=False, location=None),
+                name="registry_credential_of_one",
+            ),
+            models.UniqueConstraint(fields=["project", "registry"], name="registry_of_project_once"),
+            models.UniqueConstraint(fields=["location", "registry"], name="registry_of_location_once"),
+        ]
+
+    def __str__(self) -> str:
+        return self.registry
 
 
 class JobSecret(models.Model):

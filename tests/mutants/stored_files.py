@@ -127,8 +127,8 @@ STORED_FILES = (
     Safeguard(
         "lease-of-a-preparation",
         "jobs/host_sync/prepared.py",
-        "if not Host.every.select_for_update(no_key=True).filter(pk=host_id, lease_token=token).exists():",
-        "if False:",
+        "        if not _has_lease(host_id, token):\n            return\n",
+        "",
         (f"{PREPARED}::test_reports_of_who_lost_the_lease_are_not_stored",),
     ),
     Safeguard(

@@ -135,7 +135,7 @@ def examples(seeded: Seeded) -> dict[str, object]:
             "new_name": "copy",
         },
         **{"pipeline_id": pipeline.pk, "operation": seeded.wide, "whole": "own-1"},
-        "ticket": "no-ticket",
+        **{"ticket": "no-ticket", "registry": "ghcr.io"},
         **dict.fromkeys(("token", "token_id", "passkey_id", "stray_id", "type_id"), 1),
         **{"what": "recheck", "act": "batchCancel", "verb": "check", "name": "own-1"},
     }

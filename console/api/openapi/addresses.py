@@ -23,6 +23,7 @@ TEXTS = {
     "location": "The name of a location.",
     "name": "The name of what is meant.",
     "project": "The name of a project, or its number.",
+    "registry": "The name of an image registry, with its port where it has one.",
     "replica": "The name of a replica, such as `workerpool0-0`.",
     "session": "The id of a session.",
     "sha256": "The SHA-256 of the bytes, as 64 hexadecimal digits.",

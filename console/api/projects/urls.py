@@ -8,6 +8,7 @@ from console.api.projects import (
     account,
     artifacts,
     buckets,
+    image_registries,
     job_templates,
     notifications,
     people,
@@ -23,6 +24,8 @@ PROJECT = r"projects/(?P<project>[^/:]{1,63})"
 USER = r"(?P<user>[\w.@+-]{1,150})"
 TARGET = r"(?P<target>[0-9]{1,18})"
 SECRET = r"(?P<name>[^/:]{1,200})"
+LOCATION = r"locations/(?P<location>[A-Za-z0-9_-]{1,63})"
+REGISTRY = r"(?P<registry>[^/]{1,260})"
 BUCKET = r"(?P<bucket>[a-z0-9._-]{1,63})"
 OBJECT = r"(?P<name>.{1,1024})"
 SHA256 = r"(?P<sha256>[0-9a-f]{64})"
@@ -61,6 +64,26 @@ urlpatterns = [
         rf"^/*api/v1/{PROJECT}/secrets/{SECRET}$",
         secrets.ProjectSecretView.as_view(),
         name="api-project-secret",
+    ),
+    re_path(
+        rf"^/*api/v1/{PROJECT}/imageRegistries/?$",
+        image_registries.ProjectRegistriesView.as_view(),
+        name="api-project-registries",
+    ),
+    re_path(
+        rf"^/*api/v1/{PROJECT}/imageRegistries/{REGISTRY}$",
+        image_registries.ProjectRegistryView.as_view(),
+        name="api-project-registry",
+    ),
+    re_path(
+        rf"^/*api/v1/{LOCATION}/imageRegistries/?$",
+        image_registries.LocationRegistriesView.as_view(),
+        name="api-location-registries",
+    ),
+    re_path(
+        rf"^/*api/v1/{LOCATION}/imageRegistries/{REGISTRY}$",
+        image_registries.LocationRegistryView.as_view(),
+        name="api-location-registry",
     ),
     re_path(r"^/*api/v1/secrets/?$", secrets.OwnSecretsView.as_view(), name="api-own-secrets"),
     re_path(rf"^/*api/v1/secrets/{SECRET}$", secrets.OwnSecretView.as_view(), name="api-own-secret"),

@@ -12,7 +12,7 @@ from django.db.models import Count, Q
 from agents.models import Location
 from console.auth import access
 from jobs.maintenance.location_storage import EVERY
-from jobs.models import ImageAlias, LocationBinding, LocationStorage, Project
+from jobs.models import ImageAlias, LocationBinding, LocationStorage, Project, RegistryCredential
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +28,12 @@ class LocationRow:
     """(bucket, directory that its hosts share); "*" for all other buckets."""
     images: tuple[tuple[str, str], ...]
     """(alias, the image or "host" that it stands for)."""
+    registries: tuple[str, ...]
+    """The image registries for which hosts have a credential here; for admins."""
 
 
 def location_rows(user: User, only: str | None = None) -> list[LocationRow]:
-    """Return the locations, or `only` one. Makes five queries for any number of locations."""
+    """Return the locations, or `only` one. Makes six queries for any number of locations."""
     rows = access.visible(user, Location.objects.all())
     if only is not None:
         rows = rows.filter(name=only)
@@ -49,10 +51,27 @@ def location_rows(user: User, only: str | None = None) -> list[LocationRow]:
     images: dict[int, list[tuple[str, str]]] = defaultdict(list)
     for location, name, image in ImageAlias.objects.values_list("location", "name", "image"):
         images[location].append((name, image))
+    registries = _registries()
     return [
-        _row(row, row.count, bound.get(row.pk), mine, tuple(shared[row.pk]), tuple(images[row.pk]))
+        _row(
+            row,
+            row.count,
+            bound.get(row.pk),
+            mine,
+            tuple(shared[row.pk]),
+            tuple(images[row.pk]),
+            tuple(registries[row.pk]),
+        )
         for row in rows.annotate(count=hosts)
     ]
+
+
+def _registries() -> dict[int, list[str]]:
+    found: dict[int, list[str]] = defaultdict(list)
+    rows = RegistryCredential.objects.exclude(location=None).order_by("registry")
+    for location, registry in rows.values_list("location", "registry"):
+        found[location or 0].append(registry)
+    return found
 
 
 def _row(
@@ -62,6 +81,7 @@ def _row(
     mine: set[str],
     storage: tuple[tuple[str, str], ...],
     images: tuple[tuple[str, str], ...],
+    registries: tuple[str, ...],
 ) -> LocationRow:
     projects = tuple(name for name in bound or () if name in mine)
-    return LocationRow(row.name, row.title, hosts, bound is not None, projects, storage, images)
+    return LocationRow(row.name, row.title, hosts, bound is not None, projects, storage, images, registries)

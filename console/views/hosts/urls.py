@@ -16,6 +16,7 @@ from console.views.hosts import (
     occupancy,
     recovery,
 )
+from console.views.projects import image_registries
 
 urlpatterns = [
     path("hosts/", hosts.hosts, name="hosts"),
@@ -47,6 +48,7 @@ urlpatterns = [
     path("locations/", locations.page, name="locations"),
     path("locations/<slug:location>/storage", locations.share, name="share-location"),
     path("locations/<slug:location>/images", locations.alias, name="alias-image"),
+    path("locations/<slug:location>/registries", image_registries.of_location, name="location-registries"),
     path("locations/<slug:location>/projects", locations.bind, name="bind-location"),
     path("machines/", machine_types.machines, name="machines"),
     path("machines/<int:type_id>/remove", machine_types.remove, name="remove-machine-type"),

@@ -19,7 +19,7 @@ from console.auth import access
 from console.auth.person import person
 from console.forms.secrets import NewSecret
 from jobs.models import Project
-from jobs.secrets import store
+from jobs.secrets import image_registries, store
 from jobs.secrets.store import Owner
 
 
@@ -50,6 +50,7 @@ def secrets(request: HttpRequest, project: str = "") -> HttpResponse:
         "form": form,
         "secrets": store.of(owner),
         "project": owner if isinstance(owner, Project) else None,
+        "registries": image_registries.of(owner) if isinstance(owner, Project) else (),
         "may_set": not isinstance(owner, Project) or access.can(request.user, "manage_secrets", owner),
     }
     return render(request, "projects/secrets.html", context)

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from django.urls import path
 
-from console.views.projects import notifications, projects, secrets, switch, unsubscribe, usage
+from console.views.projects import (
+    image_registries,
+    notifications,
+    projects,
+    secrets,
+    switch,
+    unsubscribe,
+    usage,
+)
 
 urlpatterns = [
     path("account/notifications", notifications.page, name="notifications"),
@@ -32,6 +40,7 @@ urlpatterns = [
     path("projects/<str:project>/quotas", projects.set_quota, name="set-quota"),
     path("projects/<slug:project>/secrets", secrets.secrets, name="project-secrets"),
     path("projects/<slug:project>/secrets/remove", secrets.remove, name="remove-project-secret"),
+    path("projects/<slug:project>/registries", image_registries.of_project, name="project-registries"),
     path("account/secrets", secrets.secrets, name="own-secrets"),
     path("account/secrets/remove", secrets.remove, name="remove-own-secret"),
     path("usage/", usage.usage, name="usage"),

@@ -83,6 +83,7 @@ PAGES = {
     ),
     "change-bucket": (("project", "manage"),),
     "remove-project-secret": (("project", "manage_secrets"),),
+    "project-registries": (("project", "manage_secrets"),),
     "usage": (),
     "usage-csv": (),
     "hosts": (),
@@ -93,6 +94,7 @@ PAGES = {
     "share-location": (("location", "manage"),),
     "bind-location": (("location", "manage"),),
     "alias-image": (("location", "manage"),),
+    "location-registries": (("location", "manage"),),
     "machines": (("MachineType", "see"),),
     "new-job": (("Job", "submit"),),
     "new-job-summary": (("Job", "submit"),),
@@ -220,6 +222,7 @@ OWN = {
 
 JOBS = "/v1/projects/default/locations/us-central1"
 P = "/api/v1/projects/default"
+L = "/api/v1/locations/default"
 SHELL = "0123456789abcdef" * 2
 ACCEPT = {"keys": "SHA256:" + "A" * 43, "validateOnly": True}
 LIMIT, ROLE = {"limit": 3}, {"role": "viewer"}
@@ -330,6 +333,17 @@ REST = [
     ("GET", f"{P}/secrets", ("project", "submit"), None),
     ("PUT", f"{P}/secrets/HF", ("project", "manage_secrets"), {"value": "x"}),
     ("DELETE", f"{P}/secrets/HF", ("project", "manage_secrets"), None),
+    ("GET", f"{P}/imageRegistries", ("project", "submit"), None),
+    (
+        "PUT",
+        f"{P}/imageRegistries/ghcr.io",
+        ("project", "manage_secrets"),
+        {"username": "a", "password": "x"},
+    ),
+    ("DELETE", f"{P}/imageRegistries/ghcr.io", ("project", "manage_secrets"), None),
+    ("GET", f"{L}/imageRegistries", ("location", "manage"), None),
+    ("PUT", f"{L}/imageRegistries/ghcr.io", ("location", "manage"), {"username": "a", "password": "x"}),
+    ("DELETE", f"{L}/imageRegistries/ghcr.io", ("location", "manage"), None),
     ("GET", f"{P}/artifacts", ("project", "see_files"), None),
     ("POST", f"{P}/artifacts?kind=archive&name=a.tar", ("project", "store"), {}),
     ("GET", f"{P}/artifacts/{{sha256}}", ("project", "see_files"), None),

@@ -64,7 +64,7 @@ def there(cast, project, no_host_answers):
             "topic": "jobs",
             "name": "t",
         },
-        **{"what": "recheck", "act": "cancel", "verb": "check", "token": 1},
+        **{"what": "recheck", "act": "cancel", "verb": "check", "token": 1, "registry": "ghcr.io"},
         **{"bucket": "ours", "sha256": "0" * 64, "how": "copyTo", "to": "ours", "new_name": "copy"},
         **{
             "model_id": "classifier",

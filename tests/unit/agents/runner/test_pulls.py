@@ -2,35 +2,57 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import os
 import shutil
 import signal
 import socket
 import subprocess
+import threading
+import urllib.error
 import urllib.request
 
+import bcrypt
 import pytest
 
 from tests.harness.containers import Podman
 from tests.unit.agents.runner.protocol_client import wait_for
-from tests.unit.agents.runner.test_preparations import hear, leftovers, prepare
+from tests.unit.agents.runner.test_preparations import hear, leftovers, prepare, words_of
 
 REGISTRY = """\
 version: 0.1
 storage: {{filesystem: {{rootdirectory: {place}}}}}
 http: {{addr: "127.0.0.1:{port}"}}
 """
+LOCKED = 'auth: {{htpasswd: {{realm: "lab", path: "{place}/people"}}}}\n'
+PASSWORD = "canary-of-the-registry"  # noqa: S105
 
 
 @pytest.fixture(scope="module")
 def registry(tmp_path_factory):
     """The address of a registry on loopback, which has one image, and the podman that put it there."""
-    place = tmp_path_factory.mktemp("registry")
+    with serving(tmp_path_factory.mktemp("registry")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def locked(tmp_path_factory):
+    """One that gives its image only to Ada."""
+    place = tmp_path_factory.mktemp("locked")
+    hashed = bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(4)).decode()
+    (place / "people").write_text(f"ada:{hashed}\n")
+    with serving(place, LOCKED, f"ada:{PASSWORD}") as found:
+        yield found
+
+
+@contextlib.contextmanager
+def serving(place, more="", login=""):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    (place / "config.yml").write_text(REGISTRY.format(place=place / "data", port=port))
+    config = REGISTRY.format(place=place / "data", port=port) + more.format(place=place)
+    (place / "config.yml").write_text(config)
     program = shutil.which("docker-registry")
     server = subprocess.Popen(
         [program, "serve", str(place / "config.yml")], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -42,7 +64,7 @@ def registry(tmp_path_factory):
     try:
         wait_for(lambda: answers(address), "the registry")
         podman.make_image(f"{address}/lab/small:1")
-        podman("push", f"{address}/lab/small:1")
+        podman("push", *(["--creds", login] if login else []), f"{address}/lab/small:1")
         podman("rmi", f"{address}/lab/small:1")
         yield address, podman
     finally:
@@ -54,6 +76,8 @@ def registry(tmp_path_factory):
 def answers(address):
     try:
         return urllib.request.urlopen(f"http://{address}/v2/", timeout=2).status == 200
+    except urllib.error.HTTPError as refused:
+        return refused.code == 401
     except OSError:
         return False
 
@@ -85,6 +109,67 @@ def test_a_registry_that_does_not_answer_is_no_fault_of_the_user(console):
     prepare(console, "127.0.0.1:9/lab/small:1")
     failed = hear(console, "FAILED")
     assert failed["fault"] == "host" and "refused" in failed["message"], failed["message"]
+
+
+@pytest.fixture
+def outside(host, locked):
+    """A host whose login has no credential of the locked registry."""
+    host.env.update(locked[1].env)
+    console = host.connect()
+    console.hello()
+    return console
+
+
+@pytest.mark.parametrize("password", [None, "a wrong one"])
+def test_a_registry_that_wants_to_know_who_asks_refuses_in_the_engines_words(outside, locked, password):
+    known = {"credentials": {"registry": locked[0], "username": "ada", "password": password}}
+    prepare(outside, f"{locked[0]}/lab/small:1", **(known if password else {}))
+    failed = hear(outside, "FAILED")
+    assert failed["fault"] == "user" and "authentication required" in failed["message"], failed["message"]
+
+
+def test_a_credential_is_used_for_its_pull_and_then_gone(outside, host, locked):
+    address, podman = locked
+    who = {"registry": address, "username": "ada", "password": PASSWORD}
+    seen = Seen(host)
+    with seen:
+        prepare(outside, f"{address}/lab/small:1", key="k2", credentials=who)
+        hear(outside, "READY", key="k2")
+    assert f"{address}/lab/small" in podman("images", "--format", "{{.Repository}}")
+    assert seen.modes == {0o600} and seen.commands and not any(PASSWORD in each for each in seen.commands)
+    encoded = base64.b64encode(f"ada:{PASSWORD}".encode())
+    files = [path for path in host.home.rglob("*") if path.is_file()]
+    assert not [
+        path for path in files if PASSWORD.encode() in path.read_bytes() or encoded in path.read_bytes()
+    ]
+    podman("rmi", "--force", f"{address}/lab/small:1")
+    prepare(outside, f"{address}/lab/small:1", key="k3")
+    assert "authentication required" in hear(outside, "FAILED", key="k3")["message"], "nothing was kept"
+
+
+class Seen(threading.Thread):
+    """Watches a host while it pulls: the command lines of its processes, and the modes of credential files."""
+
+    def __init__(self, host):
+        super().__init__(daemon=True)
+        self.host, self.over = host, threading.Event()
+        self.commands, self.modes = set(), set()
+
+    def run(self):
+        while not self.over.wait(0.005):
+            for pid in self.host.processes():
+                self.commands.add(b" ".join(words_of(pid)).decode(errors="replace"))
+            for path in self.host.home.rglob("credentials/config.json"):
+                with contextlib.suppress(FileNotFoundError):
+                    self.modes.add(path.stat().st_mode & 0o777)
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        self.join()
 
 
 def test_a_pull_that_was_killed_is_begun_again(console, host, registry):

@@ -119,6 +119,7 @@ def names_of(path, example):
     return {
         **{"project": "default", "location": "default", "replica": "workerpool0-0", "bucket": "ours"},
         **{"user": "yves", "session": "0" * 16, "token": "1", "view_id": "1"},
+        "registry": "ghcr.io",
         "job_id": str(example["job"]),
         "host": str(example["host"]),
         "target": str(example["target"]),

@@ -46,6 +46,8 @@ DONE = {
     "bind-location": ("location.bind", {"projects": "default"}),
     "share-location": ("location.storage", {"storage": "* /data"}),
     "alias-image": ("location.images", {"name": "ghcr.io/lab/torch", "image": "host"}),
+    "location-registries": ("registry.set", {"registry": "ghcr.io", "username": "ada", "password": "x"}),
+    "project-registries": ("registry.set", {"registry": "ghcr.io", "username": "ada", "password": "x"}),
     "begin-recovery": ("recovery.begin", {"why": "a backup"}),
     "new-token": ("token.make", {"name": "ci", "days": "30", "scope": "read"}),
     "revoke-token": ("token.revoke", {}),
