@@ -39,6 +39,7 @@ from jobs.rules.lifecycle.states import TERMINAL, JobState, ReplicaState, RunPha
 from jobs.rules.scheduling.order import LABEL, NORMAL, PRIORITIES, priority_of
 from jobs.rules.scheduling.quota import gpus_of
 from jobs.rules.spec.custom_job import CustomJob, CustomJobSpec, to_document
+from jobs.rules.spec.image_aliases import images_kept, with_images
 from jobs.rules.spec.machine_types import Needs, Types, needs
 from jobs.scheduling import capacity, machine_types
 from jobs.scheduling.image_aliases import images_used
@@ -145,7 +146,8 @@ def _submit(
         )
     copied = cloned_from if same_bytes else None
     resolved = _resolved(asked, project, location, copied)
-    check_can_start(asked.job_spec, location, types, project, user)
+    used = with_images(asked.job_spec, images_kept(resolved))
+    check_can_start(used, location, types, project, user)
     quotas.check_log_storage(project)
     quotas.check_queue(project, user)
     secrets_found = of_jobs.found(brought.with_git_credentials(asked), project, user, now)
@@ -340,6 +342,7 @@ def _insert_rows(
 ) -> Job:
     spec: Mapping[str, object] = to_document(asked.job_spec)
     replicas = list(asked.job_spec.replicas())
+    used = with_images(asked.job_spec, images_kept(resolved))
     job = _insert_job(
         Job(
             id=new_id(now),
@@ -355,7 +358,7 @@ def _insert_rows(
             replica_count=len(replicas),
             cloned_from=cloned_from,
             resolved=resolved,
-            **capacity.columns_of(asked.job_spec, asked.labels, types, project.highest_priority),
+            **capacity.columns_of(used, asked.labels, types, project.highest_priority),
             state=JobState.QUEUED,
             reason=said("Waits to be placed."),
             created_at=now,

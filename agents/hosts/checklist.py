@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from agents.hosts import topology
+from agents.hosts import engine_checks, topology
 from agents.hosts.data_address import is_loopback
 from agents.hosts.probe import Disk, HostFacts, UnusableCard
 from agents.infra.texts import join, said
@@ -107,7 +107,7 @@ def check_facts(
         ),
         _memory(facts),
         _gpus(facts, missing),
-        CheckItem("Runtimes", None, ", ".join(["host", *facts.runtimes])),
+        CheckItem("Runtimes", *engine_checks.judge(facts.installed, facts.engine, facts.user)),
         _containment(facts),
         _debuggers(facts),
     ]

@@ -10,6 +10,7 @@ from typing import Any
 
 from agents.hosts import topology
 from agents.hosts.accelerators import accelerator_type
+from agents.hosts.engine_checks import EngineFacts, read_engine, usable_runtimes
 from agents.infra.text import clean_text
 from agents.infra.untrusted import boolean, mapping, mappings, whole_number
 
@@ -115,6 +116,9 @@ class HostFacts:
     gpu_unseen: int
     nvidia_smi: bool
     runtimes: tuple[str, ...]
+    """Those by which jobs may run; `installed` has all that were found."""
+    installed: tuple[str, ...]
+    engine: EngineFacts | None
     containment: str
     containment_text: str
     memory_limits: bool
@@ -153,6 +157,7 @@ def _document(raw: bytes) -> Mapping[str, Any]:
 
 def _facts(d: Mapping[str, Any]) -> HostFacts:
     logout, sshd = mapping(d.get("logout")), mapping(d.get("sshd"))
+    installed, engine = _runtimes(d.get("runtimes")), read_engine(d.get("podman"))
     return HostFacts(
         python=clean_text(d.get("python", ""), 40),
         boot_id=clean_text(d.get("boot_id", ""), 64),
@@ -173,7 +178,9 @@ def _facts(d: Mapping[str, Any]) -> HostFacts:
         topology=topology.parse(str(d.get("gpu_topology") or "")),
         gpu_unseen=_count(d.get("gpu_unseen")),
         nvidia_smi=d.get("nvidia_smi") is True,
-        runtimes=_runtimes(d.get("runtimes")),
+        runtimes=usable_runtimes(installed, engine),
+        installed=installed,
+        engine=engine,
         containment=clean_text(d.get("containment", "subreaper"), 16),
         containment_text=clean_text(d.get("containment_text", ""), 300),
         memory_limits=d.get("memory_limits") is True,

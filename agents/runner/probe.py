@@ -16,6 +16,7 @@ import time
 from typing import Any, Dict, List, NamedTuple, Set
 
 from agents.runner.containment import containment_level, memory_limits_here
+from agents.runner.engine_probe import probe_podman
 from agents.runner.gpus import open_devices
 from agents.runner.home import is_gpu
 from agents.runner.linux import IN_MOVED_TO, Inotify, boot_id
@@ -77,6 +78,7 @@ def main() -> None:
         "gpu_unseen": open_devices()[1] if gpus else 0,
         "nvidia_smi": shutil.which("nvidia-smi") is not None,
         "runtimes": probe_runtimes(),
+        "podman": probe_podman(),
         "containment": level,
         "pid_namespace": not no_namespace,
         "pid_namespace_why": no_namespace,

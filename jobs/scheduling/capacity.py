@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,11 +24,12 @@ from jobs.rules.list_text import list_text
 from jobs.rules.scheduling import resource_requests, topology
 from jobs.rules.scheduling.order import priority_of
 from jobs.rules.scheduling.placement import GpuView, HostView, ReplicaRequest, needs_text, never_fits
-from jobs.rules.scheduling.views import Topology, location_of, scope_of
+from jobs.rules.scheduling.views import Topology, engines_in, location_of, scope_of
 from jobs.rules.scheduling.wait_reasons import Wait, WaitReason
 from jobs.rules.spec.custom_job import CustomJobSpec
 from jobs.rules.spec.machine_types import NO_TYPES, Needs, Types, needs
-from jobs.scheduling import host_shapes
+from jobs.rules.spec.runtime_choice import engines_of
+from jobs.scheduling import engines, host_shapes
 
 MAX_CLOSED = 3
 MAX_KINDS = 6
@@ -147,20 +148,23 @@ class ClusterCapacity:
     def location(self, named: str) -> str:
         return locations.resolved(named, self.locations)
 
-    def scope(self, location: str, project: int) -> str:
-        """Where in this location jobs of the project may run, as the rules take it (rules/scheduling/views.py)."""
+    def scope(self, location: str, project: int, needed: Collection[str] = ()) -> str:
+        """Where in this location jobs of the project may run, as the rules take it (rules/scheduling/views.py).
+        `needed`: the container engines that they need."""
         split = any(self.hosts[host].location.name == location for host in self.logins)
-        return scope_of(location, project) if split else location
+        scarce = needed if engines.lacking(self.views, location, needed) else ()
+        return scope_of(location, project if split else None, scarce)
 
     def login(self, host: int, project: int) -> Host:
         """The row under which a job of the project runs on this machine: a login of its own, or the machine's."""
         return self.logins[host][project] if host in self.logins else self.hosts[host]
 
-    def why(self, text: str, named: str, project: int | None = None) -> str:
-        """The reason why a job waits, with the hosts of its location that an admin has closed, and those on which its
-        project has no login that is up."""
-        location = self.location(location_of(named))
+    def why(self, text: str, scope: str, project: int | None = None) -> str:
+        """The reason why a job waits, with the hosts of its location that an admin has closed, those on which its
+        project has no login that is up, and those that cannot run its image."""
+        location, needed = self.location(location_of(scope)), engines_in(scope)
         parts = [text, self.closed.get(location, ""), self._without_login(location, project)]
+        parts.append(engines.lacking_text(self.views, location, needed))
         return join(" ", [part for part in parts if part])
 
     def _without_login(self, location: str, project: int | None) -> str:
@@ -274,9 +278,12 @@ def refusal(spec: CustomJobSpec, named: str, types: Types = NO_TYPES) -> NeverFi
     A host that was not checked yet could have anything. So while no host of the location is known, the job waits.
     """
     location = locations.resolved(named, locations.names())
-    if _surely_fits(spec, location, types):
+    needed = engines_of(spec)
+    having = engines.incomplete() if needed else {}
+    if not having and _surely_fits(spec, location, types):
         return None
-    views = empty_hosts(location)
+    # With no host that can run its image a job is refused in other words (machine_types.py).
+    views = [view for view in empty_hosts(location) if having.get(view.id, needed) >= needed]
     if not views:
         return None
     for number, pool in enumerate(spec.pools):
@@ -341,6 +348,7 @@ def _views(
 ) -> list[HostView]:
     gpus = _gpus(_gpus_of_machines())
     topologies = _topologies({host.pk: gpus[host.pk] for host in hosts})
+    having = engines.incomplete()
     unfit: dict[int, set[str]] = defaultdict(set)
     for pk, uuid in _unfit():
         unfit[pk].add(uuid)
@@ -371,6 +379,7 @@ def _views(
             unfit[host.pk] - used_gpus[host.pk],
             topologies.get(host.pk),
             frozenset(logins[host.pk]) if host.pk in logins else None,
+            having.get(host.pk),
         )
         for host in hosts
     ]
@@ -407,6 +416,7 @@ def _view(
     unfit: Iterable[str] = (),
     gpu_topology: Topology | None = None,
     serves: frozenset[int] | None = None,
+    having: frozenset[str] | None = None,
 ) -> HostView:
     return HostView(
         id=host.pk,
@@ -423,4 +433,5 @@ def _view(
         unfit=frozenset(unfit),
         topology=gpu_topology,
         serves=serves,
+        engines=having,
     )

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any
 
 from django.db import IntegrityError, transaction
 from django.db.models import Q
@@ -25,6 +24,7 @@ from jobs.rules.spec.machine_types import Needs, Types, allocatable_mb
 from jobs.rules.spec.parse import parse_custom_job
 from jobs.rules.spec.runtime_choice import NOTHING_KNOWN, Offer, check_runtimes
 from jobs.rules.spec.tasks import HOST_IMAGE
+from jobs.scheduling import engines
 from jobs.scheduling.image_aliases import images_used
 
 NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
@@ -88,12 +88,7 @@ def offer_of(spec: CustomJobSpec, named: str) -> Offer:
     if location := locations.resolved(named, locations.names()):
         hosts = hosts.filter(location__name=location)
     found = hosts.exclude(facts={}).values_list("name", "facts")
-    return Offer({name: frozenset(_engines(facts)) for name, facts in found})
-
-
-def _engines(facts: Mapping[str, Any]) -> Iterable[str]:
-    """The names of the engines that the check of a host has found, which stand there with their versions."""
-    return (str(each).partition(" ")[0] for each in facts.get("runtimes") or [])
+    return Offer({name: engines.named(facts.get("runtimes") or []) for name, facts in found})
 
 
 def gpus_of(named: str) -> set[str]:

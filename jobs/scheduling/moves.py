@@ -33,6 +33,8 @@ from jobs.projects import locations
 from jobs.rules.lifecycle.plan import TRAINYARD
 from jobs.rules.lifecycle.states import JobState, ReplicaState, RunPhase
 from jobs.rules.scheduling.placement import NoCapacity, Placement, Placer, ReplicaRequest
+from jobs.rules.spec.image_aliases import images_kept, with_images
+from jobs.rules.spec.runtime_choice import engines_of
 from jobs.scheduling import capacity, pass_lock
 from jobs.scheduling.capacity import ClusterCapacity
 from jobs.wake import announce
@@ -157,12 +159,13 @@ def _placements(
     location = cluster.location(job.location_name)
     if not cluster.bindings.serves(location, job.project_id):
         return NoCapacity(locations.waits_text(location, job.project.name))
+    spec = with_images(snapshot.spec_of(job), images_kept(job.resolved))
     needs = {
-        request.replica: request.needs
-        for request in capacity.replica_requests(snapshot.spec_of(job), snapshot.types_of(job))
+        request.replica: request.needs for request in capacity.replica_requests(spec, snapshot.types_of(job))
     }
     requests = tuple(ReplicaRequest(each.replica.name, needs[each.replica.name]) for each in leaving)
-    return placer.place(requests, cluster.scope(location, job.project_id), spread=job.pk)
+    scope = cluster.scope(location, job.project_id, engines_of(spec))
+    return placer.place(requests, scope, spread=job.pk)
 
 
 def _handle_no_capacity(

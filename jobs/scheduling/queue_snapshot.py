@@ -20,6 +20,7 @@ from jobs.rules.scheduling.order import WaitingJob
 from jobs.rules.scheduling.policy import AFTER_TIMEOUT_S
 from jobs.rules.scheduling.running_jobs import HostClaim, RunningJob
 from jobs.rules.scheduling.wait_reasons import Wait, WaitReason
+from jobs.rules.spec.image_aliases import images_kept, with_images
 from jobs.scheduling import capacity
 from jobs.scheduling.capacity import ClusterCapacity
 
@@ -95,7 +96,7 @@ QUEUE = SelectStatement(lambda: waiting_jobs().values_list(*_WAITING))
 def read_queue(cluster: ClusterCapacity, now: datetime) -> WaitingQueue:
     found = WaitingQueue([], {})
     places: dict[str, str] = {}
-    scopes: dict[tuple[str, int], str] = {}
+    scopes: dict[tuple[str, int, frozenset[str]], str] = {}
     excluded: dict[int, tuple[str, int]] = {}
     without_request = []
     for row in QUEUE():
@@ -116,9 +117,11 @@ def read_queue(cluster: ClusterCapacity, now: datetime) -> WaitingQueue:
         if not cluster.bindings.serves(places[named], project):
             excluded[pk] = places[named], project
             continue
-        if (named, project) not in scopes:
-            scopes[named, project] = cluster.scope(places[named], project)
-        job = WaitingJob(pk, project, owner, scopes[named, project], text, timeout_s, priority, spot, attempt)
+        needed = resource_requests.decode_request(text).engines
+        scope = scopes.get((named, project, needed))
+        if scope is None:
+            scope = scopes[named, project, needed] = cluster.scope(places[named], project, needed)
+        job = WaitingJob(pk, project, owner, scope, text, timeout_s, priority, spot, attempt)
         if rank is not None:
             found.pinned_by[pk] = pinned_by
             job = job._replace(pin=rank) if whole else job._replace(own_pin=rank)
@@ -145,7 +148,8 @@ def _fill_requests(ids: list[int], now: datetime) -> int:
     read = 0
     for job in Job.every.filter(pk__in=ids[:1_000]):
         try:
-            columns = capacity.columns_of(snapshot.spec_of(job), job.labels, snapshot.types_of(job))
+            spec = with_images(snapshot.spec_of(job), images_kept(job.resolved))
+            columns = capacity.columns_of(spec, job.labels, snapshot.types_of(job))
         except Exception as problem:
             faulty_jobs.set_aside(job, problem, "Job %s cannot be read, and is not offered a place.", now)
             continue

@@ -193,7 +193,7 @@ def _decide_and_write(now: datetime) -> PassResult:
     decision = decide_queue(seen, queue.waiting, quotas.read_ledger(now), now.timestamp())
     result.more = decision.more
     decision.waits.update(queue.excluded)
-    if cluster.closed or cluster.logins:
+    if cluster.closed or cluster.logins or any(view.engines is not None for view in cluster.views):
         _name_closed_hosts(cluster, queue, decision)
     if queue.pinned_by:
         reorder.name_who_moved(queue, seen, decision.waits)
@@ -207,7 +207,7 @@ def _decide_and_write(now: datetime) -> PassResult:
 def _name_closed_hosts(
     cluster: ClusterCapacity, queue: queue_snapshot.WaitingQueue, decision: QueueDecision
 ) -> None:
-    """Add to the reasons what an admin has closed where the job would run."""
+    """Add to the reasons what an admin has closed where the job would run, and which hosts cannot run its image."""
     # Thousands of jobs share a few reasons.
     added: dict[tuple[Wait, str, int], Wait] = {}
     for each in queue.waiting:

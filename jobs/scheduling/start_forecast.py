@@ -17,9 +17,11 @@ from jobs.rules.scheduling.policy import AFTER_TIMEOUT_S
 from jobs.rules.scheduling.running_jobs import RunningJob, by_end
 from jobs.rules.scheduling.time_text import whole_minute
 from jobs.rules.spec.custom_job import CustomJobSpec
+from jobs.rules.spec.image_aliases import with_images
 from jobs.rules.spec.machine_types import Types
 from jobs.scheduling import capacity, queue_snapshot
 from jobs.scheduling.capacity import ClusterCapacity
+from jobs.scheduling.image_aliases import images_used
 
 # With a thousand hosts the rows take most of the time of a forecast, and a form asks for one after each change. A
 # submit does not rely on it.
@@ -49,8 +51,9 @@ def forecast(spec: CustomJobSpec, location: str, types: Types, project: int, now
     """For a job of this project that could start some day: see `services.check_can_start`."""
     cluster = _recent.get("", lambda: _read(now))
     here = cluster.here
+    spec = with_images(spec, images_used(spec, location))
     request = resource_requests.decode_request(resource_requests.encode_request(spec, types))
-    scope = here.scope(here.location(location), project)
+    scope = here.scope(here.location(location), project, request.engines)
     placed = Placer(here.views, capacity.ports()).place(request.replica_requests(), scope)
     if not isinstance(placed, NoCapacity):
         return Forecast(tuple(sorted({here.hosts[seat.host_id].name for seat in placed})), at=now)
@@ -67,7 +70,7 @@ def forecast(spec: CustomJobSpec, location: str, types: Types, project: int, now
         spec.timeout_s + AFTER_TIMEOUT_S,
     )
     at = datetime.fromtimestamp(whole_minute(found.at), UTC) if found is not None else None
-    return Forecast(waits=here.why(placed.text, location, project), at=at)
+    return Forecast(waits=here.why(placed.text, scope, project), at=at)
 
 
 def _read(now: datetime) -> _Cluster:

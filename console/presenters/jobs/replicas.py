@@ -37,6 +37,9 @@ REFUSALS = {
     "port_taken": gettext_noop("not started: its port was taken"),
     "disk_full": gettext_noop("not started: the host's disk is full"),
     "exec_failed": gettext_noop("not started: the command could not be executed"),
+    "not_prepared": gettext_noop("not started: what the job needs there cannot be prepared"),
+    "host_not_prepared": gettext_noop("not started: its host could not prepare what the job needs"),
+    "storage": gettext_noop("not started: a directory of the host does not answer"),
     "unprepared": gettext_noop("not started: what it needs was thrown away on the host"),
     "bad_order": gettext_noop("not started: the host did not understand the order"),
 }

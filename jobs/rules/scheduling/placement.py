@@ -212,9 +212,9 @@ class Placer:
         wanted = Counter(request.needs for request in requests)
         needed = join(", ", [join(" x ", [str(count), needs_text(needs)]) for needs, count in wanted.items()])
         free = self._free(requests, location)
-        if location in ANYWHERE:
-            return said("Needs {needs}; {free}", needs=needed, free=free)
         where = location_of(location)
+        if where in ANYWHERE:
+            return said("Needs {needs}; {free}", needs=needed, free=free)
         return said("Needs {needs} in {location}; {free}", needs=needed, location=where, free=free)
 
     def _free(self, requests: Sequence[ReplicaRequest], location: str) -> str:

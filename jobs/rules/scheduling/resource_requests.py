@@ -13,6 +13,7 @@ from functools import lru_cache
 from jobs.rules.scheduling.views import Gang, ReplicaRequest
 from jobs.rules.spec.custom_job import CustomJobSpec, replica_name
 from jobs.rules.spec.machine_types import NO_TYPES, Needs, Types, needs
+from jobs.rules.spec.runtime_choice import engine_of
 
 # So many CPUs count as one GPU for a job without GPUs.
 CPUS_PER_GPU = 32.0
@@ -21,10 +22,14 @@ CPUS_PER_GPU = 32.0
 class JobRequest:
     """The replicas of a job, by pool and by what they need."""
 
-    __slots__ = ("_gang", "gpus", "groups", "hosts_with", "kinds", "replicas", "sizes", "weight")
+    __slots__ = ("_gang", "engines", "gpus", "groups", "hosts_with", "kinds", "replicas", "sizes", "weight")
 
-    def __init__(self, groups: tuple[tuple[int, int, Needs], ...]) -> None:
+    def __init__(
+        self, groups: tuple[tuple[int, int, Needs], ...], engines: frozenset[str] = frozenset()
+    ) -> None:
         self.groups = groups
+        # The container engines that its hosts must have.
+        self.engines = engines
         sizes: dict[Needs, int] = {}
         gpus: dict[str, int] = {}
         for _, count, each in groups:
@@ -68,15 +73,14 @@ def encode_request(spec: CustomJobSpec, types: Types = NO_TYPES) -> str:
         if pool is not None:
             each = needs(pool.machine, types)
             size = (each.cpus, each.memory_mb, each.accelerator_type, each.gpus)
-            groups.append((number, pool.replica_count, *size))
+            groups.append((number, pool.replica_count, *size, *engine_of(pool)))
     return json.dumps(groups, separators=(",", ":"))
 
 
 @lru_cache(maxsize=8_192)
 def decode_request(written: str) -> JobRequest:
-    return JobRequest(
-        tuple(
-            (pool, count, Needs(cpus, memory_mb, kind, gpus))
-            for pool, count, cpus, memory_mb, kind, gpus in json.loads(written)
-        )
-    )
+    groups, engines = [], set[str]()
+    for pool, count, cpus, memory_mb, kind, gpus, *engine in json.loads(written):
+        groups.append((pool, count, Needs(cpus, memory_mb, kind, gpus)))
+        engines.update(engine)
+    return JobRequest(tuple(groups), frozenset(engines))

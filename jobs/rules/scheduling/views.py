@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agents.infra.texts import said
 from jobs.rules.spec.machine_types import Needs
 
 ANYWHERE = ("", "any")
-# In a scope or place, between the location and the projects. Names of locations do not have it.
-_FOR = "@"
+# In a scope or place, before the projects, and before the engines. Names of locations have neither.
+_FOR, _WITH = "@", "+"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,33 +50,47 @@ class HostView:
     topology: Topology | None = None
     # The projects for which it has a login of their own; None: one login serves all projects.
     serves: frozenset[int] | None = None
+    # The container engines that it has, if it lacks one that jobs may need; None: jobs with images run there too.
+    engines: frozenset[str] | None = None
 
     @property
     def place(self) -> str:
-        """Hosts of a location that serve the same projects are one place: a search takes or leaves all of them."""
-        if self.serves is None:
-            return self.location
-        return f"{self.location}{_FOR}{','.join(map(str, sorted(self.serves)))}"
+        """Hosts of a location that serve the same projects and have the same engines are one place: a search takes or
+        leaves all of them."""
+        served = "" if self.serves is None else f"{_FOR}{','.join(map(str, sorted(self.serves)))}"
+        having = "" if self.engines is None else f"{_WITH}{','.join(sorted(self.engines))}"
+        return f"{self.location}{served}{having}"
 
 
-def scope_of(location: str, project: int) -> str:
-    """Where the jobs of a project may run, if hosts of the location have logins for each project: these hosts, and
-    those of the location that serve all."""
-    return f"{location}{_FOR}{project}"
+def scope_of(location: str, project: int | None = None, engines: Iterable[str] = ()) -> str:
+    """Where jobs may run. `project`: if hosts of the location have logins for each project: on these hosts, and on
+    those of the location that serve all. `engines`: only where these are, if hosts of the location lack them."""
+    of_project = "" if project is None else f"{_FOR}{project}"
+    needing = _WITH + ",".join(sorted(engines)) if engines else ""
+    return f"{location}{of_project}{needing}"
 
 
 def location_of(scope: str) -> str:
     """The name of the location of a scope or place."""
-    return scope.partition(_FOR)[0]
+    return scope.partition(_WITH)[0].partition(_FOR)[0]
+
+
+def engines_in(scope: str) -> list[str]:
+    """The engines that a scope asks for, where hosts of its location lack them."""
+    return [each for each in scope.partition(_WITH)[2].split(",") if each]
 
 
 def is_within(place: str, scope: str) -> bool:
     """Whether jobs with this scope (a location, or `scope_of`) may run at this place."""
     if scope in ANYWHERE:
         return True
-    location, _, project = scope.partition(_FOR)
-    at, split, served = place.partition(_FOR)
-    return at == location and (not split or project in served.split(","))
+    asked, _, needed = scope.partition(_WITH)
+    given, is_incomplete, engines = place.partition(_WITH)
+    if needed and is_incomplete and not set(needed.split(",")) <= set(engines.split(",")):
+        return False
+    location, _, project = asked.partition(_FOR)
+    at, split, served = given.partition(_FOR)
+    return asked in ANYWHERE or (at == location and (not split or project in served.split(",")))
 
 
 @dataclass(frozen=True, slots=True)

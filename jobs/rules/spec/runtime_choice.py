@@ -14,6 +14,7 @@ from jobs.rules.spec.tasks import HOST_IMAGE, PythonPackage
 PROCESS, PYTHON, PODMAN = "process", "python", "podman"
 # The engines by which this version runs containers.
 ENGINES = (PODMAN,)
+MAX_NAMED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,16 @@ def runtime_of(pool: Pool) -> str:
     if isinstance(pool.task, PythonPackage):
         return PYTHON
     return pool.runtime or (PROCESS if pool.task.image == HOST_IMAGE else PODMAN)
+
+
+def engine_of(pool: Pool) -> tuple[str, ...]:
+    """The engine that a pool's hosts must have; empty if its replicas run in no container."""
+    runtime = runtime_of(pool)
+    return (runtime,) if runtime in ENGINES else ()
+
+
+def engines_of(spec: CustomJobSpec) -> frozenset[str]:
+    return frozenset(engine for pool in spec.pools if pool is not None for engine in engine_of(pool))
 
 
 def runtime_order(pool: Pool) -> dict[str, object]:
@@ -97,13 +108,13 @@ def _check_container(pool: Pool, offer: Offer, path: str, complaints: Complaints
             f"{path}.trainyard.runtime",
             said('runs no images in this version: leave it out, or say "{engine}".', engine=PODMAN),
         )
-    elif without := offer.hosts_without(engine):
+    elif (without := offer.hosts_without(engine)) and len(without) == len(offer.engines):
         complaints.add(
             f"{path}.container_spec.image_uri",
             said(
-                "names an image, but these hosts of the location cannot run it: {hosts}. Install {engine} there and "
+                "names an image, but no host of the location can run it: {hosts}. Install {engine} there and "
                 'check the hosts, choose another location, or use "host" and a command.',
-                hosts=list_text(without),
+                hosts=list_text(without, MAX_NAMED),
                 engine=engine,
             ),
         )

@@ -1,0 +1,70 @@
+"""Whether podman works for this login, and what it lacks: a part of the probe."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import re
+import shutil
+from typing import Any, Dict, List
+
+from agents.runner.preparations.programs_output import run_quietly
+from agents.runner.runtimes.engine_commands import PODMAN, find_engine
+
+TIMEOUT_S = 20.0
+# Ranges of ids for users without root: a line for a user's name or number.
+_RANGES = ("/etc/subuid", "/etc/subgid")
+
+
+def probe_podman() -> Dict[str, Any] | None:
+    """What podman says about itself, and its own words if it does not work; None without podman. `missing`: what it
+    needs of the host for full use, by the name of the part."""
+    program = find_engine(PODMAN)
+    if program is None:
+        return None
+    status, output, errors = run_quietly([program, "info", "--format", "json"], dict(os.environ), TIMEOUT_S)
+    host = _host(output) if status == 0 else {}
+    return {
+        "works": bool(host),
+        "error": "" if host else _last_line(errors),
+        "rootless": os.getuid() != 0,
+        "cgroup": str(host.get("cgroupVersion") or ""),
+        "missing": missing_parts(host.get("cgroupControllers")),
+    }
+
+
+def missing_parts(controllers: object) -> List[str]:
+    """`controllers`: those of cgroups that podman may use, as it says."""
+    missing = []
+    if os.getuid() != 0:
+        if shutil.which("newuidmap") is None or shutil.which("newgidmap") is None:
+            missing.append("newuidmap")
+        if not all(_has_range(path) for path in _RANGES):
+            missing.append("subuid")
+    if isinstance(controllers, list) and "memory" not in controllers:
+        missing.append("cgroup")
+    return missing
+
+
+def _has_range(path: str) -> bool:
+    user = pwd.getpwuid(os.getuid())
+    line = re.compile(r"(?:%s|%d):\d+:[1-9]" % (re.escape(user.pw_name), user.pw_uid))
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return any(line.match(each) for each in file)
+    except OSError:
+        return False
+
+
+def _host(output: str) -> Dict[str, Any]:
+    try:
+        found = json.loads(output)["host"]
+    except (ValueError, LookupError, TypeError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _last_line(errors: str) -> str:
+    lines = [line.strip() for line in errors.strip().splitlines() if line.strip()]
+    return (lines or ["it said nothing"])[-1][:300]
