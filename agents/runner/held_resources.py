@@ -117,7 +117,7 @@ class HeldResources:
             # The engine makes one, and limits the memory there.
             facts["runtime"] = describe(order, self.run, self.home.run(self.run), facts)
             facts.update(memory_mb=order.memory_mb, containment="container")
-            facts["memory_enforced"] = may_limit() if order.memory_mb else None
+            facts["memory_enforced"] = may_limit("memory") if order.memory_mb else None
             return
         facts["cgroup"] = make_cgroup(cgroup_path(self.run, facts["mark"]))
         group, enforced = limit_memory(facts["cgroup"], self.run, facts["mark"], order.memory_mb)

@@ -41,7 +41,7 @@ MAX_FILE, MAX_FUNCTION = 450, 70
 # The runner: what hosts get. It stands alone, and inside it imports go down too, from the first of these to the last.
 RUNNER = "agents/runner/"
 RUNNER_STOREYS = (
-    *("__main__", "serve", "shell", "outputs", "file_access", "probe"),
+    *("__main__", "serve", "shell", "outputs", "file_access", "probe", "engine_probe"),
     *("preparations.tasks", "preparations.worker", "preparations.images", "preparations.cache_entries"),
     *("preparations.programs_output", "preparations.report"),
     *("shell_holder", "shell_viewers", "shell_terminal", "shell_ring", "tools"),

@@ -87,9 +87,9 @@ jobs/management: jobs/{models}
 jobs/models: jobs/rules/{lifecycle scheduling spec} agents/{infra models}
 jobs/notifications: jobs/rules/{lifecycle notifications} jobs/{models projects wake} agents/{infra models}
 jobs/pipelines: jobs/rules/{lifecycle spec} jobs/{models projects services} agents/{infra}
-jobs/outputs: jobs/rules/{lifecycle spec storage_names} jobs/{artifacts models projects secrets wake} agents/{infra
-    models runner ssh}
-jobs/preparations: jobs/rules/{lifecycle list_text spec time_text} jobs/{artifacts models secrets} agents/{infra
+jobs/outputs: jobs/rules/{lifecycle spec storage_names} jobs/{artifacts models preparations projects secrets wake}
+    agents/{infra models runner ssh}
+jobs/preparations: jobs/rules/{lifecycle list_text spec time_text} jobs/{artifacts models secrets wake} agents/{infra
     runner}
 jobs/projects: jobs/rules/{lifecycle list_text scheduling spec} jobs/{models wake} agents/{infra models}
 jobs/recordings: jobs/{logs models projects wake} agents/{infra links}
@@ -102,7 +102,7 @@ jobs/rules/storage_names: agents/{infra}
 jobs/rules/time_text: agents/{infra}
 jobs/scheduling: jobs/rules/{lifecycle list_text scheduling spec} jobs/{lifecycle models outputs projects wake}
     agents/{hosts infra models}
-jobs/secrets: jobs/rules/{list_text spec} jobs/{models projects} agents/{infra}
+jobs/secrets: jobs/rules/{list_text spec} jobs/{models projects} agents/{infra models}
 jobs/services: jobs/rules/{lifecycle scheduling spec} jobs/{host_sync lifecycle logs models outputs preparations
     projects recordings scheduling secrets wake} agents/{infra}
 jobs/shells: jobs/rules/{lifecycle} jobs/{lifecycle models projects recordings wake} agents/{infra}

@@ -30,6 +30,8 @@ REMOVE_S = 60.0
 KILLED_S = 2.0
 # Where a spec of the devices of NVIDIA is, if containers can get GPUs by their names.
 CDI_PLACES = ("/etc/cdi", "/var/run/cdi")
+# Which controllers systemd delegates to the processes of a login.
+DELEGATED = "/sys/fs/cgroup/user.slice/user-{uid}.slice/user@{uid}.service/cgroup.controllers"
 INIT_PLACES = ("/usr/libexec/podman/catatonit", "/usr/local/libexec/podman/catatonit", "/usr/bin/catatonit")
 # Variables by which the client itself would do something else: they are given to the container by a file.
 _FOR_THE_CLIENT = re.compile(
@@ -290,14 +292,24 @@ def mounts(runtime: Mapping[str, Any]) -> List[Tuple[str, str, str]]:
 def _limits(order: Order, runtime: Mapping[str, Any]) -> List[str]:
     shm_mb = runtime.get("shm_mb") or (order.memory_mb or _host_memory_mb()) // 2
     command = ["--shm-size", "%dm" % max(64, int(shm_mb))]
-    if order.memory_mb and may_limit():
+    if order.memory_mb and may_limit("memory"):
         command += ["--memory", "%dm" % order.memory_mb, "--memory-swap", "%dm" % order.memory_mb]
+    # A machine type with memory of its own has so many CPUs; that of "host" leaves both to the host.
+    if order.memory_mb and order.cpus and may_limit("cpu"):
+        command += ["--cpus", "%g" % order.cpus]
     return command
 
 
-def may_limit() -> bool:
-    """Whether the engine can limit the memory of a container: as root, or where cgroups (v2) are delegated."""
-    return os.getuid() == 0 or os.path.exists("/sys/fs/cgroup/cgroup.controllers")
+def may_limit(controller: str) -> bool:
+    """Whether the engine can limit what a container uses: as root, or where cgroups (v2) delegate this to the login.
+    One that is asked for a limit that it cannot set starts nothing."""
+    if os.getuid() == 0:
+        return True
+    try:
+        with open(DELEGATED.format(uid=os.getuid())) as file:
+            return controller in file.read().split()
+    except OSError:
+        return False
 
 
 def _host_memory_mb() -> int:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from agents.runner.processes import all_processes, read_process
+from agents.runner.runtimes import containers
 from agents.runner.runtimes.containers import Container
 from tests.harness.containers import IMAGE, Podman
 from tests.unit.agents.runner.protocol_client import wait_for
@@ -269,6 +270,36 @@ def test_too_much_memory_is_told_as_such(console, podman):
     facts = console.closed("r1")
     if facts["memory_enforced"]:
         assert facts["exit_code"] != 0 or b"Killed" in console.ended_log("r1")[0]
+
+
+def test_it_gets_the_cpus_and_the_shared_memory_of_its_machine_type(host, console, podman):
+    start(console, "r1", "df -m /dev/shm | tail -n 1; exec sleep 600", memory_mb=600, cpus=0.5)
+    console.text("r1", "300")
+    name = host.facts("r1")["runtime"]["name"]
+    limits = podman("inspect", "--format", "{{.HostConfig.NanoCpus}} {{.HostConfig.Memory}}", name).split()
+    assert limits == ["500000000", str(600 << 20)]
+    console.stop("r1", 0)
+    console.closed("r1")
+
+
+def test_a_machine_of_no_size_has_no_limits(host, console, podman):
+    start(console, "r1", "echo up; exec sleep 600", cpus=1.0)
+    console.text("r1", "up")
+    name = host.facts("r1")["runtime"]["name"]
+    assert podman("inspect", "--format", "{{.HostConfig.NanoCpus}} {{.HostConfig.Memory}}", name).split() == [
+        "0",
+        "0",
+    ]
+    console.stop("r1", 0)
+    console.closed("r1")
+
+
+def test_a_login_gets_limits_only_where_they_are_delegated(monkeypatch, tmp_path):
+    monkeypatch.setattr(os, "getuid", lambda: 1234)
+    monkeypatch.setattr(containers, "DELEGATED", str(tmp_path / "{uid}"))
+    assert not containers.may_limit("memory")
+    (tmp_path / "1234").write_text("cpuset memory pids\n")
+    assert containers.may_limit("memory") and not containers.may_limit("cpu")
 
 
 def test_a_shell_is_in_the_container(host, console, podman):
