@@ -53,7 +53,7 @@ def hook():
 @pytest.fixture
 def planted():
     """The secrets that a test makes up itself. Those that the product makes are added by `people` and `settings`."""
-    names = (*OF_JOBS, "password", "smtp", "oidc", "hook address")
+    names = (*OF_JOBS, "password", "smtp", "oidc", "hook address", "registry")
     return {name: leaks.canary(name.replace(" ", "-")) for name in names}
 
 
@@ -135,6 +135,8 @@ def stored(ada, bob, planted, hook):
     own, project = "/api/v1/secrets/OF_PERSON", "/api/v1/projects/default/secrets/OF_PROJECT"
     assert bob.ask("PUT", own, json={"value": planted["person"]}).ok
     assert ada.ask("PUT", project, json={"value": planted["project"]}).ok
+    registry = "/api/v1/projects/default/imageRegistries/registry.lab:5000"
+    assert ada.ask("PUT", registry, json={"username": "ada", "password": planted["registry"]}).ok
     path = "/" + base64.urlsafe_b64encode(planted["hook address"].encode()).decode().rstrip("=")
     planted["hook address"] = path[1:]
     notifications = "/api/v1/projects/default/notifications"
@@ -160,7 +162,14 @@ def examples(product, job, target, **more):
         **{"gpu_id": gpu["id"], "uuid": gpu["uuid"], "user_id": user["id"], "user": "vera"},
         **{"project": "default", "location": "default", "replica": "workerpool0-0", "target_id": target},
         **{"target": target, "session_id": "0123456789abcdef", "session": "0123456789abcdef", "token": 1},
-        **{"bucket": "ours", "sha256": "0" * 64, "how": "copyTo", "to": "ours", "new_name": "copy"},
+        **{
+            "registry": "registry.lab:5000",
+            "bucket": "ours",
+            "sha256": "0" * 64,
+            "how": "copyTo",
+            "to": "ours",
+            "new_name": "copy",
+        },
         **{"ticket": "no-ticket", "model_id": "no-model", "model": "no-model", "number": 1},
         **{"pipeline_id": "7", "operation": "7", "whole": "OF_PROJECT/compose"},
         **dict.fromkeys(("token_id", "passkey_id", "template_id", "view_id", "stray_id", "type_id"), 1),

@@ -14,13 +14,14 @@ from django.test import Client
 from django.urls import resolve
 from django.utils import timezone
 
+from agents.models import Location
 from console.api.unimplemented import UnknownAddress
 from console.api.urls import urlpatterns as rest_urls
 from console.consumers.routes import websocket_urlpatterns
 from console.views.urls import urlpatterns as page_urls
 from jobs.models import Membership
 from jobs.notifications import targets
-from jobs.secrets import store
+from jobs.secrets import image_registries, store
 from tests.unit.console.consumers import test_credentials as sockets
 from tests.unit.console.permission_table import PEOPLE, outcome
 from tests.unit.console.script_tokens import token_of
@@ -502,6 +503,8 @@ def scene(cast, project, no_host_answers):
     Membership.objects.create(project=project, user=User.objects.create_user("yves"), role="viewer")
     now = timezone.now()
     store.put(project, "HF", "value", "alice", now)
+    for owner in (project, Location.objects.get(name="default")):
+        image_registries.put(owner, "ghcr.io", "ada", "value", "alice", now)
     a_template(project, "t")
     clients = {None: Client()}
     for person in PEOPLE:

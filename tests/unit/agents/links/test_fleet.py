@@ -86,7 +86,7 @@ def test_what_nobody_waits_for_any_more_is_ended_on_its_host_also_by_the_next_di
     machine, key, control_plane, start_fleet
 ):
     host = row(machine)
-    fleet = start_fleet(key, control_plane)
+    fleet = start_fleet(key, control_plane, deployment="t-given-up")
     ready(fleet)
     digest = hashlib.sha256(b"never shipped").hexdigest()
     what = {"key": digest, "blob": digest, "blobs": [{"sha256": digest, "size": 13}]}
@@ -101,9 +101,13 @@ def test_what_nobody_waits_for_any_more_is_ended_on_its_host_also_by_the_next_di
     assert not control_plane.given_up, "another run waits for it"
     fleet.stop()
     control_plane.stop("r-2")
-    another = start_fleet(key, control_plane, name="two")
+    another = start_fleet(key, control_plane, name="two", deployment="t-given-up")
     ready(another)
-    wait_for(lambda: states(control_plane)[-1:] == ["LOST"], "the host to have ended it")
+    wait_for(
+        lambda: states(control_plane)[-1:] == ["LOST"],
+        "the host to have ended it",
+        dump=lambda: repr((control_plane.prepared, control_plane.given_up)),
+    )
     assert set(control_plane.given_up) == {tree}
 
 

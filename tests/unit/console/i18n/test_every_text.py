@@ -32,6 +32,8 @@ __all__ = ["addresses", "browser", "cast", "no_host_answers", "project"]
 
 # People, projects and objects of the tests, and words that REST and command lines use.
 NAMES = (
+    # An example of a registry.
+    r"ghcr\.io",
     # An example of images that an alias stands for.
     r"us-docker\.pkg\.dev/[\w/-]+\*",
     *(

@@ -1,0 +1,65 @@
+"""Safeguards of preparations: what a host ends, whose credential it gets, and where a container may be placed."""
+
+from __future__ import annotations
+
+from tests.mutants.safeguard import Safeguard
+
+JOBS = "tests/unit/jobs/preparations/test_preparations.py"
+RUNNER = "tests/unit/agents/runner/test_preparations.py"
+REGISTRIES = "tests/unit/jobs/secrets/test_image_registries.py"
+ENGINES = "tests/unit/jobs/scheduling/test_engines.py"
+
+PREPARATIONS = (
+    Safeguard(
+        "needless-preparation-ended",
+        "agents/links/orders.py",
+        "return [Unprepare(name) for name in preparing if (name.kind, name.key) not in needed]",
+        "return []",
+        (
+            f"{JOBS}::test_what_another_job_waits_for_goes_on",
+            "tests/unit/agents/links/test_orders.py::test_an_end_is_repeated_until_the_host_reports_it",
+        ),
+    ),
+    Safeguard(
+        "preparation-of-a-waiting-run",
+        "jobs/host_sync/prepared.py",
+        "(row := rows.get((name.kind, name.key))) and row.pk not in needed",
+        "(row := rows.get((name.kind, name.key)))",
+        (f"{JOBS}::test_hosts_go_on_for_a_job_that_goes_back_to_the_queue_until_it_has_other_hosts",),
+    ),
+    Safeguard(
+        "late-report-of-an-ended-preparation",
+        "jobs/host_sync/prepared.py",
+        "        asking.ask_anew(begun, now)\n",
+        "",
+        (f"{JOBS}::test_a_host_ends_what_a_cancelled_job_waited_for_and_begins_anew_when_another_job_asks",),
+    ),
+    Safeguard(
+        "preparation-ended-with-a-lost-lease",
+        "jobs/host_sync/prepared.py",
+        "        if not _has_lease(host_id, token):\n            return []\n",
+        "",
+        (f"{JOBS}::test_what_a_host_is_at_is_left_alone_when_nobody_knows_it_or_the_lease_is_lost",),
+    ),
+    Safeguard(
+        "credentials-of-a-killed-pull",
+        "agents/runner/preparations/tasks.py",
+        "            remove_credentials(directory)\n",
+        "",
+        (f"{RUNNER}::test_credentials_of_a_pull_that_was_ended_are_removed",),
+    ),
+    Safeguard(
+        "credential-of-a-job-that-is-over",
+        "jobs/preparations/images.py",
+        "preparation.needs.exclude(run__job__state__in=TERMINAL)",
+        "preparation.needs",
+        (f"{REGISTRIES}::test_the_credential_of_a_project_pulls_nothing_for_others_when_its_job_is_over",),
+    ),
+    Safeguard(
+        "container-where-no-engine-is",
+        "jobs/rules/scheduling/views.py",
+        "if needed and is_incomplete and not set(needed.split(",
+        "if False and not set(needed.split(",
+        (f"{ENGINES}::test_a_job_with_an_image_goes_where_an_engine_is_and_says_where_none_is",),
+    ),
+)

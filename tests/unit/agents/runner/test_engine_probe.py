@@ -1,0 +1,91 @@
+"""What the probe finds out about podman: whether it works for this login, and what it lacks."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import stat
+import sys
+
+import pytest
+
+from agents.runner import engine_probe
+
+INFO = '{{"host": {{"cgroupVersion": "v2", "cgroupControllers": [{controllers}]}}}}'
+
+
+@pytest.fixture
+def podman(monkeypatch, tmp_path):
+    """podman(prints, status): a podman of this test on the PATH."""
+
+    def make(prints, status=0, errors=""):
+        program = tmp_path / "podman"
+        program.write_text(
+            f"#!{sys.executable}\nimport sys\nassert sys.argv[1:] == ['info', '--format', 'json']\n"
+            f"print({prints!r}); print({errors!r}, file=sys.stderr); sys.exit({status})\n"
+        )
+        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+        monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+    return make
+
+
+@pytest.fixture
+def login(monkeypatch, tmp_path):
+    """A login without root: with newuidmap, and with ranges of ids as the test writes them."""
+    me = pwd.getpwuid(os.getuid())
+    monkeypatch.setattr(engine_probe.pwd, "getpwuid", lambda uid: me)
+    monkeypatch.setattr(engine_probe.os, "getuid", lambda: 1234)
+    monkeypatch.setattr(engine_probe.shutil, "which", lambda name: f"/usr/bin/{name}")
+    ranges = tmp_path / "subuid"
+    ranges.write_text(f"other:1:65536\n{me.pw_name}:100000:65536\n")
+    monkeypatch.setattr(engine_probe, "_RANGES", (str(ranges),))
+    return me, ranges
+
+
+def test_podman_says_whether_it_works(podman):
+    podman(INFO.format(controllers='"memory", "pids"'))
+    found = engine_probe.probe_podman()
+    assert (found["works"], found["error"], found["cgroup"]) == (True, "", "v2") and "cgroup" not in found[
+        "missing"
+    ]
+
+
+@pytest.mark.parametrize("prints", ["", "no JSON", "[]", '{"host": 7}'])
+def test_one_that_answers_nonsense_does_not_work(podman, prints):
+    podman(prints)
+    assert engine_probe.probe_podman()["works"] is False
+
+
+def test_one_that_fails_is_told_in_its_own_words(podman):
+    podman("", 125, "WARN x\nError: cannot set up namespace")
+    found = engine_probe.probe_podman()
+    assert not found["works"] and found["error"] == "Error: cannot set up namespace"
+
+
+def test_a_host_without_it_says_nothing(monkeypatch):
+    monkeypatch.setattr(engine_probe, "find_engine", lambda name: None)
+    assert engine_probe.probe_podman() is None
+
+
+def test_a_login_with_all_parts_lacks_none(login):
+    assert engine_probe.missing_parts(["memory"]) == [] and engine_probe.missing_parts(None) == []
+
+
+@pytest.mark.parametrize("line", ["", "{name}x:100000:65536", "{name}:100000:0", "{uid}1:100000:65536"])
+def test_a_login_without_ids_of_its_own_lacks_them(login, line):
+    me, ranges = login
+    ranges.write_text(line.format(name=me.pw_name, uid=me.pw_uid) + "\n")
+    assert engine_probe.missing_parts(["memory"]) == ["subuid"]
+
+
+def test_a_login_may_have_its_ids_by_its_number(login):
+    me, ranges = login
+    ranges.write_text(f"{me.pw_uid}:100000:65536\n")
+    assert engine_probe.missing_parts(["memory"]) == []
+
+
+def test_what_is_not_installed_or_not_delegated_is_missing(login, monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    assert engine_probe.missing_parts(["cpu", "pids"]) == ["newuidmap", "cgroup"]
