@@ -53,6 +53,11 @@ def _gpu_root() -> str:
     return os.environ.get("TRAINYARD_GPU_ROOT", "")
 
 
+def device_node(name: str) -> str:
+    """Where this device of NVIDIA is on the host."""
+    return "%s/dev/%s" % (_gpu_root(), name)
+
+
 def gpu_minors() -> Dict[str, int]:
     """UUID to the N of /dev/nvidiaN, which is not the index of nvidia-smi. Empty where the driver does not report
     it."""

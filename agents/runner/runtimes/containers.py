@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, List, Mapping, Tuple
 
 from agents.runner.files import unlink, write_file
 from agents.runner.forks import fork_detached
-from agents.runner.gpus import gpu_minors
+from agents.runner.gpus import device_node, gpu_minors
 from agents.runner.orders import Order, Refused, container_env, login_env
 from agents.runner.processes import Process, descendants, read_process, signal_process
 from agents.runner.programs import output_of
@@ -333,10 +333,10 @@ def device_options(gpus: List[str]) -> List[str]:
     minors = gpu_minors()
     if any(gpu not in minors for gpu in gpus):
         raise Refused("runtime", "the device of a GPU is not known: generate a CDI spec with nvidia-ctk")
-    nodes = ["/dev/nvidia%d" % minors[gpu] for gpu in gpus]
-    shared = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
-    nodes += [node for node in shared if os.path.exists(node)]
-    return [part for node in nodes for part in ("--device", node)]
+    names = ["nvidia%d" % minors[gpu] for gpu in gpus]
+    shared = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
+    names += [name for name in shared if os.path.exists(device_node(name))]
+    return [part for name in names for part in ("--device", "%s:/dev/%s" % (device_node(name), name))]
 
 
 def has_cdi(gpus: List[str]) -> bool:

@@ -3,12 +3,14 @@ from __future__ import annotations
 import json
 import os
 import stat
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.harness import hosts
-from tests.unit.agents.runner.protocol_client import Host
+from tests.harness.containers import IMAGE, Podman
+from tests.unit.agents.runner.protocol_client import Host, wait_for
 
 
 @pytest.fixture
@@ -26,6 +28,44 @@ def console(host):
     console = host.connect()
     console.hello()
     return console
+
+
+# Programs of the host, Python among them, are in each container too: so a test is the same over both runtimes.
+PROGRAMS = sorted({"/usr", "/lib", "/lib64", sys.prefix, sys.base_prefix})
+UUIDS = ("GPU-a", "GPU-b", "MIG-GPU-a/1/0")
+
+
+@pytest.fixture(scope="session")
+def engine(tmp_path_factory):
+    engine = Podman(tmp_path_factory.mktemp("engine"))
+    engine.make_image()
+    yield engine
+    engine.remove()
+
+
+@pytest.fixture(params=["process", "podman"])
+def each_runtime(request, host, tmp_path):
+    """The runs of a test are executed by the host itself, or by podman in containers, which have the GPUs of a fake
+    driver as device nodes. No container is left."""
+    if request.param == "process":
+        yield request.param
+        return
+    engine = request.getfixturevalue("engine")
+    host.env |= {**engine.env, "TRAINYARD_GPU_ROOT": str(fake_devices(tmp_path / "gpus"))}
+    mounts = [[path, path, "ro"] for path in PROGRAMS if Path(path).exists()]
+    host.runtime = {"kind": "podman", "image": IMAGE, "mounts": mounts, "workdir": True}
+    yield request.param
+    wait_for(lambda: not engine.containers(), "no container to be left")
+
+
+def fake_devices(root):
+    for minor, uuid in enumerate(UUIDS):
+        about = root / "proc" / "driver" / "nvidia" / "gpus" / f"0000:0{minor}:00.0"
+        about.mkdir(parents=True)
+        (about / "information").write_text(f"GPU UUID: \t {uuid}\nDevice Minor: \t {minor}\n")
+        (root / "dev").mkdir(exist_ok=True)
+        os.mknod(root / "dev" / f"nvidia{minor}", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+    return root
 
 
 @pytest.fixture

@@ -85,6 +85,8 @@ class Host:
         }
         (home / "arm").mkdir()
         self.consoles = []
+        # What every order says of the runtime, besides the words of its command; None: its program is the host's.
+        self.runtime = None
 
     def connect(self, **extra) -> Console:
         console = Console(self, extra)
@@ -196,12 +198,17 @@ class Console:
         self.process.stdin.flush()
 
     def start(self, run, argv, pull=True, pack=False, **order):
-        order = {"command": argv, "grace_s": 5, "log_budget_mb": 64, **order}
+        order = {"command": argv, "grace_s": 5, "log_budget_mb": 64, **self.in_runtime(argv), **order}
         payload = json.dumps(order).encode()
         start = {"t": "start", "run": run, "z": int(pack)}
         pull_it = encode({"t": "pull", "run": run, "from": 0}) if pull else b""
         # Both at once: a serve that is killed by the first could not take the second.
         self.write(encode(start, zlib.compress(payload) if pack else payload) + pull_it)
+
+    def in_runtime(self, argv):
+        if self.host.runtime is None:
+            return {}
+        return {"runtime": {**self.host.runtime, "entrypoint": argv[:1], "args": argv[1:]}}
 
     def read(self, timeout):
         if not select.select([self.process.stdout], [], [], timeout)[0]:

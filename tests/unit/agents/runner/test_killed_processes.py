@@ -36,6 +36,7 @@ def go(host, run="r1"):
     (host.run_dir(run) / "work" / "go").touch()
 
 
+@pytest.mark.usefixtures("each_runtime")
 @pytest.mark.parametrize("victim", ["outer", "inner", "serve"])
 def test_one_kill_9_anywhere_still_gives_the_true_exit(console, host, victim):
     console.start("r1", PATIENT, gpus=["GPU-a"])
@@ -117,6 +118,7 @@ POINTS = {
 }
 
 
+@pytest.mark.usefixtures("each_runtime")
 @pytest.mark.parametrize("point", POINTS)
 def test_a_kill_at_any_point_of_a_start_is_reported_truthfully(console, host, point):
     host.arm(point)

@@ -70,9 +70,10 @@ def is_free(lock):
     return True
 
 
+@pytest.mark.usefixtures("each_runtime")
 def test_a_start_sent_again_starts_nothing(console, host):
     """While the run lives; when it is over and no process holds its lock; and over another connection."""
-    order = ["sh", "-c", 'echo start >> "$HOME/ledger"; echo up; while [ ! -e go ]; do sleep 0.02; done']
+    order = ["sh", "-c", "echo start >> ledger; echo up; while [ ! -e go ]; do sleep 0.02; done"]
     for _ in range(3):
         console.start("r1", order)
     console.text("r1", "up")
@@ -86,10 +87,11 @@ def test_a_start_sent_again_starts_nothing(console, host):
     later.start("r1", order)
     assert later.ended_log("r1")[0] == b"up\n"
     nobody_works_on(later, host, "r1")
-    assert (host.home / "ledger").read_text() == "start\n"
+    assert (host.run_dir("r1") / "work" / "ledger").read_text() == "start\n"
     assert host.facts("r1")["closed_at"] == facts["closed_at"]
 
 
+@pytest.mark.usefixtures("each_runtime")
 def test_a_stop_before_the_start_leaves_a_tombstone(console):
     console.stop("r1")
     facts = console.closed("r1")
@@ -98,6 +100,7 @@ def test_a_stop_before_the_start_leaves_a_tombstone(console):
     assert console.ended_log("r1")[0] == b""
 
 
+@pytest.mark.usefixtures("each_runtime")
 def test_a_forgotten_run_never_starts_again(console, host):
     console.start("r1", ["touch", "mine"], work_key="replica-0")
     console.closed("r1")
@@ -270,6 +273,7 @@ def test_everything_written_is_for_its_owner_only(console, host):
             assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
 
 
+@pytest.mark.usefixtures("each_runtime")
 def test_a_gpu_is_held_by_one_run_of_any_deployment(console, host):
     console.start("r1", ["sleep", "60"], gpus=["GPU-b", "MIG-GPU-a/1/0"])
     console.running("r1")
