@@ -14,8 +14,8 @@ from tests.unit.console.views.test_page_matrix import GET, addresses
 
 __all__ = ["addresses", "browser", "cast", "no_host_answers", "project"]
 
-# What differs from request to request, whatever the language.
-MOMENTS = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z?")
+# What differs from second to second, whatever the language: a time, and a signed address with its time in it.
+MOMENTS = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z?|/client/\d+\.\w+\.[\w-]+/")
 # The texts of these attributes are for people, or name the language itself.
 TEXTS = SEEN | {"lang", "content"}
 
