@@ -42,7 +42,7 @@ VERBS: Mapping[str, tuple[str, str]] = {
 # The verbs that work on the data directory of a console, on its machine.
 SERVER_VERBS = frozenset(
     {"up", "migrate", "user", "member", "token", "project", "quota", "usage", "secret", "notice"}
-    | {"location", "recovery", "clock", "key", "host"}
+    | {"location", "recovery", "clock", "key", "host", "bucket", "registry"}
 )
 # `quota` is a verb of both. With one of these words behind it, it is that of the server.
 SERVER_QUOTA = frozenset({"set", "list"})

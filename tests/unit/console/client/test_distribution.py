@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from console import arguments
 from console.client import VERSION, build_wheel, main
 from tests.harness.command_line import OLDEST, CommandLine, python
 
@@ -53,15 +52,6 @@ def test_each_verb_explains_itself(command):
     for verb, (_, what) in main.VERBS.items():
         shown = command.run(verb, "--help").stdout
         assert f"usage: trainyard {verb}" in shown and what.split(";")[0][:20].lower() in shown.lower()
-
-
-def test_every_verb_of_the_server_is_known_to_the_client_and_no_other():
-    parser = arguments.parser()
-    verbs = next(action.choices for action in parser._actions if action.choices)
-    assert set(verbs) == main.SERVER_VERBS
-    assert set(verbs) & set(main.VERBS) == {"quota"}
-    quota = next(action.choices for action in verbs["quota"]._actions if action.choices)
-    assert set(quota) == main.SERVER_QUOTA
 
 
 @pytest.mark.parametrize("words", [("up",), ("user", "add", "ada"), ("quota", "set", "running", "1")])

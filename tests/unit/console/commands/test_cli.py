@@ -20,8 +20,9 @@ from agents.hosts.checklist import CheckItem
 from agents.infra import clock
 from agents.models import Host, Location, MachineClock
 from agents.ssh.dial import Unreachable
-from console import cli
+from console import arguments, cli
 from console.auth import tokens
+from console.client import main as client
 from console.commands import hosts
 from console.models import ApiToken, SecondFactor
 from console.runtime.processes import up
@@ -45,6 +46,16 @@ def trainyard(db, monkeypatch, capsys):
         return SimpleNamespace(code=code, out=out, err=err)
 
     return run
+
+
+def test_the_client_knows_every_verb_of_the_server_and_no_other():
+    """Here, and not with the client: whoever adds a verb of the server runs these tests (`make quick` too)."""
+    parser = arguments.parser()
+    verbs = next(action.choices for action in parser._actions if action.choices)
+    assert set(verbs) == client.SERVER_VERBS
+    assert set(verbs) & set(client.VERBS) == {"quota"}
+    quota = next(action.choices for action in verbs["quota"]._actions if action.choices)
+    assert set(quota) == client.SERVER_QUOTA
 
 
 def test_a_person_is_added_with_a_password_from_stdin(trainyard):
