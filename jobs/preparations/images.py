@@ -41,20 +41,23 @@ class ImageKind:
         known = pool_of(run.job, run.replica.pool).get("image")
         what = {"engine": runtime["kind"], **_asked(image, known)}
         parts = [what["engine"], what["image"], *([what["id"]] if known else [])]
-        # What a tag is now is asked once for all runs of an attempt.
-        parts += [run.job_id, run.attempt] if "always" in what else []
+        # What a tag is now is asked once for all runs of an attempt. A project has its own credentials: with those of
+        # another one its jobs would fail where they need not, or get what they may not.
+        parts += [run.job_id, run.attempt] if "always" in what else ["project", run.job.project_id]
         key = hashlib.sha256(" ".join(map(str, parts)).encode()).hexdigest()[:40]
         yield Need(self.name, key, what, said("the image {image}", image=image))
 
     def secrets(self, preparation: Preparation) -> Mapping[str, Any]:
-        """The credential of the registry, of any job that needs this image, is not over, and has one."""
-        registry = registry_of(str(preparation.what["image"]))
+        """The credential of the registry, of the project whose jobs need this image; none if they all are over."""
         needs = preparation.needs.exclude(run__job__state__in=TERMINAL).select_related("run__job__project")
-        for need in needs.order_by("-pk")[:20]:
-            job = need.run.job
-            if found := image_registries.credentials(job.project, job.location_name, registry):
-                return {"credentials": found}
-        return {}
+        need = needs.order_by("-pk").first()
+        if need is None:
+            return {}
+        registry = registry_of(str(preparation.what["image"]))
+        # Where the pull is done. Jobs may name regions of Google's in its place.
+        location = preparation.host.location.name
+        found = image_registries.credentials(need.run.job.project, location, registry)
+        return {"credentials": found} if found else {}
 
 
 def cure(failed: Preparation, project: str) -> str:

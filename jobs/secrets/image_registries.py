@@ -77,7 +77,10 @@ def remove(owner: Owner, registry: str, actor: str, now: datetime) -> bool:
 
 
 def credentials(project: Project, location: str, registry: str) -> Mapping[str, str]:
-    """What a host is told for a pull of this project's job: the project's own, or else the location's; or nothing."""
+    """What a host is told for a pull of this project's job: the project's own, or else the location's; or nothing.
+
+    `location`: the name of one that exists, as that of a host does.
+    """
     rows = RegistryCredential.objects.filter(registry=registry)
     found = rows.filter(project=project).first() or rows.filter(location__name=location).first()
     if found is None:

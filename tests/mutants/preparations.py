@@ -56,6 +56,13 @@ PREPARATIONS = (
         (f"{REGISTRIES}::test_the_credential_of_a_project_pulls_nothing_for_others_when_its_job_is_over",),
     ),
     Safeguard(
+        "image-prepared-for-several-projects",
+        "jobs/preparations/images.py",
+        """ else ["project", run.job.project_id]""",
+        " else []",
+        (f"{REGISTRIES}::test_a_wrong_password_of_a_project_fails_no_job_of_another",),
+    ),
+    Safeguard(
         "container-where-no-engine-is",
         "jobs/rules/scheduling/views.py",
         "if needed and is_incomplete and not set(needed.split(",

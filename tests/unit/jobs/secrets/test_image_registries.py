@@ -6,11 +6,12 @@ import pytest
 from django.utils import timezone
 
 from agents.infra.refusals import Refused
-from agents.models import Location
+from agents.models import Host, Location
 from jobs import services
-from jobs.models import AuditEntry, Preparation, Project, RegistryCredential, Run
+from jobs.models import AuditEntry, Membership, Preparation, Project, RegistryCredential, Role, Run
 from jobs.preparations.images import ImageKind
 from jobs.rules.spec.image_registries import is_registry, registry_of
+from jobs.scheduling import scheduler
 from jobs.secrets import image_registries
 from tests.unit.jobs.conftest import gang, pool_of
 from tests.unit.jobs.fake_hosts import settle
@@ -132,6 +133,39 @@ def test_a_host_is_told_for_the_pull_and_nothing_keeps_it(project, host, submit,
     host.prepare(control_plane, name)
     settle(control_plane, host)
     assert CANARY not in str([fake.order for fake in host.runs.values()])
+
+
+@pytest.mark.parametrize("named", ["default", "us-central1"])
+def test_the_locations_own_is_told_where_jobs_name_a_region_of_googles(
+    host, here, submit, control_plane, named
+):
+    put(here, username="of the lab")
+    submit(asking(), location=named)
+    settle(control_plane, host)
+    (what,) = host.asked.values()
+    assert what["credentials"]["username"] == "of the lab"
+
+
+@pytest.mark.parametrize("image", [PRIVATE, "registry.lab:5000/team/train@sha256:" + 64 * "0"])
+def test_a_wrong_password_of_a_project_fails_no_job_of_another(
+    project, alice, add_host, submit, control_plane, image
+):
+    host = add_host("h1", cpus=8)
+    Host.objects.update(memory_mb=64_000)
+    other = Project.objects.create(name="other", created_at=timezone.now())
+    Membership.objects.create(project=other, user=alice, role=Role.SUBMITTER)
+    put(project, username="right"), put(other, username="wrong")
+    job = submit(asking(image), place=False)
+    services.submit(other, alice, asking(image), "default", None, timezone.now())
+    scheduler.schedule(timezone.now())
+    settle(control_plane, host)
+    names = {what["credentials"]["username"]: name for name, what in host.asked.items()}
+    assert sorted(names) == ["right", "wrong"]
+    host.prepare(control_plane, names["wrong"], "FAILED", fault="user", message="unauthorized")
+    settle(control_plane, host)
+    host.prepare(control_plane, names["right"], result={"id": 64 * "a", "digest": ""})
+    settle(control_plane, host)
+    assert [run.job_id for run in Run.objects.filter(pk__in=host.started_runs)] == [job.pk]
 
 
 def test_an_image_of_another_registry_is_pulled_without_it(project, host, submit, control_plane):
