@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agents.infra.text import clean_text
 from agents.infra.texts import join, said
@@ -11,6 +11,8 @@ from agents.infra.untrusted import boolean
 
 PODMAN = "podman"
 OLDEST = (4, 3)
+# How long the probe waits for it (agents/runner/engine_probe.py).
+ANSWER_S = 8
 # What podman may lack on a host, as the probe names it.
 NEWUIDMAP, SUBUID, CGROUP = "newuidmap", "subuid", "cgroup"
 PARTS = (NEWUIDMAP, SUBUID, CGROUP)
@@ -18,13 +20,14 @@ PARTS = (NEWUIDMAP, SUBUID, CGROUP)
 
 @dataclass(frozen=True, slots=True)
 class EngineFacts:
-    """What the probe found out about podman. `missing`: of PARTS."""
+    """What the probe found out about podman, or the one before it if podman has not `answered`. `missing`: of PARTS."""
 
     works: bool
     error: str
     rootless: bool
     cgroup: str
     missing: tuple[str, ...]
+    answered: bool = True
 
 
 def read_engine(found: object) -> EngineFacts | None:
@@ -39,7 +42,17 @@ def read_engine(found: object) -> EngineFacts | None:
         rootless=boolean(found.get("rootless")) is True,
         cgroup=clean_text(found.get("cgroup") or "", 10),
         missing=tuple(part for part in PARTS if part in parts),
+        answered=boolean(found.get("answered")) is not False,
     )
+
+
+def with_known(engine: EngineFacts | None, before: object) -> EngineFacts | None:
+    """A busy host does not lose its containers because podman was slow once. `before`: the engine of the facts that are
+    stored."""
+    known = read_engine(before)
+    if engine is None or engine.answered or known is None:
+        return engine
+    return replace(known, answered=False)
 
 
 def version_of(runtimes: Sequence[str]) -> str:
@@ -79,6 +92,13 @@ def judge(found: Sequence[str], engine: EngineFacts | None, user: str) -> tuple[
     text = said(
         "{runtimes}; podman runs {mode}, cgroup {cgroup}", runtimes=listed, mode=mode, cgroup=engine.cgroup
     )
+    if not engine.answered:
+        text = said(
+            "{text}, as the last check found: this time it did not answer within {seconds} s",
+            text=text,
+            seconds=ANSWER_S,
+        )
+        cures.append(said("Look what makes “podman info” slow for the login {user}.", user=user))
     return (None if cures else True), text, join(" ", cures) if cures else ""
 
 

@@ -266,7 +266,7 @@ def _probe(host: Host, transport: Connection, now: datetime) -> list[CheckItem]:
         raise probe.InvalidProbe(
             answer.stderr.decode("utf-8", "replace").strip() or said("the probe printed nothing")
         )
-    facts = probe.parse(answer.stdout)
+    facts = probe.parse(answer.stdout, host.facts)
     offset = facts.wall - middle
     if host.machine_id is not None:
         inventory.save_login(host, facts, offset)

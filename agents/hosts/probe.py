@@ -10,7 +10,7 @@ from typing import Any
 
 from agents.hosts import topology
 from agents.hosts.accelerators import accelerator_type
-from agents.hosts.engine_checks import EngineFacts, read_engine, usable_runtimes
+from agents.hosts.engine_checks import EngineFacts, read_engine, usable_runtimes, with_known
 from agents.infra.text import clean_text
 from agents.infra.untrusted import boolean, mapping, mappings, whole_number
 
@@ -135,9 +135,12 @@ class HostFacts:
     """0 to 3, as Yama has it; None where the runner cannot tell."""
 
 
-def parse(raw: bytes) -> HostFacts:
-    """Parse the probe's one line. A login shell may have printed other lines before it."""
-    return _facts(_document(raw))
+def parse(raw: bytes, before: Mapping[str, Any] | None = None) -> HostFacts:
+    """Parse the probe's one line. A login shell may have printed other lines before it.
+
+    `before`: the facts of this host that are stored.
+    """
+    return _facts(_document(raw), before or {})
 
 
 def _document(raw: bytes) -> Mapping[str, Any]:
@@ -155,9 +158,10 @@ def _document(raw: bytes) -> Mapping[str, Any]:
     raise InvalidProbe("no probe document in: " + clean_text(raw[-300:].decode("utf-8", "replace"), 300))
 
 
-def _facts(d: Mapping[str, Any]) -> HostFacts:
+def _facts(d: Mapping[str, Any], before: Mapping[str, Any]) -> HostFacts:
     logout, sshd = mapping(d.get("logout")), mapping(d.get("sshd"))
-    installed, engine = _runtimes(d.get("runtimes")), read_engine(d.get("podman"))
+    installed = _runtimes(d.get("runtimes"))
+    engine = with_known(read_engine(d.get("podman")), before.get("engine"))
     return HostFacts(
         python=clean_text(d.get("python", ""), 40),
         boot_id=clean_text(d.get("boot_id", ""), 64),

@@ -9,23 +9,26 @@ import re
 import shutil
 from typing import Any, Dict, List
 
-from agents.runner.preparations.programs_output import run_quietly
+from agents.runner.preparations.programs_output import NO_ANSWER, run_quietly
 from agents.runner.runtimes.engine_commands import PODMAN, find_engine
 
-TIMEOUT_S = 20.0
+# A host that is busy takes seconds. The whole probe has 30 (agents/hosts/enrolment.py).
+TIMEOUT_S = 8.0
 # Ranges of ids for users without root: a line for a user's name or number.
 _RANGES = ("/etc/subuid", "/etc/subgid")
 
 
 def probe_podman() -> Dict[str, Any] | None:
     """What podman says about itself, and its own words if it does not work; None without podman. `missing`: what it
-    needs of the host for full use, by the name of the part."""
+    needs of the host for full use, by the name of the part. `answered`: one that hung, or was killed, has not said
+    whether it works."""
     program = find_engine(PODMAN)
     if program is None:
         return None
     status, output, errors = run_quietly([program, "info", "--format", "json"], dict(os.environ), TIMEOUT_S)
     host = _host(output) if status == 0 else {}
     return {
+        "answered": status != NO_ANSWER and status >= 0,
         "works": bool(host),
         "error": "" if host else _last_line(errors),
         "rootless": os.getuid() != 0,

@@ -20,6 +20,8 @@ from agents.runner.preparations.report import HOST, Failed, Report
 
 # A program that has said nothing for so long hangs.
 SILENT_S = 900.0
+# The exit status of a program that was given up, as `timeout` has it.
+NO_ANSWER = 124
 # Wide enough that no bar is cut, and no line wrapped.
 ROWS, COLUMNS = 50, 400
 _ESCAPES = re.compile(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|[()][A-Za-z0-9]|[=>78])")
@@ -117,7 +119,7 @@ def run_quietly(command: List[str], env: Dict[str, str], timeout_s: float = 60.0
             env=env, timeout=timeout_s,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return 124, "", "%s did not answer within %g s" % (command[0], timeout_s)
+        return NO_ANSWER, "", "%s did not answer within %g s" % (command[0], timeout_s)
     except OSError as error:
         return 127, "", "%s: %s" % (command[0], error.strerror)
     return done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")

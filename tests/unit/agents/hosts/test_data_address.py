@@ -40,7 +40,7 @@ def test_a_check_finds_the_hosts_own_address(dialled, changes, expected):
 
 def test_a_runner_that_is_too_old_finds_none_and_the_dialled_address_is_used():
     old = {name: value for name, value in GOOD.items() if name != "network"}
-    assert probe._facts(old).network is None and found_address("10.0.0.7", None) == ""
+    assert probe._facts(old, {}).network is None and found_address("10.0.0.7", None) == ""
     assert address_for_data(Host(address="gpu-1")) == "gpu-1"
     assert address_for_data(Host(address="gpu-1", found_address="10.0.0.7")) == "10.0.0.7"
     chosen = Host(address="gpu-1", found_address="10.0.0.7", data_address="10.9.0.7")

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
+import json
+from types import SimpleNamespace
 
-from tests.unit.agents.hosts.test_enrolment import facts, judged
+import pytest
+from django.utils import timezone
+
+from agents.hosts import enrolment
+from agents.hosts.adding import add_host
+from agents.models import Host
+from tests.unit.agents.hosts.test_enrolment import GOOD, facts, judged
 
 WORKS = {"works": True, "error": "", "rootless": True, "cgroup": "v2", "missing": []}
 PODMAN = [{"name": "podman", "version": "4.3.1"}]
@@ -47,6 +54,53 @@ def test_a_podman_that_does_not_work_is_wrong_in_its_own_words_and_runs_no_jobs(
     known = facts(podman=broken, runtimes=PODMAN)
     assert known.runtimes == () and known.installed == ("podman 4.3.1",)
     assert facts(podman=WORKS, runtimes=PODMAN).runtimes == ("podman 4.3.1",)
+
+
+SILENT = {
+    **WORKS,
+    "answered": False,
+    "works": False,
+    "error": "podman did not answer within 8 s",
+    "cgroup": "",
+}
+
+
+@pytest.fixture
+def found(db, monkeypatch):
+    """found(*answers): the runtimes that are stored after checks in which podman said this, and the last one's line."""
+    now = timezone.now()
+    monkeypatch.setattr(enrolment.install_runner, "put_runner", lambda transport: "")
+    monkeypatch.setattr(enrolment.install_runner, "command", lambda sha, mode: mode)
+
+    def check(*answers):
+        host = add_host(f"gpu-{Host.objects.count()}", "10.0.0.7", 22, "gpu", "", "", "ada", now)
+        for answer in answers:
+            said = json.dumps({**GOOD, "gpus": [], "podman": answer, "runtimes": PODMAN}).encode()
+            result = SimpleNamespace(stdout=said, stderr=b"")
+            monkeypatch.setattr(enrolment, "run_command", lambda *_, result=result, **__: result)
+            items = enrolment._probe(Host.objects.get(pk=host.pk), None, now)
+        lines = {item.name: item for item in items}
+        return Host.objects.get(pk=host.pk).facts["runtimes"], lines["Runtimes"]
+
+    return check
+
+
+def test_a_podman_that_is_slow_once_stays_what_it_was_known_to_be(found):
+    runtimes, seen = found(WORKS, SILENT, SILENT)
+    assert runtimes == ["podman 4.3.1"]
+    assert seen.ok is None and "cgroup v2, as the last check found: this time it did not answer" in seen.text
+    assert "Look what makes “podman info” slow for the login gpu" in seen.fix
+    runtimes, seen = found(WORKS, SILENT, WORKS)
+    assert seen.ok is True and "did not answer" not in seen.text
+
+
+def test_a_podman_that_never_answered_runs_no_jobs(found):
+    broken = {**WORKS, "works": False, "error": "cannot find newuidmap"}
+    for answers in ([SILENT], [SILENT, SILENT], [broken, SILENT], [None, SILENT]):
+        runtimes, seen = found(*answers)
+        assert runtimes == [] and seen.ok is False, answers
+    assert "podman does not work: cannot find newuidmap" in found(broken, SILENT)[1].text
+    assert "podman does not work: podman did not answer within 8 s" in found(SILENT)[1].text
 
 
 def test_an_old_podman_runs_no_jobs():

@@ -10,6 +10,8 @@ import sys
 
 import pytest
 
+from agents.hosts.engine_checks import ANSWER_S
+from agents.hosts.enrolment import PROBE_TIMEOUT_S
 from agents.runner import engine_probe
 
 INFO = '{{"host": {{"cgroupVersion": "v2", "cgroupControllers": [{controllers}]}}}}'
@@ -19,11 +21,11 @@ INFO = '{{"host": {{"cgroupVersion": "v2", "cgroupControllers": [{controllers}]}
 def podman(monkeypatch, tmp_path):
     """podman(prints, status): a podman of this test on the PATH."""
 
-    def make(prints, status=0, errors=""):
+    def make(prints, status=0, errors="", does="pass"):
         program = tmp_path / "podman"
         program.write_text(
             f"#!{sys.executable}\nimport sys\nassert sys.argv[1:] == ['info', '--format', 'json']\n"
-            f"print({prints!r}); print({errors!r}, file=sys.stderr); sys.exit({status})\n"
+            f"{does}\nprint({prints!r}); print({errors!r}, file=sys.stderr); sys.exit({status})\n"
         )
         program.chmod(program.stat().st_mode | stat.S_IXUSR)
         monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
@@ -47,21 +49,39 @@ def login(monkeypatch, tmp_path):
 def test_podman_says_whether_it_works(podman):
     podman(INFO.format(controllers='"memory", "pids"'))
     found = engine_probe.probe_podman()
-    assert (found["works"], found["error"], found["cgroup"]) == (True, "", "v2") and "cgroup" not in found[
-        "missing"
-    ]
+    assert (found["works"], found["error"], found["cgroup"]) == (True, "", "v2")
+    assert "cgroup" not in found["missing"] and found["answered"] is True
 
 
 @pytest.mark.parametrize("prints", ["", "no JSON", "[]", '{"host": 7}'])
 def test_one_that_answers_nonsense_does_not_work(podman, prints):
     podman(prints)
-    assert engine_probe.probe_podman()["works"] is False
+    found = engine_probe.probe_podman()
+    assert found["works"] is False and found["answered"] is True
 
 
 def test_one_that_fails_is_told_in_its_own_words(podman):
     podman("", 125, "WARN x\nError: cannot set up namespace")
     found = engine_probe.probe_podman()
-    assert not found["works"] and found["error"] == "Error: cannot set up namespace"
+    assert not found["works"] and found["answered"] and found["error"] == "Error: cannot set up namespace"
+
+
+@pytest.mark.parametrize(
+    "does",
+    [
+        "import time; time.sleep(60)",
+        "import os; os.kill(os.getpid(), 9)",
+    ],
+)
+def test_one_that_hangs_or_is_killed_has_not_answered(podman, monkeypatch, does):
+    podman(INFO.format(controllers=""), does=does)
+    monkeypatch.setattr(engine_probe, "TIMEOUT_S", 0.5)
+    assert engine_probe.probe_podman()["answered"] is False
+
+
+def test_the_checklist_tells_how_long_the_probe_waits():
+    """Slow programs of the host may need all of the probe's other time."""
+    assert engine_probe.TIMEOUT_S == ANSWER_S < PROBE_TIMEOUT_S / 3
 
 
 def test_a_host_without_it_says_nothing(monkeypatch):
