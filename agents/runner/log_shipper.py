@@ -16,6 +16,7 @@ from agents.runner.digest import DIGEST_BLOCK, LogDigest
 from agents.runner.files import make_spares, read_cut, read_json, read_plain, whole, write_with_spares
 from agents.runner.linux import punch_hole
 from agents.runner.log_budget import MARK
+from agents.runner.sent_tail import SentTail
 from agents.runner.wire import Message, encode
 
 FRAME_BYTES = 64 * 1024
@@ -25,6 +26,8 @@ KEEP_BYTES = 64 * 1024
 MAX_MARKS = 100_000
 PUNCH_STEP = 1024 * 1024
 CUT_PAUSE_S, MAX_CUT_PAUSE_S = 0.02, 5.0
+# A program that writes into the middle of a longer log would have all of it sent again each time: not more often.
+SMALL_BYTES, MAX_CUTS = 1024 * 1024, 20
 # A small frame goes at once, but not more often than this: the lines of a busy writer are gathered.
 QUIET_S = 0.004
 
@@ -51,6 +54,7 @@ class LogShipper:
         self._cuts = 0
         self._holes: List[List[int]] = []
         self._digest = LogDigest()
+        self._tail = SentTail(directory)
         self._marks: List[Tuple[int, float]] = []
         if not fresh:  # an earlier serve may have sent some of it
             self._load()
@@ -72,6 +76,8 @@ class LogShipper:
             self._noted = len(self._digest.blocks)
         except OSError:
             pass
+        self._tail.load(self._shift)
+        self._seen = self._tail.end + self._shift
 
     def _save(self) -> bool:
         document = {"shift": self._shift, "generation": self._generation, "shipped": self._shipped}
@@ -85,6 +91,18 @@ class LogShipper:
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
+        self._tail.close()
+
+    def shift(self) -> int:
+        """By how much offsets on the wire are higher than those of the file: the program may just have cut it."""
+        was_open = self.fd >= 0
+        # It may have been renewed meanwhile. A file that nobody can open is reported as vanished when it is pulled.
+        with contextlib.suppress(ArithmeticError, LookupError, OSError, TypeError, ValueError):
+            if self._tail.end and self._open():
+                self._watch_cuts(os.fstat(self.fd).st_size)
+        if not was_open:
+            self.close()
+        return self._shift
 
     def pull(self, start: int, raw: bool = False) -> None:
         """Send the log from this offset on. `raw`: the console packs by itself what comes unpacked."""
@@ -130,8 +148,8 @@ class LogShipper:
         if room <= 0:
             return None
         if not self._open():
-            if self.closed and self.sent < self.final_size:
-                return self._gap(self.final_size, "vanished")
+            if self.closed and self.sent < self.final_size + self._shift:
+                return self._gap(self.final_size + self._shift, "vanished")
             return self._end()
         size = os.fstat(self.fd).st_size
         self._watch_cuts(size)
@@ -157,9 +175,11 @@ class LogShipper:
     def _gap(self, to: int, reason: str) -> bytes:
         start, self.sent = self.sent, to
         self._skipped.append((start, to))
+        self._tail.skipped(to - self._shift, self._shift)
         return encode({"t": "gap", "run": self.run, "from": start, "to": to, "reason": reason})
 
     def _data_frame(self, start: int, data: bytes, now: float, packs: bool) -> bytes:
+        self._tail.moved(start, data, self._shift)
         if self._digest.size == start:
             self._hash(data)
         else:
@@ -219,6 +239,7 @@ class LogShipper:
 
     def _watch_cuts(self, size: int) -> None:
         """Read what the keeper punched out, and notice that the program cut its own log."""
+        differs = self._tail.differs(self.fd)  # first: what is punched out is written down before
         try:
             found = os.stat(self._path("log.cut"))
             stamp = (found.st_mtime_ns, found.st_ino)
@@ -229,6 +250,9 @@ class LogShipper:
             generation, self._holes = read_cut(self.directory)
             self._cut_stamp = stamp
         shrunk = size + self._shift < max(self._seen, 0 if self.closed else self.sent)
+        refilled = differs and not self._tail.in_holes(self._holes)
+        if refilled and (size <= SMALL_BYTES or self._cuts < MAX_CUTS):
+            shrunk = True
         if shrunk or generation > self._generation:
             # One byte more than is known: nobody can tell how much was written and cut unseen.
             self._shift = max(self._seen, self.sent) + 1
@@ -237,6 +261,7 @@ class LogShipper:
             self._cuts += 1
             self._cut_stamp = (0, 0)
             self._save()
+            self._tail.skipped(0, self._shift)
 
     def _lost_at(self, offset: int, size: int) -> Tuple[int, str] | None:
         """(to, reason) when the byte at this wire offset is gone.

@@ -57,6 +57,15 @@ class Run:
         self.shipper = LogShipper(self.run, self.directory)
         self.shipper.closed, self.shipper.final_size = closed, size
 
+    def reported(self) -> Facts | None:
+        """Its facts, with the size of its log in offsets on the wire: a log that was cut may be shorter than what was
+        sent of it, and is not complete for that."""
+        shift = self.shipper.shift()
+        if self.facts is None or not shift:
+            return self.facts
+        log = self.facts["log"]
+        return dict(self.facts, log=dict(log, size=log["size"] + shift))
+
     @property
     def claimed(self) -> bool:
         return self.facts is not None and self.facts["phase"] == "claimed"
@@ -158,9 +167,10 @@ class Runs:
         self.queue_log(run)
 
     def send_facts(self, run: Run) -> None:
-        if run.facts is not None:
+        facts = run.reported()
+        if facts is not None:
             run.sent_stamp = run.stamp
-            self.out.send(dict(run.facts, t="fact"))
+            self.out.send(dict(facts, t="fact"))
             if run.closed:
                 self.unwatch(run)
 
@@ -175,7 +185,7 @@ class Runs:
             run.refresh()
             self.check_alive(run)
             run.sent_stamp = run.stamp
-            facts = run.facts or dict(new_facts(name), claimed_at=None, boot_id=None)
+            facts = run.reported() or dict(new_facts(name), claimed_at=None, boot_id=None)
             length = len(json.dumps(facts)) + 1
             if size + length > MAX_HEADER - 1024:
                 self.out.send({"t": "inventory", "runs": page, "last": False})

@@ -62,6 +62,7 @@ RUNNER_STOREYS = (
         "shared_memory",
         "gpus",
         "log_shipper",
+        "sent_tail",
         "log_budget",
         "facts",
         "background_tasks",

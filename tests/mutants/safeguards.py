@@ -225,6 +225,37 @@ SAFEGUARDS = (
             f"{RUNNER}/test_host_env.py::test_only_cards_that_answer_are_counted_and_none_beside_one_in_mig_mode",
         ),
     ),
+    Safeguard(
+        "log-filled-to-its-old-size",
+        "agents/runner/log_shipper.py",
+        "differs = self._tail.differs(self.fd)",
+        "differs = False",
+        (f"{RUNNER}/test_sent_tail.py::test_a_new_serve_sends_what_was_filled_in_again",),
+    ),
+    Safeguard(
+        "log-of-before-a-power-cut",
+        "agents/runner/sent_tail.py",
+        " and boot == _boot()",
+        "",
+        (f"{RUNNER}/test_sent_tail.py::test_what_a_host_lost_with_its_power_was_not_cut_by_the_program",),
+    ),
+    Safeguard(
+        "punched-out-before-it-was-read",
+        "agents/runner/log_shipper.py",
+        " and not self._tail.in_holes(self._holes)",
+        "",
+        (f"{RUNNER}/test_sent_tail.py::test_what_the_keeper_punched_out_was_not_cut_by_the_program",),
+    ),
+    Safeguard(
+        "size-of-a-log-that-was-cut",
+        "agents/runner/runs.py",
+        "shift = self.shipper.shift()",
+        "shift = 0",
+        (
+            f"{RUNNER}/test_logs.py"
+            "::test_a_log_that_was_cut_and_filled_again_before_anybody_looked_is_sent_from_its_begin",
+        ),
+    ),
     *LOGINS,
     *PREPARATIONS,
     *RACES,

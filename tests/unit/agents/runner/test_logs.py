@@ -269,6 +269,38 @@ def test_a_program_that_cuts_its_own_log_leaves_a_visible_gap(console, host):
     assert found.replace(b"\0", b"") == b"one\n2\nthree\n" and digest == ""
 
 
+REFILL = command("import os, sys, time", "os.write(1, b'begin\\n')",
+                 "while not os.path.exists('go'): time.sleep(0.01)",
+                 "os.ftruncate(1, 0), os.write(1, eval(sys.argv[1]))")  # fmt: skip
+
+
+@pytest.mark.parametrize("new", ["again", "ok", "again, and more than before"])
+@pytest.mark.parametrize("connection", ["kept", "new"])
+def test_a_log_that_was_cut_and_filled_again_before_anybody_looked_is_sent_from_its_begin(
+    console, host, new, connection
+):
+    """It may have its old size, and its run may be over: the console is told that there is more than it has."""
+    console.start("r1", [*REFILL, repr(f"{new}\n".encode())])
+    console.text("r1", "begin\n")
+    if connection == "new":
+        console.drop()
+    else:
+        os.kill(console.process.pid, signal.SIGSTOP)
+    (host.run_dir("r1") / "work" / "go").touch()
+    wait_for(lambda: host.facts("r1")["phase"] == "closed", "the end of the run")
+    if connection == "new":
+        console = host.connect()
+        console.hello()
+        console.logs["r1"] = bytearray(b"begin\n")
+        console.say("pull", run="r1", **{"from": 6})
+    else:
+        os.kill(console.process.pid, signal.SIGCONT)
+    assert console.closed("r1")["log"]["size"] == 8 + len(new)
+    found, digest = console.ended_log("r1")
+    assert console.gaps["r1"] == [(6, 7, "truncated")]
+    assert found == b"begin\n\0%s\n" % new.encode() and digest == ""
+
+
 def test_a_log_that_was_deleted_is_a_gap_over_all_of_it(console, host):
     console.start("r1", ["sh", "-c", "echo 12345; rm ../log"], pull=False)
     assert console.closed("r1")["log"]["size"] == 6

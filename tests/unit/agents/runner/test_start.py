@@ -43,7 +43,7 @@ def test_a_run_prints_exits_and_is_reported_whole(console, host):
     assert facts["log"]["size"] == 11 and facts["log"]["final"]
     # The order holds the environment: it is deleted when the run closes.
     assert not (host.run_dir("r1") / "order.json").exists()
-    left = {"facts.json", "lock", "log", "log.marks", "work"}
+    left = {"facts.json", "lock", "log", "log.marks", "log.tail", "work"}
     wait_for(lambda: {path.name for path in host.run_dir("r1").iterdir()} <= left, "a clean directory")
 
 

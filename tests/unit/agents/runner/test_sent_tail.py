@@ -1,0 +1,128 @@
+"""A log that was cut and filled again unseen is known by the last bytes that were sent of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+
+import pytest
+
+from agents.runner import log_shipper, sent_tail
+from agents.runner.log_shipper import LogShipper
+from agents.runner.wire import Decoder
+
+MIB = 1 << 20
+
+
+class Shipper:
+    """A shipper, and what a console gets of it."""
+
+    def __init__(self, directory, stored=b""):
+        self.now, self.stored, self.gaps, self.decoder = 0.0, bytearray(stored), [], Decoder()
+        self.shipper = LogShipper("r1", str(directory))
+        self.shipper.pull(len(stored))
+
+    def send(self):
+        while (frame := self.shipper.frame(self.now)) is not None:
+            self.now += 10.0
+            for message, payload in self.decoder.feed(frame):
+                assert message["from"] == len(self.stored)
+                if message.get("z"):
+                    payload = zlib.decompress(payload)
+                if message["t"] == "gap":
+                    self.gaps.append((message["from"], message["to"], message["reason"]))
+                    payload = b"?" * (message["to"] - message["from"])
+                self.stored += payload
+                self.shipper.ack(len(self.stored))
+        return bytes(self.stored)
+
+
+@pytest.fixture
+def log(tmp_path):
+    return tmp_path / "log"
+
+
+def sent(log, data):
+    """What an earlier serve has sent."""
+    log.write_bytes(data)
+    first = Shipper(log.parent)
+    assert first.send() == data
+    first.shipper.close()
+    return data
+
+
+def test_a_new_serve_sends_what_was_filled_in_again(log):
+    sent(log, b"begin\n")
+    log.write_bytes(b"again\n")
+    assert LogShipper("r1", str(log.parent)).shift() == 7
+    second = Shipper(log.parent, b"begin\n")
+    assert second.send() == b"begin\n?again\n" and second.gaps == [(6, 7, "truncated")]
+    # And a third one goes on behind that.
+    log.write_bytes(b"again\nand again\n")
+    assert Shipper(log.parent, second.stored).send() == b"begin\n?again\nand again\n"
+
+
+def test_a_log_that_only_grew_was_not_cut(log):
+    data = sent(log, b"x" * 1000)
+    log.write_bytes(data + b"y" * 10)
+    second = Shipper(log.parent, data)
+    assert second.send() == data + b"y" * 10 and not second.gaps
+
+
+def test_bytes_that_were_sent_and_not_stored_are_sent_again(log):
+    data = sent(log, b"0123456789" * 20)
+    second = Shipper(log.parent, data[:5])
+    assert second.send() == data and not second.gaps
+
+
+def test_what_a_host_lost_with_its_power_was_not_cut_by_the_program(log, monkeypatch):
+    data = sent(log, b"x" * 1000)
+    log.write_bytes(b"\0" * 1000)
+    monkeypatch.setattr(sent_tail, "boot_id", lambda: "another boot")
+    second = Shipper(log.parent, data)
+    assert second.send() == data and not second.gaps and second.shipper.shift() == 0
+
+
+def test_what_the_keeper_punched_out_was_not_cut_by_the_program(log):
+    data = sent(log, b"x" * 100_000)
+    (log.parent / "log.cut").write_text(json.dumps({"generation": 0, "holes": [[50_000, 150_000]]}))
+    log.write_bytes(data[:50_000] + b"\0" * 100_000 + b"y" * 50_000)
+    second = Shipper(log.parent, data)
+    assert second.send() == data + b"?" * 50_000 + b"y" * 50_000
+    assert second.gaps == [(100_000, 150_000, "budget")]
+
+
+@pytest.mark.parametrize("note", [b"", b"nonsense", b"\xff" * 200])
+def test_a_note_that_is_not_whole_counts_for_nothing(log, note):
+    data = sent(log, b"x" * 1000)
+    (log.parent / "log.tail").write_bytes(note)
+    log.write_bytes(b"y" * 1000)
+    assert Shipper(log.parent, data).send() == data
+
+
+def test_an_old_note_is_not_left_on_a_full_disk(log, monkeypatch):
+    data = sent(log, b"x" * 1000)
+    second = Shipper(log.parent, data)
+    monkeypatch.setattr(os, "pwrite", lambda *_: 0)
+    log.write_bytes(data + b"y")
+    assert second.send() == data + b"y"
+    assert not (log.parent / "log.tail").exists()
+
+
+def test_a_program_that_writes_into_the_middle_of_a_long_log_has_it_sent_a_few_times_only(log, monkeypatch):
+    monkeypatch.setattr(log_shipper, "MAX_CUTS", 3)
+    log.write_bytes(b"x" * (MIB + 1))
+    shipper = Shipper(log.parent)
+    for letter in b"abcdefgh":
+        shipper.send()
+        with open(log, "r+b") as file:
+            file.seek(MIB)
+            file.write(bytes([letter]))
+    shipper.send()
+    assert len(shipper.gaps) == 3
+    # A short one costs little: each time it is sent.
+    log.write_bytes(b"short")
+    shipper.send()
+    log.write_bytes(b"other")
+    assert shipper.send().endswith(b"?short?other")
