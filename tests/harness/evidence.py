@@ -40,6 +40,9 @@ class Evidence:
     usage: list = field(default_factory=list)  # dicts: run_id, began_at, ended_at
     gaps: list = field(default_factory=list)  # dicts: run_id, start, end, reason
     logs: dict = field(default_factory=dict)  # run id -> stored bytes
+    host_logs: dict = field(
+        default_factory=dict
+    )  # run id -> the bytes on its host, if they are not those stored
     compared: set = field(default_factory=set)  # runs whose logs were compared before and have not changed
     host_histories: list = field(default_factory=list)  # dicts: host, at, kind, of the hosts' history
     accepted: list = field(default_factory=list)  # ids of the jobs that were answered 201

@@ -152,7 +152,19 @@ def every_byte_is_stored(evidence):
     for run in evidence.runs:
         here, there = run["log_digest_here"], run["log_digest_host"]
         if here and there and here != there:
-            yield f"I5: the log of {run['id']} is {here} here and {there} on its host"
+            where = difference(evidence.logs.get(run["id"]), evidence.host_logs.get(run["id"]))
+            yield f"I5: the log of {run['id']} is {here} here and {there} on its host{where}"
+
+
+def difference(here, there):
+    """Where two logs begin to differ, with what each of them has there; nothing, where one is not known."""
+    if here is None or there is None:
+        return ""
+    shorter = min(len(here), len(there))
+    first = next((place for place in range(shorter) if here[place] != there[place]), shorter)
+    around = slice(max(first - 40, 0), first + 40)
+    sizes = f"{len(here)} bytes here, {len(there)} there"
+    return f": {sizes}, from byte {first} on {here[around]!r} here and {there[around]!r} there"
 
 
 def what_was_accepted_exists(evidence):

@@ -272,6 +272,15 @@ def left_beside(evidence):
     return evidence
 
 
+def test_a_log_that_differs_is_shown_where_it_does():
+    evidence = good()
+    other_digest(evidence)
+    evidence.host_logs[EARLY] = OUTPUT[:3] + b"?" + OUTPUT[4:] + b"more"
+    [found] = violations(evidence)
+    sizes = f": {len(OUTPUT)} bytes here, {len(OUTPUT) + 4} there, from byte 3 on "
+    assert sizes in found and repr(OUTPUT[:43]) in found and repr(evidence.host_logs[EARLY][:43]) in found
+
+
 def test_a_run_on_a_host_that_was_unreachable_at_the_end_may_close_later():
     """The order of the history counts, not its times: the writer of "up" may have read the clock long before."""
     assert violations(left_beside(good())) == []
