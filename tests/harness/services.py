@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import pwd
@@ -12,7 +13,7 @@ import sys
 from urllib.parse import quote
 
 from tests.harness import leftovers
-from tests.harness.wait_and_processes import run, succeeds, wait_for
+from tests.harness.wait_and_processes import children_of, process_alive, run, succeeds, wait_for
 
 POSTGRES_SETTINGS = {
     "listen_addresses": "",
@@ -140,10 +141,19 @@ class Postgres(Daemon):
         return succeeds(str(self.programs / "pg_isready"), "-q", "-h", str(self.dir), "-U", "postgres")
 
     def kill(self):
-        """Send SIGKILL to the whole server: its children would notice by themselves, but too late for a restart."""
+        """Send SIGKILL to the whole server, and wait for the end of all its processes.
+
+        Its children, each of which has a session of its own, would notice by themselves. But as long as one of them
+        has the shared memory, another server refuses to start.
+        """
         if self.process and self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
+            self.pause()  # from now on it forks no more
+            pids = [self.process.pid, *children_of(self.process.pid)]
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             self.process.wait()
+            wait_for(lambda: not any(map(process_alive, pids)), "all processes of PostgreSQL to end")
         (self.data / "postmaster.pid").unlink(missing_ok=True)
 
     def create_database(self, name):

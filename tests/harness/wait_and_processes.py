@@ -57,6 +57,15 @@ def process_alive(pid):
         return False
 
 
+def children_of(pid):
+    """Return the pids of a process's children; none if it is gone."""
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children") as children:
+            return [int(child) for child in children.read().split()]
+    except OSError:
+        return []
+
+
 def environment_of(pid, proc="/proc"):
     """Return the environment that a process was started with, as bytes; empty if it is gone or may not be read."""
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import signal
 import subprocess
@@ -9,7 +10,7 @@ import sys
 
 from tests.harness import leftovers
 from tests.harness.services import Postgres, Redis
-from tests.harness.wait_and_processes import process_alive, wait_for
+from tests.harness.wait_and_processes import children_of, process_alive, wait_for
 
 HARNESS = """
 import signal
@@ -25,19 +26,15 @@ signal.pause()
 """
 
 
-def of_processes(pids):
-    """Their children: an nginx of several processes has some."""
-    listed = (pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split() for pid in pids)
-    return [int(child) for each in listed for child in each]
-
-
 def test_a_killed_harness_takes_its_processes_along():
     harness = subprocess.Popen([sys.executable, "-c", HARNESS], stdout=subprocess.PIPE, text=True)
     with harness.stdout as output:
         words = output.readline().split()
         pids, directories = [int(word) for word in words[:5]], words[5:]
         assert all(process_alive(pid) for pid in pids)
-        pids += of_processes(pids)
+        pids += [
+            child for pid in pids for child in children_of(pid)
+        ]  # an nginx of several processes has some
         harness.send_signal(signal.SIGKILL)
         harness.wait()
     wait_for(lambda: not any(process_alive(pid) for pid in pids), "the host and all servers to end")
@@ -58,11 +55,13 @@ def test_what_belongs_to_a_living_harness_is_left_alone():
 
 
 def test_postgres_and_redis_come_back_after_a_kill():
+    """Also with a process of PostgreSQL that could not notice by itself that the server is gone."""
     postgres, redis = Postgres(), Redis()
     try:
         postgres.start()
         postgres.create_database("yard")
         postgres.sql("CREATE TABLE kept AS SELECT 7 AS n", "yard")
+        os.kill(children_of(postgres.process.pid)[0], signal.SIGSTOP)
         postgres.kill()
         assert postgres.start().sql("SELECT n FROM kept", "yard") == [["7"]]
         redis.start()
