@@ -121,7 +121,8 @@ def test_a_command_runs_with_the_folder_that_was_uploaded(logged_in, yard, tmp_p
 def test_the_lines_of_all_replicas_come_once_over_restarts_of_the_console(logged_in, yard):
     job = counting(yard, "stop-follow", replicas=2)
     replicas = ("workerpool0-0", "workerpool1-0")
-    last = [rf"{replica}[^\n]* last\r" for replica in replicas]
+    # The name before a line is coloured.
+    last = [rf"{replica} (\x1b\[\d*m)*last\r" for replica in replicas]
     try:
         with logged_in.terminal("logs", "-f", job) as terminal:
             for _ in range(2):
