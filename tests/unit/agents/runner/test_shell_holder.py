@@ -78,6 +78,7 @@ def up_to_more(screen):
 def test_a_key_is_typed_once_however_often_it_is_sent(attach, plain):
     plain.type(b"cat\n")
     typed = plain.typed
+    plain.until(lambda: plain.took == typed, "the command to be taken")
     lines = b"".join(b"%05d\n" % number for number in range(2000))
     plain.type(lines)
     plain.drop()
