@@ -63,6 +63,13 @@ PREPARATIONS = (
         (f"{REGISTRIES}::test_a_wrong_password_of_a_project_fails_no_job_of_another",),
     ),
     Safeguard(
+        "stop-told-twice-in-a-container",
+        "agents/runner/runtimes/containers.py",
+        "[each for each in living if _name_of(each.pid) not in PASS_SIGNALS_ON] or living",
+        "living",
+        ("tests/unit/agents/runner/test_stop.py::test_a_stop_is_told_once",),
+    ),
+    Safeguard(
         "container-where-no-engine-is",
         "jobs/rules/scheduling/views.py",
         "if needed and is_incomplete and not set(needed.split(",

@@ -32,6 +32,8 @@ KILLED_S = 2.0
 CDI_PLACES = ("/etc/cdi", "/var/run/cdi")
 # Which controllers systemd delegates to the processes of a login.
 DELEGATED = "/sys/fs/cgroup/user.slice/user-{uid}.slice/user@{uid}.service/cgroup.controllers"
+# Programs that do nothing but pass signals on, by what the kernel calls them: that of `--init`, and those of images.
+PASS_SIGNALS_ON = frozenset({"podman-init", "catatonit", "tini", "tini-static", "dumb-init", "docker-init"})
 INIT_PLACES = ("/usr/libexec/podman/catatonit", "/usr/local/libexec/podman/catatonit", "/usr/bin/catatonit")
 # Variables by which the client itself would do something else: they are given to the container by a file.
 _FOR_THE_CLIENT = re.compile(
@@ -117,12 +119,14 @@ class Container:
         return ("exec_failed" if self.client_status != CLIENT_FAILED else "runtime"), words
 
     def programs(self, everyone: Dict[int, Process]) -> List[Process]:
-        """The processes that a stop is for. The engine's own end with them."""
+        """The processes that a stop is for: the engine's own end with them. Each is told once, because a second SIGTERM
+        ends many a program at once: what would pass it on is told only as long as it is alone."""
         pid = self.pid_in("container.pid")
         if pid not in everyone or not self.is_alive():
             return []
         found = {pid} | descendants({pid}, everyone)
-        return [everyone[each] for each in found if everyone[each].state not in "ZX"]
+        living = [everyone[each] for each in found if everyone[each].state not in "ZX"]
+        return [each for each in living if _name_of(each.pid) not in PASS_SIGNALS_ON] or living
 
     def kill(self) -> None:
         """Kill its first process: the kernel then kills all others in it."""
@@ -193,6 +197,15 @@ def _is_engine(pid: int) -> bool:
     except OSError:
         return True
     return os.path.basename(words[0]) in (b"runc", b"crun", b"exe", b"conmon") or not words[0]
+
+
+def _name_of(pid: int) -> str:
+    """What the kernel calls a process."""
+    try:
+        with open("/proc/%d/comm" % pid, encoding="utf-8", errors="replace") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
 
 
 def name_of(run: str, mark: str) -> str:

@@ -59,6 +59,7 @@ def test_one_kill_9_anywhere_still_gives_the_true_exit(console, host, victim):
     assert console.ended_log("r1")[0] == b"up\nbye\n"
 
 
+@pytest.mark.usefixtures("each_runtime")
 def test_a_surviving_keeper_still_stops_and_times_out(console, host):
     for run, change in (("r1", {}), ("r2", {"timeout_s": 1.5})):
         console.start(run, PATIENT, **change)

@@ -116,6 +116,18 @@ def test_a_replica_that_ends_itself_within_its_grace_keeps_its_exit_code(console
     assert console.ended_log("r1")[0] == b"up\nsaved\n"
 
 
+@pytest.mark.usefixtures("each_runtime")
+def test_a_stop_is_told_once(console):
+    """Also where the first process of a container passes it on. The second SIGTERM ends many a program at once."""
+    heard = "signal.signal(15, lambda *a: (print('heard'), signal.alarm(1)))"
+    console.start("r1", command("import signal, sys", heard, "signal.signal(14, lambda *a: sys.exit(9))",
+                                "print('up')", "while True: signal.pause()"))  # fmt: skip
+    console.text("r1", "up\n")
+    console.stop("r1", 30)
+    assert console.closed("r1")["exit_code"] == 9
+    assert console.ended_log("r1")[0] == b"up\nheard\n"
+
+
 def test_a_repeated_stop_shortens_the_grace_and_never_lengthens_it(console):
     console.start("r1", hostile(HOSTILE["ignores TERM"]))
     console.text("r1", "up")
