@@ -55,7 +55,7 @@ def resolve(
         if pool is not None and pool.code is not None:
             known = before.get(_source(code_document(pool.code)))
             found = known or _code(pool.code, project, f"{path}.trainyard.code", complaints)
-            pools.setdefault(str(number), {})["code"] = {**found, "directory": pool.code.directory}
+            pools.setdefault(str(number), {})["code"] = _as_asked(found, pool.code)
         if pool is not None and isinstance(pool.task, PythonPackage):
             field = f"{path}.python_package_spec.package_uris"
             packages = [
@@ -108,6 +108,13 @@ def _code(code: Code, project: Project, path: str, complaints: Complaints) -> di
     if stored is None:
         complaints.add(f"{path}.archive_uri", _no_object(project))
     return _bytes(stored.blob) if stored is not None else {}
+
+
+def _as_asked(found: Mapping[str, Any], code: Code) -> dict[str, Any]:
+    """The code that was found, perhaps by the job that is copied, with what this document says beside it."""
+    kept = {name: value for name, value in found.items() if name != "credential"}
+    credential = code.git.credential_secret if code.git else ""
+    return {**kept, "directory": code.directory, **({"credential": credential} if credential else {})}
 
 
 def _package(uri: str, project: Project, path: str, complaints: Complaints) -> dict[str, Any]:
@@ -166,14 +173,21 @@ def order_parts(job: Job, number: int) -> dict[str, Any]:
 
 
 def tree_of(job: Job, pool: Mapping[str, Any]) -> dict[str, Any]:
-    """What a host is told to prepare a pool's code. A branch is that of the job: another job may find it moved."""
+    """What a host is told to prepare a pool's code. A branch is that of the job: another job may find it moved.
+
+    What a credential opens is for jobs of its person alone: those of others would fail with it where they need not, or
+    get what they may not.
+    """
     code = pool["code"]
     if "git" not in code:
         files = [_file(code)]
         return {"key": _key(TREE, code["sha256"]), "blob": code["sha256"], "blobs": files}
     git = {"url": code["git"]["url"], "revision": code.get("commit") or code["git"]["revision"]}
     job_of_branch = None if _COMMIT.fullmatch(git["revision"]) else job.pk
-    return {"key": _key(TREE, git["url"], git["revision"], job_of_branch), "git": git}
+    parts = [TREE, git["url"], git["revision"], job_of_branch]
+    if credential := code.get("credential"):
+        parts += [job.project_id, job.owner_name, credential]
+    return {"key": _key(*parts), "git": git}
 
 
 def environment_of(pool: Mapping[str, Any], index: str) -> dict[str, Any]:

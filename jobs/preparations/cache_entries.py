@@ -9,6 +9,7 @@ from agents.infra.texts import said
 from jobs.models import Preparation, Run
 from jobs.preparations import brought
 from jobs.preparations.need import Need
+from jobs.rules.lifecycle.states import TERMINAL
 from jobs.rules.spec.custom_job import CustomJobSpec, Pool
 from jobs.rules.spec.secret_variables import GIT_CREDENTIAL
 from jobs.secrets import of_jobs
@@ -23,15 +24,15 @@ class TreeKind:
             yield Need(self.name, what["key"], what, said("the code of the job"))
 
     def secrets(self, preparation: Preparation) -> Mapping[str, Any]:
-        """The credential of the repository, of any job that needs this tree and still has it."""
+        """The credential of the repository, of the last job that needs this tree and is not over."""
         if "git" not in preparation.what:
             return {}
-        runs = preparation.needs.order_by("-pk").values_list("run", flat=True)[:20]
-        for run in runs:
-            value = of_jobs.value_of(of_jobs.job_of(run), of_jobs.pool_of(run), GIT_CREDENTIAL)
-            if value:
-                return {"credential": value}
-        return {}
+        needs = preparation.needs.exclude(run__job__state__in=TERMINAL).order_by("-pk")
+        run = needs.values_list("run", flat=True).first()
+        if run is None:
+            return {}
+        value = of_jobs.value_of(of_jobs.job_of(run), of_jobs.pool_of(run), GIT_CREDENTIAL)
+        return {"credential": value} if value else {}
 
 
 class EnvironmentKind:

@@ -63,6 +63,15 @@ PREPARATIONS = (
         (f"{REGISTRIES}::test_a_wrong_password_of_a_project_fails_no_job_of_another",),
     ),
     Safeguard(
+        "code-behind-a-credential-for-everybody",
+        "jobs/preparations/brought.py",
+        "parts += [job.project_id, job.owner_name, credential]",
+        "pass",
+        (
+            "tests/unit/jobs/preparations/test_brought.py::test_what_a_credential_opens_is_for_jobs_of_its_person_alone",
+        ),
+    ),
+    Safeguard(
         "stop-told-twice-in-a-container",
         "agents/runner/runtimes/containers.py",
         "[each for each in living if _name_of(each.pid) not in PASS_SIGNALS_ON] or living",

@@ -5,19 +5,33 @@ from __future__ import annotations
 import hashlib
 
 import pytest
+from django.contrib.auth.models import User
 from django.utils import timezone
 
 from agents.links.control_plane import PreparationName
+from agents.models import Host
 from agents.ssh.dial import DialError
 from agents.ssh.put import PutRefused
 from jobs import services
 from jobs.artifacts import artifacts, blobs, buckets, objects
 from jobs.host_sync import prepared, shipping
-from jobs.models import BlobHold, Job, JobSecret, Preparation, Project, Run
+from jobs.models import (
+    BlobHold,
+    Job,
+    JobSecret,
+    Membership,
+    Preparation,
+    PreparationNeed,
+    Project,
+    Role,
+    Run,
+)
 from jobs.preparations import brought
+from jobs.rules.lifecycle.states import JobState
 from jobs.rules.spec.json_fields import InvalidDocument
 from jobs.rules.spec.parse import parse_custom_job
-from jobs.secrets import store
+from jobs.scheduling import scheduler
+from jobs.secrets import of_jobs, store
 from tests.unit.jobs.conftest import gang, pool_of
 from tests.unit.jobs.fake_hosts import settle
 
@@ -271,6 +285,51 @@ def test_a_credential_is_kept_as_secrets_are_and_given_with_the_order_only(submi
     assert "hunter22" not in str(row.what) + str(order(job)) + str(job.spec) + str(job.resolved)
     assert JobSecret.objects.get(job=job).name == "git credential"
     assert control_plane_orders(row)["credential"] == "hunter22"
+
+
+def test_what_a_credential_opens_is_for_jobs_of_its_person_alone(submit, add_host, project, alice):
+    """A wrong one fails no other person's job, and nobody without one gets what it has opened."""
+    add_host("h1", cpus=32)
+    Host.objects.update(memory_mb=640_000)
+    exactly = {**GIT, "revision": COMMIT}
+    secret = {**exactly, "credentialSecret": "token"}
+    bob = User.objects.create_user("bob")
+    Membership.objects.create(project=project, user=bob, role=Role.SUBMITTER)
+    for person, value in ((alice, "right"), (bob, "wrong")):
+        store.put(person, "token", value, person.username, timezone.now())
+    jobs = [
+        services.submit(project, person, gang(with_code(git=git)), "default", None, timezone.now())
+        for person, git in ((alice, secret), (bob, secret), (bob, exactly), (alice, secret), (alice, exactly))
+    ]
+    scheduler.schedule(timezone.now())
+    trees = {
+        job: (need.preparation_id, control_plane_orders(need.preparation).get("credential"))
+        for job, need in ((job, PreparationNeed.objects.get(run__job=job)) for job in jobs)
+    }
+    told = [trees[job][1] for job in jobs]
+    assert told == ["right", "wrong", None, "right", None]
+    assert trees[jobs[0]] == trees[jobs[3]] and trees[jobs[2]] == trees[jobs[4]]
+    assert len({tree for tree, _ in trees.values()}) == 3
+    copy = services.submit(
+        project, bob, gang(with_code(git=exactly)), "default", None, timezone.now(), cloned_from=jobs[0].pk
+    )
+    assert "credential" not in copy.resolved["pools"]["0"]["code"]
+
+
+def test_a_job_that_waits_has_its_credential_however_many_others_are_over(submit, add_host, project, alice):
+    add_host("h1", cpus=400)
+    Host.objects.update(memory_mb=10**6)
+    store.put(alice, "token", "right", "alice", timezone.now())
+    document = gang(with_code(git={**GIT, "revision": COMMIT, "credentialSecret": "token"}))
+    waits, *others = [submit(document, place=False) for _ in range(22)]
+    scheduler.schedule(timezone.now())
+    over = [job.pk for job in others]
+    Job.every.filter(pk__in=over).update(state=JobState.CANCELLED)
+    of_jobs.forget(over)
+    assert PreparationNeed.objects.filter(preparation=the("tree")).count() == 22
+    assert control_plane_orders(the("tree"))["credential"] == "right"
+    of_jobs.forget([waits.pk])
+    assert "credential" not in control_plane_orders(the("tree"))
 
 
 def test_a_credential_that_is_not_there_is_named(submit, hosts):
