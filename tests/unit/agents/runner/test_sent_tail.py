@@ -63,6 +63,23 @@ def test_a_new_serve_sends_what_was_filled_in_again(log):
     assert Shipper(log.parent, second.stored).send() == b"begin\n?again\nand again\n"
 
 
+def test_short_additions_are_known_together_with_what_was_there_before(log):
+    """A new serve has only the digest of what was sent before, and a line feed alone would say little."""
+    data = sent(log, b"begin")
+    log.write_bytes(data + b"\n")
+    second = Shipper(log.parent, data)
+    assert second.send() == b"begin\n"
+    second.shipper.close()
+    log.write_bytes(b"again\n")
+    assert Shipper(log.parent, b"begin\n").send() == b"begin\n?again\n"
+
+
+def test_the_note_has_nothing_of_the_log(log):
+    """Whoever looks for a secret that was printed looks for it in logs."""
+    sent(log, b"the word is hush\n")
+    assert b"hush" not in (log.parent / "log.tail").read_bytes()
+
+
 def test_a_log_that_only_grew_was_not_cut(log):
     data = sent(log, b"x" * 1000)
     log.write_bytes(data + b"y" * 10)
