@@ -355,6 +355,8 @@ def sees_where_it_stands(walk, job, run):
     shell.goto(f"{walk.yard.url}/jobs/{job}/shell/{run['id']}")
     screen = shell.locator(".xterm-rows").first
     shell.locator(".xterm-helper-textarea").first.wait_for(state="attached")
+    # First, because it says why there is no prompt.
+    expect(shell.locator("[data-part=state]").first).to_have_attribute("data-tone", "good")
     expect(screen).to_contain_text(re.compile(r"[$#]"))
     shell.keyboard.type("clear; py-spy dump --pid $TRAINYARD_PID\n")
     expect(screen).to_contain_text("reads_a_shard")
