@@ -19,6 +19,7 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import F, Q, QuerySet
 
+from agents import time_doubt
 from agents.hosts import host_history
 from agents.infra.clock import Clock, elapsed
 from agents.infra.database_errors import DATABASE_UNAVAILABLE
@@ -230,10 +231,11 @@ def stop_idle(clock: Clock) -> None:
 
 def tidy(clock: Clock) -> None:
     segments.sweep_orphans(elapsed())
-    recordings.expire(clock.now())
-    delivery.delete_old(clock.now())
     outputs.drop_deleted(clock.now())
-    host_history.prune(clock.now() - timedelta(days=settings.TRAINYARD.host_events_days))
+    if not time_doubt.why(clock.now()):
+        recordings.expire(clock.now())
+        delivery.delete_old(clock.now())
+        host_history.prune(clock.now() - timedelta(days=settings.TRAINYARD.host_events_days))
 
 
 def tidy_stored_files(clock: Clock) -> None:

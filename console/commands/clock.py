@@ -12,6 +12,7 @@ from agents.infra import refusals
 from console.commands import CommandRefused, operator
 from console.runtime import database_setup
 from console.runtime.processes import up
+from jobs.artifacts import expiry
 from jobs.maintenance import set_clock
 
 
@@ -28,6 +29,8 @@ def show(args: argparse.Namespace) -> int:
         print(f"{_shown(clocks.machine)}\tthis machine's clock\t{_beside(ahead_s)}")
     for jump in clock_keeper.recent_jumps(clocks.trainyard):
         print(f"{_shown(jump.at)}\t{clock_keeper.text_of(jump)}")
+    if why := expiry.waits(clocks.trainyard):
+        print(f"Nothing is deleted by its age at this moment. {why}")
     return 0
 
 

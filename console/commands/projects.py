@@ -105,6 +105,8 @@ def keep_objects(args: argparse.Namespace) -> int:
     with refusals_reported(), transaction.atomic():
         expiry.set_rule(row, days, COMMAND_LINE, timezone.now())
     print(f"Bucket {row.name} keeps objects {'for ever' if days is None else f'for {days} days'}.")
+    if days and (why := expiry.waits(timezone.now())):
+        print(f"Nothing is deleted by its age at this moment. {why}")
     return 0
 
 

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 from django.db import transaction
 
+from agents import time_doubt
 from agents.infra.refusals import Refused
 from agents.infra.texts import said
 from jobs.artifacts import objects, room
@@ -34,8 +35,16 @@ def set_rule(bucket: Bucket, days: int | None, actor: str, now: datetime) -> Non
         audit.record(actor, "bucket.keep", KIND, row.name, before, days, now, bucket.project)
 
 
+def waits(now: datetime) -> str:
+    """Why nothing is deleted by its age at this moment, whatever the rules say; empty where it is."""
+    return time_doubt.why(now)
+
+
 def expire(now: datetime) -> int:
-    """Delete the objects that are older than their bucket keeps them. Returns how many there were."""
+    """Delete the objects that are older than their bucket keeps them, unless ages may not be believed. Returns how
+    many there were."""
+    if waits(now):
+        return 0
     deleted = 0
     for bucket in Bucket.objects.exclude(keep_days=None).select_related("project"):
         while found := _expire_some(bucket, now):

@@ -16,21 +16,32 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import connection, transaction
-from django.db.models import QuerySet
+from django.db.models import F, QuerySet
 
-from agents import clock_keeper
+from agents import clock_keeper, time_doubt
 from agents.clock_keeper import JUMP_S, moment
 from agents.infra import clock
 from agents.infra.refusals import Refused, Unavailable
 from agents.infra.texts import said
 from agents.models import ClockJump, Dispatcher, Host, MachineClock
-from jobs.models import Job, Notification, NotificationTarget, Run, Tick
+from jobs.models import (
+    Blob,
+    Job,
+    Notification,
+    NotificationTarget,
+    Reservation,
+    Run,
+    StoredObject,
+    Tick,
+    Upload,
+)
 from jobs.projects import audit
 from jobs.rules.lifecycle.states import TERMINAL, RunPhase
 
 # A process that was seen so lately may run.
 SEEN_LATELY = timedelta(seconds=30)
-OWN = "Trainyard's time"
+# No reservation of the storage lasts longer.
+RESERVED = timedelta(days=7)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,24 +98,34 @@ def set_right(actor: str) -> float:
             actor,
             "clock.set",
             "clock",
-            OWN,
+            time_doubt.OWN,
             clocks.trainyard.isoformat(),
             clocks.database.isoformat(),
             clocks.database,
         )
-        ClockJump.objects.create(at=clocks.database, clock=OWN, seconds=step_s)
+        ClockJump.objects.create(at=clocks.database, clock=time_doubt.OWN, seconds=step_s)
     clock_keeper.ClockKeeper().look()
     return step_s
 
 
 def _step_forward(rows: list[MachineClock], step_s: float, now: datetime) -> None:
-    """The processes of each machine follow its row within seconds."""
+    """The processes of each machine follow its row within seconds.
+
+    What was stored since the time was taken from a wrong clock has the age that it has: it ends no sooner.
+    """
+    newest = max(rows, key=lambda row: row.noted_at, default=None)
+    step = timedelta(seconds=step_s)
+    if newest is not None:
+        young = StoredObject.objects.filter(created_at__gte=newest.unsure_since)
+        young.update(created_at=F("created_at") + step)
+    # They were compared with the time from before the step.
+    Host.every.update(clock_offset_s=F("clock_offset_s") - step_s)
     for row in rows:
         MachineClock.objects.filter(pk=row.pk).update(
             offset_s=row.offset_s + step_s,
             database_s=row.database_s + step_s,
             machine_s=row.machine_s + step_s,
-            noted_at=row.noted_at + timedelta(seconds=step_s),
+            noted_at=row.noted_at + step,
             unsure_since=now,
         )
 
@@ -142,9 +163,15 @@ def _bring_back(now: datetime) -> None:
         (Notification.objects.all(), ("due_at",)),
         (NotificationTarget.objects.all(), ("paused_until",)),
         (Dispatcher.objects.all(), ("seen_at",)),
+        # Nothing that is stored would end by its age, and no file that nothing needs would be removed.
+        (StoredObject.objects.all(), ("created_at", "updated_at")),
+        (Blob.objects.all(), ("touched_at",)),
+        (Upload.objects.all(), ("created_at",)),
     )
     for rows, columns in future:
         for column in columns:
             rows.filter(**{f"{column}__gt": now}).update(**{column: now})
+    # The process that has reserved it does not run any more, or goes on and reserves it again.
+    Reservation.objects.filter(until__gt=now + RESERVED).update(until=now + RESERVED)
     # How a host's monotonic clock compares was measured with the wrong time: it is measured again at the next greeting.
     Host.every.update(monotonic_at=None, monotonic_offset_s=None)

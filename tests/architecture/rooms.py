@@ -35,6 +35,7 @@ agents/links: agents/{hosts infra models runner ssh}
 agents/models: agents/{infra}
 agents/runner:
 agents/ssh: agents/{infra models runner}
+agents/time_doubt: agents/{infra models}
 console/api: console/{auth client forms large_bodies live models presenters runtime saved_views}
     jobs/rules/{lifecycle notifications scheduling spec} jobs/{artifacts bulk host_sync idle_rule
     lifecycle logs maintenance models notifications outputs pipelines preparations projects scheduling
@@ -71,7 +72,8 @@ console/urls: console/{runtime}
 console/views: console/{auth client forms large_bodies models presenters saved_views} jobs/rules/{lifecycle list_text
     scheduling spec} jobs/{artifacts bulk host_sync idle_rule lifecycle maintenance models notifications outputs
     pipelines projects recordings scheduling secrets services shells wake} agents/{hosts infra models ssh}
-jobs/artifacts: jobs/rules/{scheduling storage_names} jobs/{models projects} agents/{infra}
+jobs/artifacts: jobs/rules/{scheduling storage_names} jobs/{models projects} agents/{infra
+    time_doubt}
 jobs/bulk: jobs/rules/{lifecycle spec} jobs/{labels models services} agents/{infra}
 jobs/host_sync: jobs/rules/{lifecycle} jobs/{artifacts lifecycle logs models preparations projects recordings
     scheduling secrets wake}
@@ -82,7 +84,7 @@ jobs/lifecycle: jobs/rules/{lifecycle list_text scheduling spec} jobs/{models ou
     wake} agents/{hosts infra models}
 jobs/logs: jobs/rules/{lifecycle} jobs/{models secrets wake} agents/{infra links runner}
 jobs/maintenance: jobs/rules/{lifecycle list_text spec storage_names} jobs/{host_sync lifecycle models projects
-    scheduling wake} agents/{clock_keeper hosts infra models ssh}
+    scheduling wake} agents/{clock_keeper hosts infra models ssh time_doubt}
 jobs/management: jobs/{models}
 jobs/models: jobs/rules/{lifecycle scheduling spec} agents/{infra models}
 jobs/notifications: jobs/rules/{lifecycle notifications} jobs/{models projects wake} agents/{infra models}
@@ -107,7 +109,7 @@ jobs/services: jobs/rules/{lifecycle scheduling spec} jobs/{host_sync lifecycle 
     projects recordings scheduling secrets wake} agents/{infra}
 jobs/shells: jobs/rules/{lifecycle} jobs/{lifecycle models projects recordings wake} agents/{infra}
 jobs/sweep: jobs/{artifacts host_sync idle_rule lifecycle logs maintenance models notifications outputs pipelines
-    projects recordings scheduling shells wake} agents/{hosts infra models}
+    projects recordings scheduling shells wake} agents/{hosts infra models time_doubt}
 jobs/tasks: jobs/{lifecycle maintenance notifications scheduling sweep} agents/{infra links}
 jobs/wake: agents/{infra models}
 """

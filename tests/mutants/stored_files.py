@@ -103,6 +103,24 @@ STORED_FILES = (
         ),
     ),
     Safeguard(
+        "doubt-of-the-time",
+        "jobs/artifacts/expiry.py",
+        "if waits(now):",
+        "if False:",
+        (
+            f"{ARTIFACTS}/test_expiry.py::test_after_a_restart_with_a_wrong_clock_nothing_is_deleted_by_its_age",
+        ),
+    ),
+    Safeguard(
+        "hosts-that-show-another-time",
+        "agents/time_doubt.py",
+        "_apart(rows[0]) or _hosts_apart()",
+        "_apart(rows[0])",
+        (
+            "tests/unit/agents/test_time_doubt.py::test_hosts_that_show_another_time_are_believed_where_they_are_most",
+        ),
+    ),
+    Safeguard(
         "folder-of-the-deployment",
         "console/runtime/backend_settings.py",
         '"location": f"{where.prefix}/{deployment}".lstrip("/"),',

@@ -32,11 +32,14 @@ USUAL, MOST = 100, 1000
 
 
 class BucketDocument(TypedDict):
+    """`keepDaysWaits`: why nothing is deleted by its age at this moment."""
+
     name: str
     uri: str
     createTime: Time
     createdBy: str
     keepDays: NotRequired[int]
+    keepDaysWaits: NotRequired[str]
 
 
 class BucketChange(TypedDict):
@@ -212,12 +215,14 @@ def bucket_or_404(request: Request, verb: access.Verb, project: str, name: str) 
 
 
 def bucket_document(row: Bucket) -> Document:
+    waits = expiry.waits(timezone.now()) if row.keep_days else ""
     return {
         "name": row.name,
         "uri": f"gs://{row.name}/",
         "createTime": format_time(row.created_at),
         "createdBy": row.created_by,
         **({"keepDays": row.keep_days} if row.keep_days else {}),
+        **({"keepDaysWaits": waits} if waits else {}),
     }
 
 

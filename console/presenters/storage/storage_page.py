@@ -11,13 +11,14 @@ from urllib.parse import urlencode
 from django.contrib.auth.models import User
 from django.db.models import Count, Sum
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from agents.infra.sentences import shown
 from console.auth import access
 from console.forms.storage import KINDS
 from console.presenters.file_row import FileRow
-from jobs.artifacts import artifacts, objects, room
+from jobs.artifacts import artifacts, expiry, objects, room
 from jobs.models import Artifact, Bucket, Project
 from jobs.rules.scheduling.quota import GB
 
@@ -66,6 +67,8 @@ class BucketPage:
     next_url: str
     may_store: bool
     may_manage: bool
+    # Why nothing is deleted by its age now, where there is such a rule.
+    waits: str = ""
 
 
 def page(project: Project, user: User) -> StoragePage:
@@ -132,7 +135,8 @@ def bucket_page(bucket: Bucket, user: User, prefix: str, page_token: str) -> Buc
     above = [(part, folder_url(bucket, "/".join(parts[: at + 1]) + "/")) for at, part in enumerate(parts)]
     may_manage = access.can(user, "manage", project)
     uri = f"gs://{bucket.name}"
-    return BucketPage(uri, tuple(folders + files), tuple(above), next_url, may_store, may_manage)
+    waits = shown(expiry.waits(timezone.now())) if bucket.keep_days else ""
+    return BucketPage(uri, tuple(folders + files), tuple(above), next_url, may_store, may_manage, waits)
 
 
 def folder_url(bucket: Bucket, prefix: str) -> str:

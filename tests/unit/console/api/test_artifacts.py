@@ -156,7 +156,8 @@ def test_a_bucket_says_for_how_many_days_objects_are_kept(script, project):
     boss = script("alice")
     assert "keepDays" not in boss.get(f"{B}/ours").json()
     assert boss.patch(f"{B}/ours", {"keepDays": 30}, content_type="application/json").json()["keepDays"] == 30
-    assert boss.get(f"{B}/ours").json()["keepDays"] == 30
+    seen = boss.get(f"{B}/ours").json()
+    assert seen["keepDays"] == 30 and seen["keepDaysWaits"] == "Trainyard's time is not known yet."
     for nonsense in (0, -1, 1.5, "30", True, 10**9):
         answer = boss.patch(f"{B}/ours", {"keepDays": nonsense}, content_type="application/json")
         assert answer.status_code == 400 and "keepDays" in answer.content.decode(), nonsense

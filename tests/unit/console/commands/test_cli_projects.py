@@ -9,6 +9,8 @@ import re
 import pytest
 from django.utils import timezone
 
+from agents import time_doubt
+from agents.models import ClockJump
 from console.auth import accounts
 from jobs.artifacts import buckets
 from jobs.models import AuditEntry, Project, Quota
@@ -93,8 +95,16 @@ def test_a_bucket_is_told_for_how_many_days_it_keeps_objects(trainyard):
     made.refresh_from_db()
     assert made.keep_days == 30
     assert trainyard("bucket", "keep", "ours", "none").out == "Bucket ours keeps objects for ever.\n"
+    waits = "Nothing is deleted by its age at this moment. Trainyard's time was set at "
+    ClockJump.objects.create(at=timezone.now(), clock=time_doubt.OWN, seconds=60)
+    assert waits in trainyard("bucket", "keep", "ours", "7").out
+    assert waits not in trainyard("bucket", "keep", "ours", "none").out
+    assert waits in trainyard("clock", "show").out
+    ClockJump.objects.all().delete()
     for words in (("ours", "soon"), ("ours", "0"), ("theirs", "3")):
         refused = trainyard("bucket", "keep", *words)
         assert refused.code == 1 and refused.err
     told = AuditEntry.objects.filter(what="bucket.keep").order_by("pk")
-    assert [(row.actor, row.after) for row in told] == [("command line", 30), ("command line", None)]
+    assert [(row.actor, row.after) for row in told] == [
+        ("command line", days) for days in (30, None, 7, None)
+    ]

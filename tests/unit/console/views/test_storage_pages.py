@@ -159,6 +159,15 @@ def test_an_admin_of_the_project_limits_the_age_of_objects(browser, project):
     assert [(row.actor, row.before, row.after) for row in told] == [("alice", None, 30), ("alice", 30, None)]
 
 
+def test_the_page_of_a_bucket_says_that_its_rule_waits(browser, project):
+    a_stored_file(project, "ours", "runs/7/a.txt")
+    told = "No object is deleted by its age at this moment. Trainyard&#x27;s time is not known yet."
+    assert told not in text(browser("alice").get(f"{S}/b/ours")), "there is no rule"
+    Bucket.objects.update(keep_days=30)
+    for who in ("alice", "bob"):
+        assert told in text(browser(who).get(f"{S}/b/ours"))
+
+
 def test_bytes_that_are_missing_are_told_on_a_page(browser, project):
     a_stored_file(project, "ours", "runs/7/a.txt")
     storage.remove(Blob.objects.filter(stored_objects__name="runs/7/a.txt").get().key)

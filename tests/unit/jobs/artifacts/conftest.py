@@ -6,6 +6,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
+from agents.models import MachineClock
 from jobs import services
 from jobs.artifacts import blobs, buckets, storage, uploads
 from jobs.models import Membership, Project, Role
@@ -25,6 +26,15 @@ def _empty():
     uploads._seen.clear()
     shutil.rmtree(storage.store().path(""), ignore_errors=True)
     shutil.rmtree(storage.receiving_directory(), ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def kept_time(db):
+    """A machine keeps the time, and did so before anything was stored."""
+    now = timezone.now()
+    return MachineClock.objects.create(
+        machine="a boot", name="a", offset_s=0, database_s=0, machine_s=0, noted_at=now, unsure_since=now
+    )
 
 
 @pytest.fixture

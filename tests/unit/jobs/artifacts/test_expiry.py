@@ -7,11 +7,15 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
+from agents import time_doubt
 from agents.infra.clock import Clock
 from agents.infra.refusals import Refused
+from agents.models import ClockJump, MachineClock
 from jobs import sweep
-from jobs.artifacts import buckets, expiry
-from jobs.models import AuditEntry, StoredObject
+from jobs.artifacts import buckets, expiry, uploads
+from jobs.artifacts.objects import About
+from jobs.artifacts.uploads import Announced
+from jobs.models import AuditEntry, StoredObject, Upload
 from tests.unit.jobs.artifacts.test_blobs import put
 
 pytestmark = pytest.mark.django_db
@@ -67,3 +71,34 @@ def test_the_same_rule_again_is_no_change(bucket):
     for _ in range(2):
         expiry.set_rule(bucket, 7, "alice", timezone.now())
     assert AuditEntry.objects.filter(what="bucket.keep").count() == 1
+
+
+def test_after_a_restart_with_a_wrong_clock_nothing_is_deleted_by_its_age(bucket, kept_time, alice):
+    """Ten years pass at once: every object looks older than the rule, and every upload older than a week."""
+    put(bucket, "a")
+    expiry.set_rule(bucket, 30, "alice", timezone.now())
+    uploads.begin(bucket, "b", About(), Announced(), alice, timezone.now())
+    wrong = timezone.now() + timedelta(days=3650)
+    MachineClock.objects.create(
+        machine="another boot",
+        name="a",
+        offset_s=0,
+        database_s=0,
+        machine_s=0,
+        noted_at=wrong,
+        unsure_since=wrong,
+    )
+    for hours in (0, 1, 23):
+        sweep.tidy_stored_files(Clock(wrong + timedelta(hours=hours)))
+        assert names() == ["a"] and Upload.objects.count() == 1
+    assert "may be wrong" in expiry.waits(wrong)
+    sweep.tidy_stored_files(Clock(wrong + timedelta(hours=25)))
+    assert names() == [], "an admin had a day to see it"
+
+
+def test_a_time_that_an_admin_has_set_deletes_nothing_for_a_day(bucket):
+    aged(put(bucket, "a"), 40)
+    expiry.set_rule(bucket, 30, "alice", timezone.now())
+    ClockJump.objects.create(at=timezone.now(), clock=time_doubt.OWN, seconds=86400.0)
+    assert expiry.expire(timezone.now()) == 0 and names() == ["a"]
+    assert expiry.expire(timezone.now() + timedelta(hours=25)) == 1

@@ -12,12 +12,14 @@ from agents import clock_keeper
 from agents.infra import clock
 from agents.infra.refusals import Refused
 from agents.models import ClockJump, Dispatcher, Host
+from jobs.artifacts import buckets, objects
 from jobs.lifecycle.advance import advance
 from jobs.maintenance import set_clock
-from jobs.models import AuditEntry, Tick
+from jobs.models import AuditEntry, Reservation, Tick
 from jobs.rules.lifecycle.states import JobState
 from tests.harness.races import race
 from tests.unit.agents.test_clock_keeper import NOW, Machine, world
+from tests.unit.console.views.example_rows import a_host
 from tests.unit.jobs.conftest import spec
 from tests.unit.jobs.fake_hosts import settle
 
@@ -117,6 +119,36 @@ def test_back_while_nothing_runs_brings_what_lies_in_the_future_to_the_new_time(
     advance([job.pk], clock.Clock())
     job.refresh_from_db()
     assert (job.state, job.error_message) == (JobState.RUNNING, "")
+
+
+def a_stored_object(project):
+    bucket = buckets.create(project, "ours", "alice", timezone.now())
+    return objects.put_object(project, bucket.name, "a", [b"bytes"], by="alice")
+
+
+def test_what_was_stored_while_the_time_was_behind_is_as_old_as_it_is(world, wrong, project):
+    web, worker = wrong(-40 * DAYS_S)
+    row = a_stored_object(project)
+    Host.objects.filter(pk=a_host().pk).update(clock_offset_s=40 * DAYS_S + 1)
+    set_clock.set_right("root")
+    world.look(web, worker, seconds=10)
+    row.refresh_from_db()
+    assert timezone.now() - row.created_at < timedelta(minutes=1)
+    assert Host.objects.get().clock_offset_s == pytest.approx(1, abs=2)
+
+
+def test_what_was_stored_while_the_time_was_ahead_ends_some_day(world, wrong, project):
+    wrong(40 * DAYS_S)
+    row = a_stored_object(project)
+    Reservation.objects.create(
+        name="one-dead", project=project, size=1, until=timezone.now() + timedelta(minutes=10)
+    )
+    world.true += 60
+    set_clock.set_right("root")
+    row.refresh_from_db()
+    now = timezone.now()
+    assert row.created_at <= now and row.blob.touched_at <= now
+    assert Reservation.objects.get().until <= now + timedelta(days=7)
 
 
 def test_nothing_is_set_where_nothing_is_wrong(wrong):
