@@ -9,7 +9,7 @@ from django.db import transaction
 from agents import time_doubt
 from agents.infra.refusals import Refused
 from agents.infra.texts import said
-from jobs.artifacts import objects, room
+from jobs.artifacts import needs, objects, room
 from jobs.artifacts.buckets import KIND
 from jobs.models import Bucket, StoredObject
 from jobs.projects import audit
@@ -41,30 +41,39 @@ def waits(now: datetime) -> str:
 
 
 def expire(now: datetime) -> int:
-    """Delete the objects that are older than their bucket keeps them, unless ages may not be believed. Returns how
-    many there were."""
+    """Delete the objects that are older than their bucket keeps them. Returns how many there were.
+
+    What a job needs that is not over stays, and so does everything while ages may not be believed.
+    """
     if waits(now):
         return 0
     deleted = 0
     for bucket in Bucket.objects.exclude(keep_days=None).select_related("project"):
-        while found := _expire_some(bucket, now):
-            deleted += found
+        last: int | None = 0
+        while last is not None:
+            last, gone = _expire_some(bucket, last, now)
+            deleted += gone
     return deleted
 
 
-def _expire_some(bucket: Bucket, now: datetime) -> int:
+def _expire_some(bucket: Bucket, after: int, now: datetime) -> tuple[int | None, int]:
+    """Those of the next rows. Returns the last row that was looked at, and how many were deleted."""
     with transaction.atomic():
         room.lock(bucket.project_id)
         # The rule may have been changed meanwhile, and objects replaced.
         days = Bucket.objects.filter(pk=bucket.pk).values_list("keep_days", flat=True).first()
         if days is None:
-            return 0
+            return None, 0
         old = StoredObject.objects.filter(bucket=bucket, created_at__lte=now - timedelta(days=days))
-        rows = list(old.select_related("blob", "bucket").order_by("pk")[:BATCH])
+        found = list(old.filter(pk__gt=after).select_related("blob", "bucket").order_by("pk")[:BATCH])
+        if not found:
+            return None, 0
+        needed = needs.of_jobs(bucket, found)
+        rows = [row for row in found if row.pk not in needed]
         for row in rows:
             objects.remove(row, now)
         if rows:
             audit.record(
                 ACTOR, "bucket.expire", KIND, bucket.name, None, {"objects": len(rows)}, now, bucket.project
             )
-    return len(rows)
+    return found[-1].pk, len(rows)

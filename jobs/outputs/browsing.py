@@ -14,8 +14,7 @@ from django.db.models import F
 
 from jobs.artifacts import buckets, objects
 from jobs.models import Bucket, HostOutputs, Job, OutputFile, StoredObject
-from jobs.outputs.filling import is_below
-from jobs.rules.spec.output_addresses import Address
+from jobs.rules.spec.output_addresses import Address, is_below
 
 PAGE = 500
 # How many files that are on hosts only are looked through for one page.

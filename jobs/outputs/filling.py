@@ -21,7 +21,7 @@ from jobs.models import HostOutputs, OutputFile, Project, Run, StoredObject
 from jobs.outputs.claiming import Claim
 from jobs.outputs.uploading import to_store
 from jobs.rules.lifecycle.states import RunPhase
-from jobs.rules.spec.output_addresses import Address
+from jobs.rules.spec.output_addresses import Address, is_below
 
 PAGE = 500
 
@@ -137,10 +137,6 @@ def objects_below(project: Project, address: Address) -> Iterator[StoredObject]:
         if not page.next_position:
             return
         position = page.next_position
-
-
-def is_below(name: str, path: str) -> bool:
-    return not path or name == path or name.startswith(f"{path}/")
 
 
 def _deleted(job: int) -> dict[str, int]:

@@ -72,7 +72,7 @@ console/urls: console/{runtime}
 console/views: console/{auth client forms large_bodies models presenters saved_views} jobs/rules/{lifecycle list_text
     scheduling spec} jobs/{artifacts bulk host_sync idle_rule lifecycle maintenance models notifications outputs
     pipelines projects recordings scheduling secrets services shells wake} agents/{hosts infra models ssh}
-jobs/artifacts: jobs/rules/{scheduling storage_names} jobs/{models projects} agents/{infra
+jobs/artifacts: jobs/rules/{lifecycle scheduling spec storage_names} jobs/{models projects} agents/{infra
     time_doubt}
 jobs/bulk: jobs/rules/{lifecycle spec} jobs/{labels models services} agents/{infra}
 jobs/host_sync: jobs/rules/{lifecycle} jobs/{artifacts lifecycle logs models preparations projects recordings

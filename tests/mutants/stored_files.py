@@ -121,6 +121,13 @@ STORED_FILES = (
         ),
     ),
     Safeguard(
+        "needs-of-jobs",
+        "jobs/artifacts/expiry.py",
+        "[row for row in found if row.pk not in needed]",
+        "found",
+        (f"{ARTIFACTS}/test_expiry.py::test_what_a_job_needs_that_is_not_over_stays_however_old",),
+    ),
+    Safeguard(
         "folder-of-the-deployment",
         "console/runtime/backend_settings.py",
         '"location": f"{where.prefix}/{deployment}".lstrip("/"),',

@@ -88,6 +88,11 @@ def _address(bucket: str, path: str, may_be_pattern: bool = True) -> Address:
     return Address(bucket, "/".join(part for part in path.split("/") if part not in ("", ".", "..")))
 
 
+def is_below(name: str, path: str) -> bool:
+    """Whether an object of this name lies in the directory, or is it."""
+    return not path or name == path or name.startswith(f"{path}/")
+
+
 def _is_below(address: Address, other: Address) -> bool:
     if address == other or address.bucket != other.bucket:
         return False

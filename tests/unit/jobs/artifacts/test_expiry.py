@@ -15,7 +15,9 @@ from jobs import sweep
 from jobs.artifacts import buckets, expiry, uploads
 from jobs.artifacts.objects import About
 from jobs.artifacts.uploads import Announced
-from jobs.models import AuditEntry, StoredObject, Upload
+from jobs.models import AuditEntry, HostOutputs, Job, OutputFile, StoredObject, Upload
+from jobs.rules.lifecycle.states import JobState
+from tests.unit.console.views.example_rows import a_host
 from tests.unit.jobs.artifacts.test_blobs import put
 
 pytestmark = pytest.mark.django_db
@@ -102,3 +104,67 @@ def test_a_time_that_an_admin_has_set_deletes_nothing_for_a_day(bucket):
     ClockJump.objects.create(at=timezone.now(), clock=time_doubt.OWN, seconds=86400.0)
     assert expiry.expire(timezone.now()) == 0 and names() == ["a"]
     assert expiry.expire(timezone.now() + timedelta(hours=25)) == 1
+
+
+def on_a_host(job, row):
+    host, now = a_host(), timezone.now()
+    outputs = HostOutputs.objects.create(job=job, host=host, created_at=now)
+    return OutputFile.objects.create(
+        outputs=outputs,
+        path=f"{row.bucket.name}/{row.name}",
+        size=5,
+        mtime_ns=1,
+        ctime_ns=1,
+        inode=1,
+        seen_at=now,
+        stored_at=now,
+        generation=row.generation,
+    )
+
+
+@pytest.fixture(params=["written", "on its host", "output directory"])
+def of_job(request, bucket, submit_job):
+    """A job, and an old object that it needs, of another size of batch each."""
+    job = submit_job()
+    if request.param == "written":
+        row = put(bucket, "x/model.bin")
+        StoredObject.objects.filter(pk=row.pk).update(metadata={"job": str(job.pk)})
+    elif request.param == "on its host":
+        row = put(bucket, "x/checkpoint")
+        on_a_host(job, row)
+    else:
+        row = put(bucket, "run/7/checkpoints/last")
+        job.spec["baseOutputDirectory"] = {"outputUriPrefix": f"gs://{bucket.name}/run/7"}
+        job.save(update_fields=["spec"])
+    aged(row, 40)
+    return job, row
+
+
+@pytest.mark.parametrize("state", [JobState.QUEUED, JobState.RUNNING, JobState.CANCELLING])
+def test_what_a_job_needs_that_is_not_over_stays_however_old(bucket, of_job, state, monkeypatch):
+    monkeypatch.setattr(expiry, "BATCH", 1)
+    job, row = of_job
+    for name in ("a", "run/70/model", "z"):
+        aged(put(bucket, name, name.encode()), 40)
+    expiry.set_rule(bucket, 30, "alice", timezone.now())
+    Job.objects.filter(pk=job.pk).update(state=state)
+    assert expiry.expire(timezone.now()) == 3 and names() == [row.name]
+    Job.objects.filter(pk=job.pk).update(state=JobState.SUCCEEDED)
+    assert expiry.expire(timezone.now()) == 1 and names() == []
+
+
+def test_what_was_replaced_since_it_was_put_on_a_host_is_not_the_jobs(bucket, submit_job):
+    row = put(bucket, "x")
+    on_a_host(submit_job(), row)
+    aged(put(bucket, "x", b"newer"), 40)
+    expiry.set_rule(bucket, 30, "alice", timezone.now())
+    assert expiry.expire(timezone.now()) == 1
+
+
+@pytest.mark.parametrize("noted", ["", "no number", "9" * 40, 7, None, ["1"]])
+def test_what_people_note_on_objects_confuses_nobody(bucket, noted):
+    row = put(bucket, "x")
+    aged(row, 40)
+    StoredObject.objects.filter(pk=row.pk).update(metadata={"job": noted})
+    expiry.set_rule(bucket, 30, "alice", timezone.now())
+    assert expiry.expire(timezone.now()) == 1
