@@ -42,10 +42,10 @@ def kept(project: Project, received: Path, found: Digests, now: datetime) -> Ite
     # A blob that was touched is not swept within the hour.
     if not Blob.objects.filter(project=project, sha256=found.sha256).update(touched_at=now):
         room.check(project, found.size, received.name)
-        # To a storage elsewhere it may take long.
-        room.renew(received.name, now + KEPT)
         key = storage.new_key(project.pk, found.sha256)
-        storage.keep(received, key)
+        # To a storage elsewhere it may take hours.
+        with room.kept(received.name):
+            storage.keep(received, key)
     try:
         with transaction.atomic():
             blob = _row(project, found, key, now, received.name)
@@ -148,11 +148,16 @@ def sweep_orphans(elapsed: float) -> int:
     for key in _seen.keys() - orphans:
         del _seen[key]
     old = [key for key in orphans if elapsed - _seen.setdefault(key, elapsed) >= KEPT.total_seconds()]
-    gone = _without_row(old)
-    for key in gone:
+    gone = 0
+    for key in _without_row(old):
+        if storage.is_coming(key):
+            # Its row comes when it is whole.
+            _seen[key] = elapsed
+            continue
         storage.remove(key)
         del _seen[key]
-    return len(gone)
+        gone += 1
+    return gone
 
 
 def sweep_parts(elapsed: float) -> int:

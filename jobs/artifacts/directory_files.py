@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 from collections.abc import Iterator
@@ -22,11 +23,24 @@ class DirectoryFiles(FileSystemStorage):
             os.link(path, target)
         except OSError:
             # The directory is a mount of its own, or its file system has no links.
-            shutil.copyfile(path, target)
-            sync(target)
+            with target.open("xb") as held:
+                fcntl.flock(held.fileno(), fcntl.LOCK_EX)
+                shutil.copyfile(path, target)
+                sync(target)
         # The directories of the project and of the digest may be new too: each is an entry in the one above it.
         for above in list(target.parents)[: key.count("/") + 1]:
             sync(above)
+
+    def is_coming(self, key: str) -> bool:
+        """Whether it is being copied: a large file to a slow mount takes longer than an orphan is kept."""
+        try:
+            with Path(self.path(key)).open("rb+") as file:
+                fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except FileNotFoundError:
+            return False
+        return False
 
     def pieces(self, key: str, start: int, end: int) -> Iterator[bytes]:
         try:

@@ -7,6 +7,7 @@ believes, and the sweep removes it.
 from __future__ import annotations
 
 import base64
+import fcntl
 import hashlib
 import os
 import secrets
@@ -67,7 +68,10 @@ class WrongDigest(Refused):
 
 
 class Incoming:
-    """One file that is being received. `finish` makes it durable and tells its digests."""
+    """One file that is being received. `finish` makes it durable and tells its digests.
+
+    It is locked until `discard`, also while the storage takes it, which may last hours: the sweep leaves it alone.
+    """
 
     def __init__(
         self, path: Path, most: int | None = None, with_md5: bool = False, reserve: Reserve | None = None
@@ -75,6 +79,7 @@ class Incoming:
         self.path, self._most, self._step, self._reserve = path, most, STEP_BYTES, reserve
         self._hashes = Hashes(with_md5)
         self._file = path.open("wb", buffering=0)
+        fcntl.flock(self._file.fileno(), fcntl.LOCK_EX)
 
     @property
     def size(self) -> int:
@@ -100,7 +105,6 @@ class Incoming:
 
     def finish(self) -> Digests:
         os.fsync(self._file.fileno())
-        self._file.close()
         return self._hashes.digests()
 
     def discard(self) -> None:

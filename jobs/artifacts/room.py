@@ -7,13 +7,15 @@ is held: it is taken for a moment at each step.
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 
 from django.conf import settings
-from django.db import transaction
+from django.db import close_old_connections, connection, transaction
 from django.db.models import Sum
 from django.utils import timezone
 
@@ -24,9 +26,13 @@ from jobs.artifacts import storage
 from jobs.models import Blob, Project, Quota, Reservation, Upload
 from jobs.rules.scheduling.quota import GB, Metric, storage_refusal, storage_warning
 
+log = logging.getLogger(__name__)
+
 # So many bytes are reserved at a time. The first ones of a file need no reservation: most files have no more.
 STEP = 8 * storage.MB
 UNRESERVED = storage.MB
+# How often the reservation of a file is renewed that is on its way to a storage elsewhere.
+RENEWED_S = 60.0
 
 
 def lock(project: int) -> None:
@@ -129,8 +135,40 @@ def reserve(project: Project, name: str, size: int, lasts: timedelta, ahead: int
     return wanted
 
 
-def renew(name: str, until: datetime) -> None:
-    Reservation.objects.filter(name=name, until__lt=until).update(until=until)
+@contextmanager
+def kept(name: str) -> Iterator[None]:
+    """Keep the reservation of a file, if it has one, while the block runs, however long a step of it takes."""
+    if not _renew(name):
+        # Most files are small.
+        yield
+        return
+    over = threading.Event()
+    keeper = threading.Thread(target=_keep, args=(name, over), name="reservation", daemon=True)
+    keeper.start()
+    try:
+        yield
+    finally:
+        over.set()
+        keeper.join()
+
+
+def _keep(name: str, over: threading.Event) -> None:
+    while not over.wait(RENEWED_S):
+        try:
+            _renew(name)
+        except Exception:
+            log.exception("The reservation of %s could not be renewed.", name)
+        finally:
+            close_old_connections()
+    connection.close()
+
+
+def _renew(name: str) -> bool:
+    """False where there is none."""
+    until = timezone.now() + while_it_comes()
+    mine = Reservation.objects.filter(name=name)
+    mine.filter(until__lt=until).update(until=until)
+    return mine.exists()
 
 
 def release(name: str) -> None:

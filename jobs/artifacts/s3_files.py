@@ -87,6 +87,10 @@ class S3Files(S3Storage):  # type: ignore[misc]  # django-storages has no types
                 str(path), self.bucket_name, self._normalize_name(key), Config=self.transfer_config
             )
 
+    def is_coming(self, key: str) -> bool:
+        """A file has its name when it is whole."""
+        return False
+
     def exists(self, name: str) -> bool:
         with self.reached():
             return bool(super().exists(name))

@@ -55,6 +55,8 @@ class Files(Protocol):
 
     def keep(self, path: Path, key: str) -> None: ...
 
+    def is_coming(self, key: str) -> bool: ...
+
     def delete(self, name: str) -> None: ...
 
     def exists(self, name: str) -> bool: ...
@@ -104,6 +106,11 @@ def remove(key: str) -> None:
 
 def exists(key: str) -> bool:
     return store().exists(key)
+
+
+def is_coming(key: str) -> bool:
+    """Whether a file of this name is being written at this moment, by any process."""
+    return store().is_coming(key)
 
 
 def check_there(key: str) -> None:

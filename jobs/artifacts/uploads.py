@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import os
 import secrets
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from io import FileIO
@@ -200,7 +201,8 @@ def complete(upload: Upload, part: Part, now: datetime) -> StoredObject:
         raise
     finally:
         part.discard()
-        if Upload.objects.filter(pk=upload.pk, stored__isnull=False).exists():
+        # It has ended, or was forgotten after a week: nobody goes on with it.
+        if not Upload.objects.filter(pk=upload.pk, stored=None).exists():
             path.unlink(missing_ok=True)
 
 
@@ -229,9 +231,17 @@ def sweep(now: datetime, elapsed: float) -> int:
         if _seen.get(name, (-1, 0.0))[0] != size:
             _seen[name] = (size, elapsed)
         elif elapsed - _seen[name][1] >= IDLE_S and not _is_of_upload(name):
-            path.unlink(missing_ok=True)
-            removed += 1
+            removed += _remove_unlocked(path)
     return removed
+
+
+def _remove_unlocked(path: Path) -> bool:
+    """Remove the file of a receiver that has died. One that lives holds its lock, also while it sends the file on."""
+    with suppress(FileNotFoundError, BlockingIOError), FileIO(path, "rb+") as file:
+        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.unlink(missing_ok=True)
+        return True
+    return False
 
 
 def _is_of_upload(name: str) -> bool:

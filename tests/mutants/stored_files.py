@@ -87,6 +87,27 @@ STORED_FILES = (
         (f"{ARTIFACTS}/test_uploads.py::test_only_one_request_sends_at_a_time",),
     ),
     Safeguard(
+        "lock-of-what-is-received",
+        "jobs/artifacts/uploads.py",
+        "        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)\n        path.unlink",
+        "        path.unlink",
+        (f"{ARTIFACTS}/test_uploads.py::test_a_file_that_is_sent_on_for_hours_is_not_swept",),
+    ),
+    Safeguard(
+        "lock-of-what-is-copied",
+        "jobs/artifacts/blobs.py",
+        "if storage.is_coming(key):",
+        "if False:",
+        (f"{ARTIFACTS}/test_blobs.py::test_a_file_that_is_copied_for_hours_is_no_orphan",),
+    ),
+    Safeguard(
+        "reservation-while-it-is-sent-on",
+        "jobs/artifacts/blobs.py",
+        "with room.kept(received.name):",
+        "if True:",
+        (f"{ARTIFACTS}/test_reservations.py::test_what_is_sent_on_for_hours_keeps_its_reservation",),
+    ),
+    Safeguard(
         "generation-that-was-named",
         "jobs/artifacts/objects.py",
         "if about.if_generation not in (None, generation):",

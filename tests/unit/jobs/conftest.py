@@ -7,7 +7,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from agents.links.control_plane import Arrival
-from agents.models import Gpu, Host, HostStatus, Location
+from agents.models import Gpu, Host, HostStatus, Location, MachineClock
 from jobs import services
 from jobs.host_sync import intake
 from jobs.host_sync.apply_reports import UnreadableFrames
@@ -20,6 +20,15 @@ from tests.unit.jobs.fake_hosts import FakeHost, InlineControlPlane
 @pytest.fixture
 def project(db):
     return Project.objects.get(name="default")
+
+
+@pytest.fixture
+def kept_time(db):
+    """A machine keeps the time, and did so before anything was stored."""
+    now = timezone.now()
+    return MachineClock.objects.create(
+        machine="a boot", name="a", offset_s=0, database_s=0, machine_s=0, noted_at=now, unsure_since=now
+    )
 
 
 @pytest.fixture

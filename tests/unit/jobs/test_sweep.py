@@ -296,6 +296,7 @@ def test_a_log_that_cannot_be_rolled_and_a_part_that_fails_stop_nothing_else(
     assert broken.pk in caplog.text and "'verify_logs' failed" in caplog.text
 
 
+@pytest.mark.usefixtures("kept_time")
 def test_old_events_of_hosts_are_forgotten_but_never_the_newest(add_host, monkeypatch):
     """Lines are pruned by age and by number, but never the last ones of a host with few lines."""
     monkeypatch.setattr(host_history, "ALWAYS_KEPT", 3)
@@ -315,6 +316,7 @@ def test_old_events_of_hosts_are_forgotten_but_never_the_newest(add_host, monkey
     }
 
 
+@pytest.mark.usefixtures("kept_time")
 def test_a_hosts_own_chatter_never_pushes_out_what_an_admin_did(add_host, monkeypatch):
     monkeypatch.setattr(host_history, "ALWAYS_KEPT", 3)
     monkeypatch.setattr(host_history, "MAX_KEPT", 6)

@@ -6,7 +6,6 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from agents.models import MachineClock
 from jobs import services
 from jobs.artifacts import blobs, buckets, storage, uploads
 from jobs.models import Membership, Project, Role
@@ -29,12 +28,8 @@ def _empty():
 
 
 @pytest.fixture(autouse=True)
-def kept_time(db):
-    """A machine keeps the time, and did so before anything was stored."""
-    now = timezone.now()
-    return MachineClock.objects.create(
-        machine="a boot", name="a", offset_s=0, database_s=0, machine_s=0, noted_at=now, unsure_since=now
-    )
+def time_is_kept(kept_time):
+    """What is old may be deleted."""
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from jobs.artifacts import artifacts, buckets, incoming, objects, room, storage,
 from jobs.artifacts.objects import About
 from jobs.artifacts.uploads import Announced, Part
 from jobs.models import Reservation, Upload
+from tests.harness.wait_and_processes import wait_for
 from tests.unit.jobs.artifacts.conftest import files
 from tests.unit.jobs.artifacts.test_blobs import limit, put
 
@@ -147,3 +148,23 @@ def test_an_upload_that_nobody_ended_in_a_week_reserves_nothing(begin, project):
     begin(19_000_000)
     uploads.sweep(timezone.now() + uploads.LIFE, 0.0)
     assert room.free_bytes(project) == 20_000_000
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_is_sent_on_for_hours_keeps_its_reservation(project, monkeypatch):
+    """To a storage elsewhere. A reservation ends by itself unless somebody renews it."""
+    limit(project, 0.015)
+    monkeypatch.setattr(room, "RENEWED_S", 0.05)
+
+    def slow_keep(path, key):
+        Reservation.objects.filter(name=path.name).update(until=timezone.now() + timedelta(seconds=1))
+        later = timezone.now() + timedelta(minutes=5)
+        wait_for(lambda: Reservation.objects.get().until > later, "the reservation to be renewed", timeout=20)
+        with pytest.raises(Exhausted):
+            artifacts.add_artifact(project, "archive", "other.tar", [bytes(MB)] * 12, "alice")
+        keep(path, key)
+
+    keep = storage.keep
+    monkeypatch.setattr(storage, "keep", slow_keep)
+    made = artifacts.add_artifact(project, "archive", "code.tar", [bytes(MB)] * 12, "alice")
+    assert made.blob.size == 12 * MB and not Reservation.objects.exists()

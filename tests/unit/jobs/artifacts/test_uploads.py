@@ -145,3 +145,25 @@ def test_the_sweep_forgets_old_uploads_and_removes_files_that_do_not_grow(begin)
     assert [name[:7] for name in files()[1]] == ["upload-"]
     assert uploads.sweep(now + timedelta(days=8), 7300.0) == 1
     assert files()[1] == [] and not Upload.objects.exists()
+
+
+@pytest.mark.parametrize("how", ["one request", "several requests"])
+def test_a_file_that_is_sent_on_for_hours_is_not_swept(how, begin, bucket, monkeypatch):
+    """To a storage elsewhere: meanwhile the file does not grow. The sweep looks every hour."""
+
+    def slow_keep(path, key):
+        for hour in range(4):
+            # Beyond the week of an upload, which has begun days ago: its row goes.
+            assert uploads.sweep(timezone.now() + timedelta(days=6, hours=hour * 12), 3600.0 * hour) == 0
+        keep(path, key)
+
+    keep = storage.keep
+    monkeypatch.setattr(storage, "keep", slow_keep)
+    if how == "one request":
+        put(bucket, "a", b"0123456789")
+    else:
+        upload, _ = begin(10)
+        finish(upload, 0, b"0123456789")
+    row = objects.in_bucket(bucket, StoredObject.objects.get().name)
+    assert b"".join(objects.open_object(row)) == b"0123456789"
+    assert files()[1] == []
