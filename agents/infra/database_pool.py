@@ -11,6 +11,8 @@ import threading
 import time
 from typing import Any
 
+from django.db import connection
+
 # One attempt to connect: a try at once, and one after this time.
 ATTEMPT_S = 1.0
 # How often a process says why it cannot connect.
@@ -26,6 +28,13 @@ def options() -> dict[str, Any]:
         "reconnect_timeout": ATTEMPT_S,
         "reconnect_failed": _try_again,
     }
+
+
+def give_back() -> None:
+    """Return this thread's connection before a step that takes long and asks nothing: others may need it meanwhile."""
+    # SQLite's file stays open in its thread.
+    if connection.vendor == "postgresql" and not connection.in_atomic_block:
+        connection.close()
 
 
 def _try_again(pool: Any) -> None:

@@ -2,7 +2,8 @@
 
 Django's own handler switches threads twice for each middleware and gives each request a new thread, in which SQLite's
 file is opened again: this is more than half of the cost of a small request. Here the whole middleware chain runs in
-one thread of a small permanent pool. A response that is streamed is made part by part in the same threads.
+one thread of a small permanent pool. A response that is streamed is made part by part in the same threads. Requests
+that read or write stored files have pools of their own (storage_requests.py).
 """
 
 from __future__ import annotations
@@ -15,14 +16,16 @@ from typing import IO, Any, ParamSpec, TypeVar, cast
 from asgiref.sync import sync_to_async
 from django.core import signals
 from django.core.handlers.asgi import ASGIHandler
+from django.db import connections
 from django.http import HttpRequest, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix
 
 from console import large_bodies
 from console.large_bodies import BodyWanted, Received
-from console.runtime import large_requests
+from console.runtime import large_requests, storage_requests
 from console.runtime.database_threads import returning_connections
+from console.runtime.storage_requests import Work
 from jobs.artifacts.incoming import Incoming
 
 P = ParamSpec("P")
@@ -33,12 +36,25 @@ Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 
 # A request that waits for a locked database holds a thread. The event loop reads bodies and sends responses.
 THREADS = 16
+# Each of these may wait for a storage elsewhere. It has no connection to the database meanwhile.
+STORAGE_THREADS = 8
 
 
 class ThreadedHandler(ASGIHandler):
     def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="request")
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix=Work.NONE.value)
+        self._pools = {
+            Work.NONE: self._threads,
+            Work.READS: ThreadPoolExecutor(STORAGE_THREADS, thread_name_prefix=Work.READS.value),
+            Work.STORES: ThreadPoolExecutor(STORAGE_THREADS, thread_name_prefix=Work.STORES.value),
+        }
         super().__init__()
+
+    def close(self) -> None:
+        """For tests: end the threads with their connections."""
+        for pool in self._pools.values():
+            pool.submit(connections.close_all).result()
+            pool.shutdown()
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         # Skips Django's context of one thread per request: here no part of a request is bound to a thread.
@@ -93,19 +109,24 @@ class ThreadedHandler(ASGIHandler):
         super().load_middleware(is_async=False)
 
     async def get_response_async(self, request: HttpRequest) -> HttpResponseBase:
-        response: HttpResponseBase = await self._in_thread(self._answer)(request)
+        work = storage_requests.work_of(request)
+        response: HttpResponseBase = await self._in_thread(self._answer, work)(request)
         if isinstance(response, StreamingHttpResponse) and not response.is_async:
-            response.streaming_content = self._stream(cast("Iterator[bytes]", response.streaming_content))
+            response.streaming_content = self._stream(
+                cast("Iterator[bytes]", response.streaming_content), work
+            )
         return response
 
-    def _in_thread(self, function: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
-        return sync_to_async(function, thread_sensitive=False, executor=self._threads)
+    def _in_thread(
+        self, function: Callable[P, T], work: Work = Work.NONE
+    ) -> Callable[P, Coroutine[Any, Any, T]]:
+        return sync_to_async(function, thread_sensitive=False, executor=self._pools[work])
 
-    async def _stream(self, parts: Iterator[bytes]) -> AsyncIterator[bytes]:
+    async def _stream(self, parts: Iterator[bytes], work: Work) -> AsyncIterator[bytes]:
         """The parts of a plain iterator. Each is made in a thread when the one before it has been sent: Django itself
         would make all of them before it sends the first.
         """
-        make = self._in_thread(_next_part)
+        make = self._in_thread(_next_part, work)
         while (part := await make(parts)) is not None:
             yield part
 

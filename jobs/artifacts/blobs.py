@@ -16,6 +16,7 @@ from pathlib import Path
 from django.db import connection, transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
+from agents.infra import database_pool
 from agents.infra.refusals import Refused, Unavailable
 from agents.infra.texts import said
 from jobs.artifacts import room, storage
@@ -45,6 +46,7 @@ def kept(project: Project, received: Path, found: Digests, now: datetime) -> Ite
         key = storage.new_key(project.pk, found.sha256)
         # To a storage elsewhere it may take hours.
         with room.kept(received.name):
+            database_pool.give_back()
             storage.keep(received, key)
     try:
         with transaction.atomic():
@@ -96,6 +98,7 @@ def check_announced(project: Project, size: int) -> None:
 
 def read(blob: Blob, start: int = 0, end: int | None = None) -> Iterator[bytes]:
     """The bytes [start, end), in pieces. Raises BytesMissing before the first of them."""
+    database_pool.give_back()
     storage.check_there(blob.key)
     return storage.read(blob.key, start, blob.size if end is None else min(end, blob.size))
 

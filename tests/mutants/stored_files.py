@@ -156,6 +156,24 @@ STORED_FILES = (
         (f"{ARTIFACTS}/test_s3_files.py::test_two_deployments_in_one_bucket_remove_nothing_of_each_other",),
     ),
     Safeguard(
+        "threads-of-the-storage",
+        "console/runtime/asgi_handler.py",
+        "executor=self._pools[work]",
+        "executor=self._threads",
+        (
+            "tests/unit/console/runtime/test_slow_storage.py"
+            "::test_pages_and_rest_answer_while_uploads_and_downloads_stand_still_in_the_storage",
+        ),
+    ),
+    Safeguard(
+        "connection-while-a-file-is-sent-on",
+        "jobs/artifacts/blobs.py",
+        "            database_pool.give_back()\n",
+        "",
+        (f"{ARTIFACTS}/test_blobs.py::test_no_connection_is_held_while_a_file_goes_to_the_storage",),
+        postgresql=True,
+    ),
+    Safeguard(
         "place-where-a-range-broke-off",
         "jobs/artifacts/s3_files.py",
         "                    start += len(piece)\n",

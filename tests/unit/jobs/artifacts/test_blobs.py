@@ -44,12 +44,14 @@ def later(**passed):
 def test_digests_do_not_depend_on_how_the_bytes_were_cut(tmp_path_factory, pieces):
     path = tmp_path_factory.mktemp("received") / "file"
     whole = b"".join(pieces)
-    found = incoming.fill(Incoming(path, with_md5=True), pieces)
+    received = Incoming(path, with_md5=True)
+    found = incoming.fill(received, pieces)
     assert path.read_bytes() == whole
     assert (found.size, found.sha256) == (len(whole), hashlib.sha256(whole).hexdigest())
     assert base64.b64decode(found.crc32c) == google_crc32c.Checksum(whole).digest()
     assert base64.b64decode(found.md5) == hashlib.md5(whole).digest()
     assert incoming.digests_of(path, with_md5=True) == found
+    received.discard()
 
 
 def test_the_same_bytes_are_stored_once_in_a_project_and_again_in_another(bucket, project, other):
@@ -288,4 +290,19 @@ def test_a_file_that_is_copied_for_hours_is_no_orphan(bucket, monkeypatch):
     monkeypatch.setattr(shutil, "copyfile", slow_copy)
     row = put(bucket, "a")
     assert blobs.sweep_orphans(3600.0 * 4) == 0
+    assert b"".join(objects.open_object(row)) == b"hello"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_no_connection_is_held_while_a_file_goes_to_the_storage(project, monkeypatch):
+    """Those of PostgreSQL are few, and a storage elsewhere may take hours. SQLite's is the thread's own."""
+
+    def slow_keep(path, key):
+        held.append(connection.connection is not None)
+        keep(path, key)
+
+    held, keep = [], storage.keep
+    monkeypatch.setattr(storage, "keep", slow_keep)
+    row = put(buckets.create(project, "first-bucket", "alice", timezone.now()), "a")
+    assert held == [connection.vendor == "sqlite"]
     assert b"".join(objects.open_object(row)) == b"hello"
