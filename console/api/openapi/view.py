@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import Lock
 from typing import Any
 
 from django.http import HttpResponse, HttpResponseBase
@@ -14,11 +15,18 @@ from console.api.views import TrainyardView
 
 # By name: the package that writes it costs time and memory, which a process that nobody asks does without.
 GENERATOR = "console.api.openapi.generator"
+_making = Lock()
 
 
 def description() -> dict[str, Any]:
     """The whole description, made once in each process."""
-    return dict(import_string(f"{GENERATOR}.description")())
+    return dict(_made("description"))
+
+
+def _made(what: str) -> Any:
+    """By one thread: the package changes its own classes while it works for the first time."""
+    with _making:
+        return import_string(f"{GENERATOR}.{what}")()
 
 
 class JsonView(TrainyardView):
@@ -30,4 +38,4 @@ class JsonView(TrainyardView):
 class YamlView(TrainyardView):
     @described("Describe this API, as YAML", files=("application/yaml",))
     def get(self, request: Request) -> HttpResponseBase:
-        return HttpResponse(import_string(f"{GENERATOR}.as_yaml")(), content_type="application/yaml")
+        return HttpResponse(_made("as_yaml"), content_type="application/yaml")

@@ -51,6 +51,8 @@ class StillS3:
                 return
 
     def end(self):
+        if self.listening.fileno() < 0:
+            return
         self.listening.shutdown(socket.SHUT_RDWR)
         self.listening.close()
         self.thread.join()
