@@ -287,11 +287,10 @@ class RunLifecycle:
             counts = OomCounts(self.oom_before, self.oom_recent, host_oom_kills() if killed else None)
             failed = not exited or status != 0
             own = own_oom_kills(facts["memory_cgroup"])
-            facts["oom"], facts["oom_sure"], text = judge_oom(
-                own, counts, killed and not self.stopping, failed
-            )
-            if killed and self.container and self.container.was_out_of_memory():
-                facts["oom"], facts["oom_sure"], text = True, "certain", "its container ran out of memory"
+            judged = judge_oom(own, counts, killed and not self.stopping, failed)
+            if self.container and (killed or failed and not self.stopping):
+                judged = self.container.judge_oom(judged, facts["memory_enforced"])
+            facts["oom"], facts["oom_sure"], text = judged
             facts["message"] = facts["message"] or text
             failpoint("before_ended")
             self.save(durable=True)

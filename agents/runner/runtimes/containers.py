@@ -134,11 +134,22 @@ class Container:
         if found is not None and self.is_alive():
             signal_process(found.pid, found.ticks, signal.SIGKILL)
 
-    def was_out_of_memory(self) -> bool:
-        """What the engine has recorded. Asked only of a container that was killed."""
+    def judge_oom(
+        self, by_host: Tuple[bool | None, str, str], limited: bool | None
+    ) -> Tuple[bool | None, str, str]:
+        """The same as `judge_oom` of the host's counts, for a container that has failed: what its engine has recorded
+        comes first. It has also where another process of it was killed, and the first one has failed for that."""
         command = [self.program, "inspect", "--format", "{{.State.OOMKilled}}", self.name]
         status, text = output_of(command, 20.0)
-        return status == 0 and text.strip() == "true"
+        if status == 0 and text.strip() == "true":
+            return True, "certain", "its container ran out of memory"
+        oom, sure, words = by_host
+        # The kernel counts those kills on the host too that are for the limit of one container.
+        return (
+            oom,
+            sure,
+            "killed when its container, or this host, ran out of memory" if oom and limited else words,
+        )
 
     def remove(self, reap: Callable[[], None], kill_engine: Callable[[], object]) -> str:
         """End it and remove it, with all that its engine keeps. Returns what the engine says if it cannot; else "".

@@ -266,10 +266,35 @@ def is_alive(pid):
 
 
 def test_too_much_memory_is_told_as_such(console, podman):
-    start(console, "r1", "head -c 300m /dev/zero | tail -c 300m | wc -c", memory_mb=64)
+    """tail keeps all that it reads."""
+    start(console, "r1", "exec tail -c 300m /dev/zero", memory_mb=64)
     facts = console.closed("r1")
+    assert facts["memory_enforced"] == containers.may_limit("memory")
     if facts["memory_enforced"]:
-        assert facts["exit_code"] != 0 or b"Killed" in console.ended_log("r1")[0]
+        assert (facts["exit_code"], facts["oom"]) == (137, True)
+        assert "its container" in facts["message"] and "ran out of memory" in facts["message"]
+
+
+@pytest.mark.parametrize(("record", "oom"), [("true", (True, "certain")), ("false", (False, "likely"))])
+def test_a_process_of_it_that_ran_out_of_memory_is_told_though_another_one_ended(
+    host, podman, tmp_path, record, oom
+):
+    """As where a worker is killed and the program fails for that: what the engine has recorded counts."""
+    engine = tmp_path / "bin" / "podman"
+    engine.parent.mkdir()
+    real = shutil.which("podman")
+    engine.write_text(f'#!/bin/sh\ncase "$*" in *OOMKilled*) echo {record};; *) exec {real} "$@";; esac\n')
+    engine.chmod(0o755)
+    host.env.update(podman.env, PATH=f"{engine.parent}:{os.environ['PATH']}")
+    console = host.connect()
+    console.hello()
+    start(console, "r1", "exit 3", memory_mb=64)
+    facts = console.closed("r1")
+    assert (facts["exit_code"], (facts["oom"], facts["oom_sure"])) == (3, oom)
+    assert ("its container ran out of memory" in facts["message"]) is (record == "true")
+    start(console, "r2", "exit 0", memory_mb=64)
+    assert console.closed("r2")["oom"] is False
+    wait_for(lambda: not podman.containers(), "no container to be left")
 
 
 def test_it_gets_the_cpus_and_the_shared_memory_of_its_machine_type(host, console, podman):
