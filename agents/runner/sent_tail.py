@@ -8,6 +8,7 @@ a log too, and nobody has cut it: a note of before the boot counts for nothing.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import struct
@@ -55,9 +56,9 @@ class SentTail:
 
     def _set(self, end: int, data: bytes, shift: int) -> None:
         self.end, self.length, self._data = end, len(data), data
-        self._digest = hashlib.sha256(data).digest()
         if not self._keeps:
             return
+        self._digest = hashlib.sha256(data).digest()
         note = NOTE.pack(_boot(), shift, end, len(data), self._digest)
         note += CHECKSUM.pack(zlib.crc32(note))
         try:
@@ -76,6 +77,8 @@ class SentTail:
         if not self.length:
             return False
         found = os.pread(fd, self.length, self.end - self.length)
+        if self._data:
+            return found != self._data
         if hashlib.sha256(found).digest() != self._digest:
             return True
         self._data = found
@@ -91,5 +94,6 @@ class SentTail:
             self._fd = -1
 
 
+@functools.lru_cache(maxsize=None)
 def _boot() -> bytes:
     return boot_id().encode()[:36].ljust(36, b"\0")

@@ -96,7 +96,7 @@ def test_bytes_that_were_sent_and_not_stored_are_sent_again(log):
 def test_what_a_host_lost_with_its_power_was_not_cut_by_the_program(log, monkeypatch):
     data = sent(log, b"x" * 1000)
     log.write_bytes(b"\0" * 1000)
-    monkeypatch.setattr(sent_tail, "boot_id", lambda: "another boot")
+    monkeypatch.setattr(sent_tail, "_boot", lambda: b"another boot".ljust(36))
     second = Shipper(log.parent, data)
     assert second.send() == data and not second.gaps and second.shipper.shift() == 0
 
