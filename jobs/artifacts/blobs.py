@@ -16,7 +16,7 @@ from pathlib import Path
 from django.db import connection, transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
-from agents.infra import database_pool
+from agents.infra import clock, database_pool
 from agents.infra.refusals import Refused, Unavailable
 from agents.infra.texts import said
 from jobs.artifacts import room, storage
@@ -28,6 +28,8 @@ KEPT = timedelta(hours=1)
 # A file of 100 GB may take so long to a remote storage.
 KEPT_PART = timedelta(days=1)
 BATCH = 500
+# A storage that takes longer to remove a file is slow.
+SLOW_S = 1.0
 # When this process first saw that a file has no row, by the clock that nobody sets.
 _seen: dict[str, float] = {}
 _seen_parts: dict[storage.Part, float] = {}
@@ -116,7 +118,10 @@ def release(blob: Blob, now: datetime) -> None:
 
 
 def sweep(now: datetime) -> int:
-    """Remove the blobs that nothing has pointed to for an hour. Returns how many were removed."""
+    """Remove the blobs that nothing has pointed to for an hour. Returns how many were removed.
+
+    A storage that is slow now gets no more work at this time: jobs wait for the rest of the sweep.
+    """
     removed = 0
     for pk in list(_unused(now).order_by("pk").values_list("pk", flat=True)[:BATCH]):
         with transaction.atomic():
@@ -126,8 +131,11 @@ def sweep(now: datetime) -> int:
             if row is None or not _unused(now).filter(pk=pk).exists():
                 continue
             row.delete()
+        began = clock.elapsed()
         storage.remove(row.key)
         removed += 1
+        if clock.elapsed() - began > SLOW_S:
+            break
     return removed
 
 

@@ -174,6 +174,13 @@ STORED_FILES = (
         postgresql=True,
     ),
     Safeguard(
+        "slow-storage-and-the-sweep",
+        "jobs/artifacts/blobs.py",
+        "if clock.elapsed() - began > SLOW_S:",
+        "if False:",
+        (f"{ARTIFACTS}/test_blobs.py::test_a_slow_storage_does_not_hold_up_the_sweep",),
+    ),
+    Safeguard(
         "place-where-a-range-broke-off",
         "jobs/artifacts/s3_files.py",
         "                    start += len(piece)\n",

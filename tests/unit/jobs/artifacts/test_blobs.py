@@ -306,3 +306,13 @@ def test_no_connection_is_held_while_a_file_goes_to_the_storage(project, monkeyp
     row = put(buckets.create(project, "first-bucket", "alice", timezone.now()), "a")
     assert held == [connection.vendor == "sqlite"]
     assert b"".join(objects.open_object(row)) == b"hello"
+
+
+def test_a_slow_storage_does_not_hold_up_the_sweep(bucket, monkeypatch):
+    """It takes longer than it may to remove a file: the others wait for the next time."""
+    for name in "abcde":
+        objects.delete_object(put(bucket, name, name.encode()), "alice", timezone.now())
+    with monkeypatch.context() as slow:
+        slow.setattr(blobs, "SLOW_S", -1.0)
+        assert [blobs.sweep(later(hours=2)) for _ in range(2)] == [1, 1]
+    assert blobs.sweep(later(hours=2)) == 3 and files()[0] == []
