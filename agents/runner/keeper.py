@@ -107,7 +107,9 @@ class Keeper(RunLifecycle):
         assert self.order is not None
         facts, work = self.facts, self.held.work
         command, env = self.client or (self.order.command, build_env(self.order, self.run, work, facts))
-        setup = ReplicaSetup(self.log, work, (facts["cgroup"], facts["memory_cgroup"]), self.umask, self.run)
+        # What the engine's processes leave in the directory that they are started in is nothing for the user's.
+        place = self.directory if self.container else work
+        setup = ReplicaSetup(self.log, place, (facts["cgroup"], facts["memory_cgroup"]), self.umask, self.run)
         if self.order.pid_namespace and not self.container:
             self.replica_pid, why = self.gated_replica().spawn_in_namespace(command, env, setup)
             if self.replica_pid:

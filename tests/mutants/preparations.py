@@ -72,6 +72,13 @@ PREPARATIONS = (
         ),
     ),
     Safeguard(
+        "memory-of-a-container-by-its-host",
+        "agents/runner/runtimes/containers.py",
+        "        if os.path.exists(os.path.join(self.directory, OOM)):\n            return OUT_OF_MEMORY\n",
+        "",
+        ("tests/unit/agents/runner/test_containers.py::test_too_much_memory_is_told_as_such",),
+    ),
+    Safeguard(
         "stop-told-twice-in-a-container",
         "agents/runner/runtimes/containers.py",
         "[each for each in living if _name_of(each.pid) not in PASS_SIGNALS_ON] or living",

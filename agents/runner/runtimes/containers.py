@@ -26,6 +26,9 @@ from agents.runner.runtimes.engine_commands import PODMAN, find_engine
 # fault of its own.
 CLIENT_FAILED, NOT_EXECUTABLE = 125, 126
 REMOVE_S = 60.0
+# What its monitor makes where it was started, when the kernel kills a process of the container for memory.
+OOM = "oom"
+OUT_OF_MEMORY = (True, "certain", "its container ran out of memory")
 # How long a killed process may take to be gone.
 KILLED_S = 2.0
 # Where a spec of the devices of NVIDIA is, if containers can get GPUs by their names.
@@ -138,11 +141,16 @@ class Container:
         self, by_host: Tuple[bool | None, str, str], limited: bool | None
     ) -> Tuple[bool | None, str, str]:
         """The same as `judge_oom` of the host's counts, for a container that has failed: what its engine has recorded
-        comes first. It has also where another process of it was killed, and the first one has failed for that."""
+        comes first. It has also where another process of it was killed, and the first one has failed for that.
+
+        Its monitor makes a file where it was started. The engine itself knows it since podman 4.6.
+        """
+        if os.path.exists(os.path.join(self.directory, OOM)):
+            return OUT_OF_MEMORY
         command = [self.program, "inspect", "--format", "{{.State.OOMKilled}}", self.name]
         status, text = output_of(command, 20.0)
         if status == 0 and text.strip() == "true":
-            return True, "certain", "its container ran out of memory"
+            return OUT_OF_MEMORY
         oom, sure, words = by_host
         # The kernel counts those kills on the host too that are for the limit of one container.
         return (

@@ -265,14 +265,25 @@ def is_alive(pid):
     return found is not None and found.state not in "ZX"
 
 
-def test_too_much_memory_is_told_as_such(console, podman):
-    """tail keeps all that it reads."""
-    start(console, "r1", "exec tail -c 300m /dev/zero", memory_mb=64)
+@pytest.mark.parametrize(("words", "status"), [("exec {}", 137), ("{}; sleep 1; exit 3", 3)])
+def test_too_much_memory_is_told_as_such(host, console, podman, words, status):
+    """Of the program, and of a worker of it. tail keeps all that it reads."""
+    start(console, "r1", words.format("tail -c 300m /dev/zero"), memory_mb=64)
     facts = console.closed("r1")
     assert facts["memory_enforced"] == containers.may_limit("memory")
     if facts["memory_enforced"]:
-        assert (facts["exit_code"], facts["oom"]) == (137, True)
-        assert "its container" in facts["message"] and "ran out of memory" in facts["message"]
+        assert (facts["exit_code"], facts["oom"], facts["oom_sure"]) == (status, True, "certain")
+        assert facts["message"] == "its container ran out of memory"
+    assert not list((host.run_dir("r1") / "work").iterdir())
+
+
+def test_a_kill_that_the_host_counted_may_have_been_for_the_containers_limit(tmp_path):
+    facts = {"runtime": {"program": "false", "name": "x"}, "pid": None, "ticks": None}
+    counted = (True, "likely", "killed when this host ran out of memory")
+    container = Container(str(tmp_path), facts)
+    assert container.judge_oom(counted, limited=False) == counted
+    assert container.judge_oom(counted, limited=True)[2].startswith("killed when its container, or this host")
+    assert container.judge_oom((False, "certain", ""), limited=True) == (False, "certain", "")
 
 
 @pytest.mark.parametrize(("record", "oom"), [("true", (True, "certain")), ("false", (False, "likely"))])
