@@ -83,7 +83,9 @@ PREPARATIONS = (
         "agents/runner/runtimes/containers.py",
         "[each for each in living if _name_of(each.pid) not in PASS_SIGNALS_ON] or living",
         "living",
-        ("tests/unit/agents/runner/test_stop.py::test_a_stop_is_told_once",),
+        (
+            "tests/unit/agents/runner/test_containers.py::test_a_stop_is_for_the_programs_and_not_for_what_passes_it_on",
+        ),
     ),
     Safeguard(
         "container-where-no-engine-is",

@@ -142,6 +142,19 @@ def test_a_stop_is_heard_by_the_program(console, podman):
     assert console.ended_log("r1")[0].endswith(b"bye\n")
 
 
+def test_a_stop_is_for_the_programs_and_not_for_what_passes_it_on(host, console, podman):
+    start(console, "r1", "sleep 60; exit 3")
+    console.running("r1")
+    first, everyone = pid_in(host, "r1"), all_processes()
+    container = Container(str(host.run_dir("r1")), host.facts("r1"))
+    told = {process.pid for process in container.programs(everyone)}
+    assert told and (first in told) is not any(map(os.path.exists, containers.INIT_PLACES))
+    alone = {first: everyone[first]}
+    assert [process.pid for process in container.programs(alone)] == [first], "it has started nothing yet"
+    console.stop("r1", 0.2)
+    assert console.closed("r1")["why"] == "stop"
+
+
 def test_one_that_ignores_the_stop_is_killed_after_the_grace(console, podman):
     start(console, "r1", "trap '' TERM; echo up; while true; do sleep 0.1; done")
     console.text("r1", "up")
