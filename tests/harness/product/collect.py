@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import time
 
+from jobs.rules.lifecycle.states import TERMINAL
 from tests.harness.evidence import HOST_STATE, Evidence
 from tests.harness.invariants import HISTORY_KINDS
 from tests.harness.product import observers
 from tests.harness.wait_and_processes import command_of, environment_of
 
+# A keeper reports the end of its run before its own.
+KEEPER_ENDS_S = 2.0
 RUN_ID = re.compile(rb"\d{10,}-workerpool\d-\d+-a\d+-r\d+")
 HOST_HISTORIES = f"""
 SELECT h.name AS host, e.at, e.kind FROM agents_hostevent e JOIN agents_host h ON h.id = e.host_id
@@ -56,8 +60,25 @@ def living(product, evidence):
         "SELECT r.*, h.name AS host FROM jobs_run r JOIN agents_host h ON h.id = r.host_id"
     )
     evidence.host_histories = product.query(HOST_HISTORIES)
-    evidence.processes = {host.name: processes_on(host) for host in product.fleet}
+    over = {job["id"] for job in evidence.jobs if job["state"] in TERMINAL}
+    closed = {run["id"] for run in evidence.runs if run["job_id"] in over}
+    evidence.processes = {host.name: settled(host, closed) for host in product.fleet}
     return evidence
+
+
+def settled(host, closed):
+    """What lives on the host. A keeper says that its run is closed and ends after that, so it is given a moment."""
+
+    def ending():
+        return {pid for pid, command, run in found if run in closed and command == f"trainyard-keeper {run}"}
+
+    found = processes_on(host)
+    until = time.monotonic() + KEEPER_ENDS_S
+    while ending() and time.monotonic() < until:
+        time.sleep(0.05)
+        gone = ending() - {pid for pid, _, _ in processes_on(host)}
+        found = [each for each in found if each[0] not in gone]
+    return found
 
 
 def processes_on(host):
