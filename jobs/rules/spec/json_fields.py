@@ -11,10 +11,12 @@ full length, and no text is accepted that cannot be written as UTF-8.
 from __future__ import annotations
 
 import difflib
+import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from typing import TypeVar
 
 from agents.infra.texts import HIDDEN_LETTER, join, said
 from jobs.rules.list_text import list_text
@@ -24,6 +26,8 @@ MAX_VIOLATIONS = 100
 
 # At most so many names are listed; of more, those that resemble what was typed.
 FEW = 8
+N = TypeVar("N")
+_NUMBER = re.compile(r"[+-]?([0-9]{1,40}(\.[0-9]{0,40})?|\.[0-9]{1,40})([eE][+-]?[0-9]{1,3})?", re.ASCII)
 _INTEGER = re.compile(r"-?[0-9]{1,19}(\.0+)?", re.ASCII)
 _DURATION = re.compile(r"-?[0-9]{1,12}(\.[0-9]{1,9})?s", re.ASCII)
 
@@ -140,7 +144,7 @@ class MessageReader:
             return default
         number = _integer(value)
         if number is None:
-            self.complain(name, said("must be a whole number, not {value}.", value=shown(value)))
+            self.complain(name, _no_whole_number(value))
             return default
         if not minimum <= number <= maximum:
             self.complain(
@@ -154,6 +158,25 @@ class MessageReader:
             )
             return default
         return number
+
+    def number(self, name: str, default: float | None = None) -> float | None:
+        """A finite number, or its decimal text. Neither NaN nor infinity."""
+        value = self.take(name)
+        if value is None:
+            return default
+        number = _finite(value)
+        if number is None:
+            self.complain(name, _no_number(value))
+            return default
+        return number
+
+    def numbers(self, name: str, *, maximum: int) -> tuple[float, ...]:
+        """A list of finite numbers."""
+        return self._each(name, maximum, _finite, _no_number)
+
+    def wholes(self, name: str, *, maximum: int) -> tuple[int, ...]:
+        """A list of integers in any of the forms that clients send."""
+        return self._each(name, maximum, _integer, _no_whole_number)
 
     def switch(self, name: str) -> bool:
         value = self.take(name)
@@ -251,6 +274,18 @@ class MessageReader:
         for key in self._left:
             self.complain(_safe(str(key)) or '""', said("is not a field of this message."))
 
+    def _each(
+        self, name: str, maximum: int, read: Callable[[object], N | None], problem: Callable[[object], str]
+    ) -> tuple[N, ...]:
+        numbers: list[N] = []
+        for index, value in enumerate(self._items(name, maximum)):
+            number = read(value)
+            if number is None:
+                self.complain(f"{name}[{index}]", problem(value))
+            else:
+                numbers.append(number)
+        return tuple(numbers)
+
     def _items(self, name: str, maximum: int) -> list[object]:
         value = self.take(name)
         if value is None:
@@ -318,6 +353,26 @@ def text_problem(value: object, printable: bool) -> str | None:
     except UnicodeEncodeError:
         return said("holds half of a surrogate pair, which is not text.")
     return None
+
+
+def _no_number(value: object) -> str:
+    return said("must be a number, not {value}.", value=shown(value))
+
+
+def _no_whole_number(value: object) -> str:
+    return said("must be a whole number, not {value}.", value=shown(value))
+
+
+def _finite(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    if isinstance(value, str) and not _NUMBER.fullmatch(value):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def _integer(value: object) -> int | None:

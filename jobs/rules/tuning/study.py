@@ -1,0 +1,232 @@
+"""What a user requests, as frozen values: Vertex's HyperparameterTuningJob and its StudySpec, and their canonical JSON.
+
+`parse_tuning_job.py` and `parse_study.py` make these from what clients send. `study_document` writes the canonical
+form, and reading it gives the same study again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+
+from jobs.rules.spec.custom_job import CustomJobSpec
+from jobs.rules.spec.json_fields import camel, duration
+from jobs.rules.spec.secret_variables import AskedSecret
+from jobs.rules.spec.tasks import given
+from jobs.rules.tuning.space import Condition, Kind, Parameter, Scale
+
+GOALS = {0: "GOAL_TYPE_UNSPECIFIED", 1: "MAXIMIZE", 2: "MINIMIZE"}
+ALGORITHMS = {0: "ALGORITHM_UNSPECIFIED", 2: "GRID_SEARCH", 3: "RANDOM_SEARCH"}
+NOISES = {0: "OBSERVATION_NOISE_UNSPECIFIED", 1: "LOW", 2: "HIGH"}
+SELECTIONS = {
+    0: "MEASUREMENT_SELECTION_TYPE_UNSPECIFIED",
+    1: "LAST_MEASUREMENT",
+    2: "BEST_MEASUREMENT",
+}
+SCALES = {0: "SCALE_TYPE_UNSPECIFIED", **dict(enumerate((str(each) for each in Scale), start=1))}
+
+# The default search: the Gaussian process of `bayesian.py`.
+DEFAULT_ALGORITHM = ALGORITHMS[0]
+GRID, RANDOM = ALGORITHMS[2], ALGORITHMS[3]
+MIN_MEASUREMENTS = 5
+
+
+class Goal(StrEnum):
+    MAXIMIZE = "MAXIMIZE"
+    MINIMIZE = "MINIMIZE"
+
+
+class Selection(StrEnum):
+    """Which measurement of a trial is its final one."""
+
+    LAST = "LAST_MEASUREMENT"
+    BEST = "BEST_MEASUREMENT"
+
+
+class Rule(StrEnum):
+    """Which rule stops trials early. The value is the field of the StudySpec."""
+
+    MEDIAN = "median_automated_stopping_spec"
+    DECAY_CURVE = "decay_curve_stopping_spec"
+    CONVEX = "convex_automated_stopping_spec"
+
+
+@dataclass(frozen=True, slots=True)
+class Safety:
+    """A metric that must not be worse than `threshold`. It is watched, not optimized."""
+
+    threshold: float = 0.0
+    desired_share: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    name: str
+    goal: Goal = Goal.MAXIMIZE
+    safety: Safety | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A bound in time: so long after the study's start, or at a moment."""
+
+    seconds: float | None = None
+    moment: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StudyStopping:
+    """When the study itself ends (`studyStoppingConfig`). Zero or None: not asked for."""
+
+    stop_asap: bool = False
+    minimum_runtime: Limit | None = None
+    maximum_runtime: Limit | None = None
+    min_trials: int = 0
+    max_trials: int = 0
+    max_trials_no_progress: int = 0
+    max_seconds_no_progress: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EarlyStopping:
+    """When single trials are stopped. The fields below `use_elapsed` belong to the convex rule alone."""
+
+    rule: Rule
+    use_elapsed: bool = False
+    max_steps: int = 0
+    min_steps: int = 0
+    min_measurements: int = MIN_MEASUREMENTS
+    learning_rate_parameter: str = ""
+    update_all_stopped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StudySpec:
+    metrics: tuple[Metric, ...]
+    parameters: tuple[Parameter, ...]
+    algorithm: str = DEFAULT_ALGORITHM
+    noise: str = NOISES[0]
+    selection: Selection = Selection.LAST
+    stopping: StudyStopping | None = None
+    early: EarlyStopping | None = None
+
+    @property
+    def objectives(self) -> tuple[Metric, ...]:
+        """The metrics that are optimized."""
+        return tuple(metric for metric in self.metrics if metric.safety is None)
+
+
+@dataclass(frozen=True, slots=True)
+class TuningJob:
+    """`max_failed_trials`: 0 leaves it to Trainyard (`failed_trials.py`)."""
+
+    display_name: str
+    study: StudySpec
+    trial_spec: CustomJobSpec
+    max_trials: int
+    parallel_trials: int
+    max_failed_trials: int = 0
+    labels: Mapping[str, str] = field(default_factory=dict)
+    asked_secrets: tuple[AskedSecret, ...] = field(default=(), compare=False, repr=False)
+
+
+def study_document(study: StudySpec) -> dict[str, object]:
+    """The canonical JSON of a StudySpec."""
+    early = {} if study.early is None else {camel(study.early.rule): _early_document(study.early)}
+    return {
+        **given(
+            metrics=[_metric_document(each) for each in study.metrics],
+            parameters=[_parameter_document(each) for each in study.parameters],
+            algorithm="" if study.algorithm == ALGORITHMS[0] else study.algorithm,
+            observationNoise="" if study.noise == NOISES[0] else study.noise,
+            measurementSelectionType="" if study.selection is Selection.LAST else str(study.selection),
+        ),
+        **({} if study.stopping is None else {"studyStoppingConfig": _stopping_document(study.stopping)}),
+        **early,
+    }
+
+
+def _metric_document(metric: Metric) -> dict[str, object]:
+    document = given(metricId=metric.name, goal=str(metric.goal))
+    if metric.safety is not None:
+        document["safetyConfig"] = given(
+            safetyThreshold=metric.safety.threshold, desiredMinSafeTrialsFraction=metric.safety.desired_share
+        )
+    return document
+
+
+def _parameter_document(parameter: Parameter) -> dict[str, object]:
+    document: dict[str, object] = {"parameterId": parameter.name}
+    document[f"{parameter.kind.lower()}ValueSpec"] = _values_document(parameter)
+    if parameter.scale is not Scale.LINEAR:
+        document["scaleType"] = str(parameter.scale)
+    if parameter.conditions:
+        document["conditionalParameterSpecs"] = [
+            _condition_document(parameter.kind, each) for each in parameter.conditions
+        ]
+    return document
+
+
+def _values_document(parameter: Parameter) -> dict[str, object]:
+    integer = parameter.kind is Kind.INTEGER
+    document: dict[str, object]
+    if parameter.values:
+        document = {"values": list(parameter.values)}
+    elif integer:
+        document = {"minValue": str(int(parameter.low)), "maxValue": str(int(parameter.high))}
+    else:
+        document = {"minValue": parameter.low, "maxValue": parameter.high}
+    if parameter.default is not None:
+        document["defaultValue"] = str(parameter.default) if integer else parameter.default
+    return document
+
+
+PARENT_VALUES = {
+    Kind.DISCRETE: "parent_discrete_values",
+    Kind.INTEGER: "parent_int_values",
+    Kind.CATEGORICAL: "parent_categorical_values",
+}
+
+
+def _condition_document(parent: Kind, condition: Condition) -> dict[str, object]:
+    values = [str(each) if parent is Kind.INTEGER else each for each in condition.values]
+    return {
+        camel(PARENT_VALUES[parent]): {"values": values},
+        "parameterSpec": _parameter_document(condition.parameter),
+    }
+
+
+def _limit_document(limit: Limit | None) -> dict[str, object]:
+    if limit is None:
+        return {}
+    if limit.moment is not None:
+        return {"endTime": limit.moment.astimezone(UTC).isoformat().replace("+00:00", "Z")}
+    return {"maxDuration": duration(limit.seconds or 0.0)}
+
+
+def _stopping_document(stopping: StudyStopping) -> dict[str, object]:
+    patience = stopping.max_seconds_no_progress
+    return given(
+        shouldStopAsap=stopping.stop_asap,
+        minimumRuntimeConstraint=_limit_document(stopping.minimum_runtime),
+        maximumRuntimeConstraint=_limit_document(stopping.maximum_runtime),
+        minNumTrials=stopping.min_trials,
+        maxNumTrials=stopping.max_trials,
+        maxNumTrialsNoProgress=stopping.max_trials_no_progress,
+        maxDurationNoProgress="" if patience is None else duration(patience),
+    )
+
+
+def _early_document(early: EarlyStopping) -> dict[str, object]:
+    if early.rule is not Rule.CONVEX:
+        return given(useElapsedDuration=early.use_elapsed)
+    return given(
+        maxStepCount=str(early.max_steps) if early.max_steps else "",
+        minStepCount=str(early.min_steps) if early.min_steps else "",
+        minMeasurementCount=str(early.min_measurements),
+        learningRateParameterName=early.learning_rate_parameter,
+        useElapsedDuration=early.use_elapsed,
+        updateAllStoppedTrials=early.update_all_stopped,
+    )
