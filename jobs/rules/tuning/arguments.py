@@ -1,0 +1,37 @@
+"""How the parameters of a trial reach its program: as arguments behind those that the document gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from jobs.rules.spec.custom_job import CustomJobSpec, Pool
+from jobs.rules.tuning.space import Kind, Parameter, Point, Value, flat
+
+
+def spec_of_trial(spec: CustomJobSpec, number: int) -> CustomJobSpec:
+    """The spec of one trial: its output directory is below that of the study."""
+    base = spec.base_output_directory
+    return replace(spec, base_output_directory=f"{base.rstrip('/')}/{number}") if base else spec
+
+
+def with_arguments(spec: CustomJobSpec, point: Point, parameters: tuple[Parameter, ...]) -> CustomJobSpec:
+    """The spec with `--name=value` for each active parameter, in every pool. A negative value needs the = too."""
+    args = arguments(point, parameters)
+    return replace(spec, pools=tuple(pool and _with(pool, args) for pool in spec.pools))
+
+
+def arguments(point: Mapping[str, Value], parameters: tuple[Parameter, ...]) -> tuple[str, ...]:
+    kinds = {parameter.name: parameter.kind for parameter in flat(parameters)}
+    return tuple(f"--{name}={text_of(value, kinds[name])}" for name, value in point.items())
+
+
+def text_of(value: Value, kind: Kind) -> str:
+    """The shortest text that is read as the same number. DISCRETE 16.0 is 16: programs read it with `type=int`."""
+    if kind is Kind.DISCRETE and isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return value if isinstance(value, str) else repr(value)
+
+
+def _with(pool: Pool, args: tuple[str, ...]) -> Pool:
+    return replace(pool, task=replace(pool.task, args=(*pool.task.args, *args)))

@@ -1,0 +1,103 @@
+"""The decision about one tuning job: what becomes of its trials, whether new ones are asked for, and whether it ends.
+
+Pure and total: any facts, in any order, twice. Its end is decided first (`outcome`), and reached when the job of every
+trial is over: nothing runs under a study that is finished.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+from agents.infra.texts import said
+from jobs.rules.lifecycle.states import TERMINAL, JobState
+from jobs.rules.tuning import failed_trials
+from jobs.rules.tuning.ended_trials import moved
+from jobs.rules.tuning.study_end import Enough, is_enough
+from jobs.rules.tuning.trial_states import OVER
+from jobs.rules.tuning.views import Outcome, TrialView, TuningPlan, TuningView
+
+CANCELLED = 1
+SUCCEEDED = Outcome(JobState.SUCCEEDED)
+STUDY_ENDED = said("The study has ended.")
+
+
+def decide(view: TuningView, now: datetime) -> TuningPlan:
+    """Raises nothing for any view of a tuning job that is not terminal."""
+    plan = TuningPlan(view.state, started_at=view.started_at)
+    view = _with_moved_trials(view, plan, now)
+    enough = is_enough(view, now)
+    plan.look_again_s = enough.look_again_s
+    plan.outcome = view.outcome or _outcome(view, enough)
+    if plan.outcome is None:
+        plan.requested = _to_request(view)
+        plan.outcome = None if plan.requested or _live(view) else _end_of_all(view)
+    if plan.outcome is not None:
+        _cancel(view, plan, enough)
+    plan.state = _state(view, plan.outcome)
+    if plan.state is JobState.RUNNING and plan.started_at is None:
+        plan.started_at = min(
+            (each.job_started_at for each in view.trials if each.job_started_at), default=now
+        )
+    return plan
+
+
+def _with_moved_trials(view: TuningView, plan: TuningPlan, now: datetime) -> TuningView:
+    """The view after what has become of its trials, which is noted in the plan."""
+    trials = []
+    for trial in view.trials:
+        change = moved(trial, view.study, now)
+        if change is not None:
+            plan.trials[trial.number] = change
+            trial = replace(
+                trial, state=change.state, final=change.final, reason=change.reason or trial.reason
+            )
+        trials.append(trial)
+    return replace(view, trials=tuple(trials))
+
+
+def _outcome(view: TuningView, enough: Enough) -> Outcome | None:
+    """Why it ends although trials are left."""
+    if view.cancel_requested:
+        return Outcome(JobState.CANCELLED, CANCELLED, said("CANCELED"))
+    if failed := failed_trials.too_many(view):
+        return failed
+    return SUCCEEDED if enough.enough else None
+
+
+def _end_of_all(view: TuningView) -> Outcome:
+    return failed_trials.all_infeasible(view) or SUCCEEDED
+
+
+def _live(view: TuningView) -> list[TrialView]:
+    return [each for each in view.trials if each.state not in OVER]
+
+
+def _to_request(view: TuningView) -> tuple[int, ...]:
+    """The numbers of the trials that may begin: as many as may run at once, and no more than the space has points."""
+    total = view.max_trials if view.points is None else min(view.max_trials, view.points)
+    last = max((each.number for each in view.trials), default=0)
+    free = min(view.parallel - len(_live(view)), total - len(view.trials))
+    return tuple(range(last + 1, last + 1 + max(free, 0)))
+
+
+def _cancel(view: TuningView, plan: TuningPlan, enough: Enough) -> None:
+    """Which trials are cancelled at a decided end: those that have no parameters; and the running ones, unless the
+    study may wait for them."""
+    assert plan.outcome is not None
+    waits = plan.outcome.state is JobState.SUCCEEDED and not enough.asap
+    for trial in _live(view):
+        if trial.job not in (JobState.CANCELLING, *TERMINAL) and not (waits and trial.drawn):
+            plan.cancel[trial.number] = STUDY_ENDED
+
+
+def _state(view: TuningView, outcome: Outcome | None) -> JobState:
+    if outcome is not None:
+        if not _live(view):
+            return outcome.state
+        if outcome.state is JobState.CANCELLED:
+            return JobState.CANCELLING
+    jobs = {each.job for each in view.trials}
+    if view.state is JobState.RUNNING or jobs - {JobState.QUEUED, JobState.PENDING}:
+        return JobState.RUNNING
+    return JobState.PENDING if view.state is JobState.PENDING or JobState.PENDING in jobs else JobState.QUEUED

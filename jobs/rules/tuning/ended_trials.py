@@ -1,0 +1,76 @@
+"""What becomes of a trial when its job moves: it is active, it succeeds with a measurement, or it is infeasible."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from agents.infra.texts import said
+from jobs.rules.lifecycle.states import TERMINAL, JobState
+from jobs.rules.list_text import list_text
+from jobs.rules.tuning.measurements import final_measurement
+from jobs.rules.tuning.study import StudySpec
+from jobs.rules.tuning.trial_states import OVER, TrialState
+from jobs.rules.tuning.views import TrialChange, TrialView
+
+NEVER_DRAWN = said("The study ended before its parameters were drawn.")
+
+
+def moved(trial: TrialView, study: StudySpec, now: datetime) -> TrialChange | None:
+    """None: nothing has changed."""
+    if trial.state in OVER:
+        return None
+    if trial.job in TERMINAL:
+        return _ended(trial, study, now)
+    state = _live(trial)
+    started_at = trial.started_at or trial.job_started_at
+    if state is trial.state and started_at == trial.started_at:
+        return None
+    return TrialChange(state, started_at=started_at)
+
+
+def counts_as_failed(trial: TrialView) -> bool:
+    """A trial that is over and failed: by its program, and by nobody's wish."""
+    return trial.state is TrialState.INFEASIBLE and trial.job is JobState.FAILED
+
+
+def _live(trial: TrialView) -> TrialState:
+    if trial.stopped_early:
+        return TrialState.STOPPING
+    return TrialState.ACTIVE if trial.drawn else TrialState.REQUESTED
+
+
+def _ended(trial: TrialView, study: StudySpec, now: datetime) -> TrialChange:
+    ended_at = trial.job_ended_at or now
+    started_at = trial.started_at or trial.job_started_at
+    final = None if _is_lost(trial) else final_measurement(study, trial.measured)
+    if final is not None:
+        return TrialChange(TrialState.SUCCEEDED, final, started_at=started_at, ended_at=ended_at)
+    reason = _why_infeasible(trial, study)
+    return TrialChange(TrialState.INFEASIBLE, reason=reason, started_at=started_at, ended_at=ended_at)
+
+
+def _is_lost(trial: TrialView) -> bool:
+    """Whether its measurements count for nothing: the program failed, or a person cancelled it."""
+    cancelled = trial.job is JobState.CANCELLED and not trial.stopped_early and not trial.timed_out
+    return trial.job is JobState.FAILED or cancelled
+
+
+def _why_infeasible(trial: TrialView, study: StudySpec) -> str:
+    if not trial.drawn:
+        return NEVER_DRAWN
+    if trial.job is JobState.FAILED:
+        return trial.error or said("Its job failed.")
+    if trial.job is JobState.CANCELLED and not trial.stopped_early and not trial.timed_out:
+        if trial.cancelled_by:
+            return said("Cancelled by {person}.", person=trial.cancelled_by)
+        return trial.error or said("Cancelled.")
+    names = list_text([metric.name for metric in study.objectives])
+    if not trial.seen:
+        return said(
+            "Its program reported no measurement of {metrics}, and none of anything else.", metrics=names
+        )
+    return said(
+        "Its program reported no measurement of {metrics}; seen: {seen}.",
+        metrics=names,
+        seen=list_text(sorted(trial.seen)),
+    )

@@ -1,0 +1,64 @@
+"""How many failed trials end a study.
+
+A number that the document gives is kept to. Without one, a typo costs one trial and not sixty: the first trial that
+ends decides alone. Later it takes more than half of the trials, and three at least.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from agents.infra.texts import said
+from jobs.rules.lifecycle.states import JobState
+from jobs.rules.tuning.ended_trials import counts_as_failed
+from jobs.rules.tuning.trial_states import OVER, TrialState
+from jobs.rules.tuning.views import Outcome, TrialView, TuningView
+
+INVALID_ARGUMENT = 3
+FEW = 3
+
+
+def too_many(view: TuningView) -> Outcome | None:
+    """The end of the study, if too many trials have failed."""
+    over = sorted((each for each in view.trials if each.state in OVER and each.drawn), key=_ended)
+    failed = [each for each in over if counts_as_failed(each)]
+    if view.max_failed:
+        return _end(failed, len(over)) if len(failed) >= view.max_failed else None
+    if over and _fails_as_first(over[0]):
+        return _end(over[:1], 1)
+    if len(failed) >= max(FEW, view.parallel) and 2 * len(failed) > len(over):
+        return _end(failed, len(over))
+    return None
+
+
+def all_infeasible(view: TuningView) -> Outcome | None:
+    """The end of a study that has nothing to show."""
+    over = [each for each in view.trials if each.state in OVER and each.drawn]
+    if not over or any(each.state is TrialState.SUCCEEDED for each in over):
+        return None
+    return _end(sorted(over, key=_ended), len(over))
+
+
+def _fails_as_first(trial: TrialView) -> bool:
+    """A first trial that measured nothing shows the same mistake as one that failed."""
+    silent = trial.state is TrialState.INFEASIBLE and trial.job is JobState.SUCCEEDED
+    return counts_as_failed(trial) or silent
+
+
+def _end(failed: Sequence[TrialView], over: int) -> Outcome:
+    first = failed[0]
+    return Outcome(
+        JobState.FAILED,
+        INVALID_ARGUMENT,
+        said(
+            "{count} of {over} trials failed. The first was trial {number}: {reason}",
+            count=len(failed),
+            over=over,
+            number=first.number,
+            reason=first.reason,
+        ),
+    )
+
+
+def _ended(trial: TrialView) -> tuple[float, int]:
+    return (trial.job_ended_at.timestamp() if trial.job_ended_at else 0.0, trial.number)

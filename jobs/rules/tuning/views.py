@@ -1,0 +1,86 @@
+"""What is true about a tuning job now, frozen: everything that `decide` may use; and what it decides.
+
+jobs/tuning/snapshot.py makes the views from rows, and jobs/tuning/advance.py writes the plan.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from jobs.rules.lifecycle.states import JobState
+from jobs.rules.tuning.measurements import Measurement
+from jobs.rules.tuning.study import StudySpec
+from jobs.rules.tuning.trial_states import TrialState
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A decided end. `code`: gRPC's, 0 for none."""
+
+    state: JobState
+    code: int = 0
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialView:
+    """One trial and its job. `cancelled_by`: the person who cancelled the job. `timed_out`: the job reached its
+    timeout. `final`: of a trial that is over."""
+
+    number: int
+    state: TrialState
+    job: JobState
+    drawn: bool = True
+    error: str = ""
+    cancelled_by: str = ""
+    timed_out: bool = False
+    measured: tuple[Measurement, ...] = ()
+    seen: tuple[str, ...] = ()
+    final: Measurement | None = None
+    reason: str = ""
+    stopped_early: str = ""
+    job_started_at: datetime | None = None
+    job_ended_at: datetime | None = None
+    started_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TuningView:
+    """`points`: how many the space has; None: without end. `max_failed`: 0 leaves it to `failed_trials.py`."""
+
+    study: StudySpec
+    state: JobState
+    max_trials: int
+    parallel: int
+    max_failed: int
+    points: int | None
+    trials: tuple[TrialView, ...]
+    cancel_requested: bool = False
+    outcome: Outcome | None = None
+    started_at: datetime | None = None
+
+
+@dataclass(slots=True)
+class TrialChange:
+    """What becomes of a trial. None: it stays."""
+
+    state: TrialState
+    final: Measurement | None = None
+    reason: str = ""
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+
+
+@dataclass(slots=True)
+class TuningPlan:
+    """`cancel`: trials whose jobs are cancelled, with the reason that their jobs get. `requested`: numbers of new
+    trials. `look_again_s`: when a bound in time may be reached."""
+
+    state: JobState
+    trials: dict[int, TrialChange] = field(default_factory=dict)
+    cancel: dict[int, str] = field(default_factory=dict)
+    requested: tuple[int, ...] = ()
+    outcome: Outcome | None = None
+    started_at: datetime | None = None
+    look_again_s: float | None = None

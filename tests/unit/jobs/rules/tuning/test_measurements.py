@@ -1,0 +1,61 @@
+"""Which measurement of a trial counts, and which trial is best."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from jobs.rules.tuning.measurements import best_trial, best_trials, final_measurement
+from jobs.rules.tuning.study import Goal, Metric, Selection
+from tests.unit.jobs.rules.tuning.views import STUDY, measured
+
+CURVE = (measured(3, loss=0.4), measured(1, loss=0.9), measured(2, loss=0.2))
+BEST = replace(STUDY, selection=Selection.BEST)
+TWO = replace(STUDY, metrics=(Metric("loss", Goal.MINIMIZE), Metric("accuracy", Goal.MAXIMIZE)))
+
+
+def test_the_last_measurement_is_that_of_the_highest_step():
+    assert final_measurement(STUDY, CURVE) == measured(3, loss=0.4)
+
+
+def test_the_best_measurement_is_that_of_the_goal():
+    assert final_measurement(BEST, CURVE) == measured(2, loss=0.2)
+    upwards = replace(BEST, metrics=(Metric("loss", Goal.MAXIMIZE),))
+    assert final_measurement(upwards, CURVE) == measured(1, loss=0.9)
+
+
+def test_no_number_is_never_the_best():
+    assert final_measurement(BEST, (measured(1, loss=math.nan), *CURVE)) == measured(2, loss=0.2)
+
+
+def test_of_equal_measurements_the_earlier_is_best():
+    assert final_measurement(BEST, (measured(2, loss=0.1), measured(1, loss=0.1))) == measured(1, loss=0.1)
+
+
+def test_all_metrics_of_the_best_come_from_the_same_measurement():
+    curve = (measured(1, loss=0.1, accuracy=0.5), measured(2, loss=0.2, accuracy=0.9))
+    assert final_measurement(replace(TWO, selection=Selection.BEST), curve) == curve[0]
+
+
+@pytest.mark.parametrize("curve", [(), (measured(1, accuracy=0.5),)])
+def test_without_every_objective_there_is_no_final_measurement(curve):
+    assert final_measurement(TWO, curve) is None
+
+
+def test_the_best_trial_is_the_first_of_the_best():
+    finals = {3: {"loss": 0.1}, 1: {"loss": 0.2}, 2: {"loss": 0.1}, 4: {"loss": math.nan}}
+    assert best_trial(STUDY, finals) == 2
+    assert best_trial(STUDY, {1: {"loss": math.nan}}) is None
+
+
+def test_of_several_objectives_those_that_no_trial_beats_are_best():
+    finals = {
+        1: {"loss": 0.1, "accuracy": 0.5},
+        2: {"loss": 0.2, "accuracy": 0.9},
+        3: {"loss": 0.2, "accuracy": 0.4},
+        4: {"loss": math.nan, "accuracy": 1.0},
+    }
+    assert best_trials(TWO, finals) == [1, 2]
+    assert best_trials(STUDY, {1: {"loss": 1.0}, 2: {"loss": 1.0}, 3: {"loss": 2.0}}) == [1, 2]
