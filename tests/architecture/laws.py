@@ -22,6 +22,10 @@ NOT_PURE = frozenset(
 )
 # The one module of another storey that a rule may import: the sentences that rules make. It is as pure as they are.
 SENTENCES = "agents.infra.texts"
+# The rules that compute with arrays may import numpy.
+NUMPY_IN = "jobs/rules/tuning/"
+# Its dice without a seed, and those that all callers share.
+NUMPY_DICE = re.compile(r"(np|numpy)\.random\.(?!Generator\(|PCG64\([^)])")
 CLOCKS = frozenset({"now", "utcnow", "today", "time", "monotonic"})
 # Functions that show what somebody may set, by the module or class that has them.
 DATES = {
@@ -177,11 +181,14 @@ def rules_are_pure(file: File) -> Iterator[str]:
         return
     for name, node in file.imports():
         known = name.startswith(("jobs.rules", SENTENCES)) or top(name) in sys.stdlib_module_names
+        known = known or (top(name) == "numpy" and file.path.startswith(NUMPY_IN))
         if not known or top(name) in NOT_PURE:
             yield f"{node.lineno}: a rule must not import {name}"
     for call in file.calls():
         if isinstance(call.func, ast.Attribute) and call.func.attr in CLOCKS:
             yield f"{call.lineno}: a rule must not ask a clock ({call.func.attr}); `now` is an argument"
+        if NUMPY_DICE.match(ast.unparse(call)):
+            yield f"{call.lineno}: a rule must not throw dice without a seed: Generator(PCG64(seed))"
 
 
 def runner_module(name: str) -> str:

@@ -61,6 +61,15 @@ BREACHES = [
     (laws.rules_are_pure, "jobs/rules/lifecycle/decide.py", "from agents.models import Host\n"),
     (laws.rules_are_pure, "jobs/rules/lifecycle/decide.py", "from agents.infra import sql\n"),
     (laws.rules_are_pure, "jobs/rules/lifecycle/decide.py", "import datetime\nx = datetime.datetime.now()\n"),
+    (laws.rules_are_pure, "jobs/rules/lifecycle/decide.py", "import numpy as np\n"),
+    (laws.rules_are_pure, "jobs/rules/tuning/bayesian.py", "import scipy\n"),
+    (laws.rules_are_pure, "jobs/rules/tuning/bayesian.py", "x = np.random.default_rng()\n"),
+    (laws.rules_are_pure, "jobs/rules/tuning/bayesian.py", "x = np.random.random()\n"),
+    (
+        laws.rules_are_pure,
+        "jobs/rules/tuning/bayesian.py",
+        "x = np.random.Generator(np.random.PCG64())\n",
+    ),
     (laws.the_runner_stands_alone, "agents/runner/wire.py", "from agents import keys\n"),
     (laws.the_runner_stands_alone, "agents/runner/wire.py", "from agents.links.backoff import Wait\n"),
     (laws.the_runner_stands_alone, "agents/runner/serve.py", "import paramiko\n"),
@@ -117,6 +126,10 @@ def test_what_is_right_breaks_no_law():
             "jobs/rules/lifecycle/decide.py", "from datetime import datetime\nfrom jobs.rules import states\n"
         ),
         File("jobs/rules/lifecycle/retry.py", "from agents.infra.texts import said\n"),
+        File(
+            "jobs/rules/tuning/bayesian.py",
+            "import numpy as np\nx = np.random.Generator(np.random.PCG64(seed))\n",
+        ),
         File("agents/runner/serve.py", "import os\nfrom agents.runner.wire import encode\nx = time.time()\n"),
         File("agents/ssh/dial.py", "import paramiko\n"),
         File("console/client/verbs/jobs.py", "import json\nfrom ..session import Session\n"),

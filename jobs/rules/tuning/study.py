@@ -30,6 +30,7 @@ SCALES = {0: "SCALE_TYPE_UNSPECIFIED", **dict(enumerate((str(each) for each in S
 # The default search: the Gaussian process of `bayesian.py`.
 DEFAULT_ALGORITHM = ALGORITHMS[0]
 GRID, RANDOM = ALGORITHMS[2], ALGORITHMS[3]
+NOISY = NOISES[2]
 MIN_MEASUREMENTS = 5
 
 

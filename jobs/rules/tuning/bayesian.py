@@ -1,0 +1,184 @@
+"""The default search: a Gaussian process learns from the trials, and the point that promises most is next.
+
+Everything is a function of the rows and a seed, made anew for each suggestion. Trials that still run count as if they
+had the value that the model expects (kriging believer), so trials in parallel do not all try the same. Several metrics
+are made one by random weights, drawn anew for each trial (Chebyshev), so the trials spread along the front. A metric
+with a safety threshold multiplies what a point promises by the probability that it is safe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.random import Generator
+
+from jobs.rules.tuning.acquisition import log_chance, log_expected_improvement, normal_below
+from jobs.rules.tuning.columns import Columns
+from jobs.rules.tuning.gaussian_process import Process, believing, learn
+from jobs.rules.tuning.rows import Expected, StudyRows, Suggestion
+from jobs.rules.tuning.scales import Array
+from jobs.rules.tuning.study import Metric, StudySpec
+from jobs.rules.tuning.trials import Trial, cost
+from jobs.rules.tuning.warping import Warp, warp_of
+
+# So many trials are random before the model is asked.
+FIRST_TRIALS = 5
+# Of more trials the best half of so many and a random rest are kept.
+MAX_POINTS = 250
+RANDOM_CANDIDATES = 400
+TOPS, CHANGES = 5, 30
+WIDE, NARROW, SHARE = 0.2, 0.05, 0.5
+STEPS = (0.1, 0.05, 0.02, 0.01, 0.004)
+KEPT, NEIGHBOURS = 6, 16
+# How much the other metrics count beside the worst weighted one.
+_AUGMENTED = 0.05
+
+Promise = Callable[[Array], Array]
+
+
+@dataclass(frozen=True, eq=False)
+class _Data:
+    """Points with their warped values, of which less is better."""
+
+    codes: Array
+    values: Array
+
+
+def suggest_bayesian(
+    study: StudySpec, rows: StudyRows, columns: Columns, dice: Generator, taken: Callable[[Array], bool]
+) -> Suggestion | None:
+    """None while too little is known, or when all that it finds is `taken`."""
+    studies = [trials for trials in (rows.ended, *rows.prior) if trials]
+    if sum(map(len, studies)) < FIRST_TRIALS:
+        return None
+    weights = _weights(len(study.objectives), dice)
+    data = _joined([_objective(study, trials, columns, weights) for trials in studies])
+    running = columns.codes([trial.parameters for trial in rows.running])
+    safe = _safe(study, rows.ended, columns, dice)
+    models, best = _models(_thinned(data, dice), columns, running, safe, dice)
+    promise = _promise(models, best, columns, safe)
+    tops = data.codes[np.argsort(data.values, kind="stable")[:TOPS]]
+    for codes in _searched(promise, columns, tops, dice):
+        if not taken(codes):
+            return Suggestion(
+                columns.point(codes), _expected(study, rows.ended, models, best, columns.encode(codes[None]))
+            )
+    return None
+
+
+def _weights(count: int, dice: Generator) -> Array:
+    drawn = -np.log(np.maximum(dice.random(count), 1e-300))
+    return np.asarray(drawn / drawn.sum())
+
+
+def _objective(study: StudySpec, trials: Sequence[Trial], columns: Columns, weights: Array) -> _Data:
+    """One value for each trial, each study standardised on its own. A failed trial is as bad as the worst."""
+    codes = columns.codes([trial.parameters for trial in trials])
+    each = [_warped(metric, trials)[1] for metric in study.objectives]
+    if len(each) == 1:
+        return _Data(codes, each[0])
+    table = np.stack([values - values.min() for values in each], axis=1) * weights
+    joined = table.max(axis=1) + _AUGMENTED * table.sum(axis=1)
+    return _Data(codes, warp_of(joined).there(joined))
+
+
+def _warped(metric: Metric, trials: Sequence[Trial]) -> tuple[Warp, Array]:
+    costs = np.array([cost(metric, trial.value(metric.name)) for trial in trials], dtype=float)
+    warp = warp_of(costs)
+    return warp, warp.there(costs)
+
+
+def _joined(data: Sequence[_Data]) -> _Data:
+    codes = np.concatenate([each.codes for each in data])
+    return _Data(codes, np.concatenate([each.values for each in data]))
+
+
+def _thinned(data: _Data, dice: Generator) -> _Data:
+    if len(data.values) <= MAX_POINTS:
+        return data
+    order = np.argsort(data.values, kind="stable")
+    best, rest = order[: MAX_POINTS // 2], order[MAX_POINTS // 2 :]
+    kept = np.r_[best, dice.permutation(rest)[: MAX_POINTS - len(best)]]
+    return _Data(data.codes[kept], data.values[kept])
+
+
+def _models(
+    data: _Data, columns: Columns, running: Array, safe: Sequence[tuple[Process, float]], dice: Generator
+) -> tuple[list[Process], list[float]]:
+    """The processes, believing what runs, and for each the best mean of what ended: robust against noise."""
+    x = columns.encode(data.codes)
+    learnt = learn(x, data.values, columns.groups, dice)
+    allowed = np.full(len(x), True)
+    for process, limit in safe:
+        allowed &= process.mean(x) <= limit
+    # What is not safe is no record to be broken, as long as something is.
+    counted = x[allowed] if allowed.any() else x
+    best = [float(process.mean(counted).min()) for process in learnt]
+    return [believing(process, data.values, columns.encode(running)) for process in learnt], best
+
+
+def _safe(
+    study: StudySpec, trials: Sequence[Trial], columns: Columns, dice: Generator
+) -> list[tuple[Process, float]]:
+    """For each metric with a threshold its process, and the warped threshold that a value must not be above."""
+    found = []
+    for metric in study.metrics:
+        if metric.safety is not None and trials:
+            warp, values = _warped(metric, trials)
+            data = _thinned(_Data(columns.codes([each.parameters for each in trials]), values), dice)
+            limit = float(warp.there(np.array([cost(metric, metric.safety.threshold)]))[0])
+            [process] = learn(columns.encode(data.codes), data.values, columns.groups, dice, samples=1)
+            found.append((process, limit))
+    return found
+
+
+def _promise(
+    models: Sequence[Process], best: Sequence[float], columns: Columns, safe: Sequence[tuple[Process, float]]
+) -> Promise:
+    def promise(codes: Array) -> Array:
+        x = columns.encode(codes)
+        total = np.zeros(len(x))
+        for process, least in zip(models, best, strict=True):
+            total += log_expected_improvement(*process.mean_and_deviation(x), least)
+        total /= len(models)
+        for process, limit in safe:
+            total += log_chance(*process.mean_and_deviation(x), limit)
+        return total
+
+    return promise
+
+
+def _searched(promise: Promise, columns: Columns, tops: Array, dice: Generator) -> Array:
+    """Points, the most promising first: random ones and neighbours of the best trials, then local search with
+    shrinking steps."""
+    near = [columns.changed(dice, np.repeat(tops, CHANGES, axis=0), step, SHARE) for step in (WIDE, NARROW)]
+    candidates = np.concatenate([columns.random(dice, RANDOM_CANDIDATES), *near])
+    scores = promise(candidates)
+    order = np.argsort(-scores, kind="stable")
+    others = candidates[order[KEPT:]]
+    kept, scores = candidates[order[:KEPT]], scores[order[:KEPT]]
+    share = max(0.35, 1.5 / len(columns.parameters))
+    for step in STEPS:
+        moved = columns.changed(dice, np.repeat(kept, NEIGHBOURS, axis=0), step, share)
+        candidates, scores = np.concatenate([kept, moved]), np.r_[scores, promise(moved)]
+        order = np.argsort(-scores, kind="stable")
+        kept, scores = candidates[order[:KEPT]], scores[order[:KEPT]]
+    return np.concatenate([kept, candidates[order[KEPT:]], others])
+
+
+def _expected(
+    study: StudySpec, trials: Sequence[Trial], models: Sequence[Process], best: Sequence[float], x: Array
+) -> Expected | None:
+    """What the model says about the point, in the units of the metric. Of several metrics it says nothing."""
+    if len(study.objectives) > 1 or not trials:
+        return None
+    [metric] = study.objectives
+    warp, _ = _warped(metric, trials)
+    found = [process.mean_and_deviation(x) for process in models]
+    mean = float(np.mean([each[0] for each, _ in found]))
+    spread = float(np.sqrt(max(0.0, np.mean([each[0] ** 2 + one[0] ** 2 for each, one in found]) - mean**2)))
+    chances = [normal_below((least - each) / one)[0] for (each, one), least in zip(found, best, strict=True)]
+    value, one, other = (cost(metric, warp.back(mean + side * spread)) for side in (0.0, -1.0, 1.0))
+    return Expected(value, min(one, other), max(one, other), float(np.mean(chances)))

@@ -1,0 +1,78 @@
+"""Trials as frozen values: what they measured, and how their values compare."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from jobs.rules.tuning.space import Value
+from jobs.rules.tuning.study import Goal, Metric
+
+
+class TrialState(StrEnum):
+    """Vertex's states. REQUESTED: it has no parameters yet; they are drawn when its job is about to be placed."""
+
+    REQUESTED = "REQUESTED"
+    ACTIVE = "ACTIVE"
+    STOPPING = "STOPPING"
+    SUCCEEDED = "SUCCEEDED"
+    INFEASIBLE = "INFEASIBLE"
+
+
+FINISHED = frozenset({TrialState.SUCCEEDED, TrialState.INFEASIBLE})
+RUNNING = frozenset({TrialState.ACTIVE, TrialState.STOPPING})
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What a trial reported at one step. `elapsed_s`: since its start."""
+
+    step: int
+    metrics: Mapping[str, float]
+    elapsed_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One row. `measurements` are sorted by step, then by elapsed time.
+
+    `cancelled`: by hand, or with the study. It says nothing about its parameters, so no algorithm learns from it.
+    `stopped_early`: by a rule; its final measurement is that of then. `seconds`: how long it ran, for one that ended.
+    """
+
+    number: int
+    state: TrialState
+    parameters: Mapping[str, Value] = field(default_factory=dict)
+    measurements: tuple[Measurement, ...] = ()
+    final: Measurement | None = None
+    cancelled: bool = False
+    stopped_early: bool = False
+    seconds: float = 0.0
+
+    @property
+    def measured(self) -> bool:
+        """It ended with a final measurement."""
+        return self.state is TrialState.SUCCEEDED and self.final is not None
+
+    @property
+    def failed(self) -> bool:
+        """It ended without a measurement, by a fault of its own."""
+        return self.state is TrialState.INFEASIBLE and not self.cancelled
+
+    def value(self, metric: str) -> float:
+        """The final value of a metric; NaN where there is none."""
+        return self.final.metrics.get(metric, math.nan) if self.final is not None else math.nan
+
+
+def cost(metric: Metric, value: float) -> float:
+    """The value as a number of which less is better; NaN is worse than everything, and so is what is not finite."""
+    if not math.isfinite(value):
+        return math.inf
+    return value if metric.goal is Goal.MINIMIZE else -value
+
+
+def by_number(trials: Sequence[Trial]) -> list[Trial]:
+    """No result depends on the order in which rows were read."""
+    return sorted(trials, key=lambda trial: trial.number)
