@@ -102,7 +102,7 @@ jobs/rules/scheduling: jobs/rules/{list_text spec} agents/{infra}
 jobs/rules/spec: jobs/rules/{list_text} agents/{infra}
 jobs/rules/storage_names: agents/{infra}
 jobs/rules/time_text: agents/{infra}
-jobs/rules/tuning: jobs/rules/{spec} agents/{infra}
+jobs/rules/tuning: jobs/rules/{lifecycle list_text spec} agents/{infra}
 jobs/scheduling: jobs/rules/{lifecycle list_text scheduling spec} jobs/{lifecycle models outputs projects wake}
     agents/{hosts infra models}
 jobs/secrets: jobs/rules/{list_text spec} jobs/{models projects} agents/{infra models}

@@ -14,7 +14,7 @@ from jobs.rules.lifecycle.states import TERMINAL, JobState
 from jobs.rules.tuning import failed_trials
 from jobs.rules.tuning.ended_trials import moved
 from jobs.rules.tuning.study_end import Enough, is_enough
-from jobs.rules.tuning.trial_states import OVER
+from jobs.rules.tuning.trials import FINISHED
 from jobs.rules.tuning.views import Outcome, TrialView, TuningPlan, TuningView
 
 CANCELLED = 1
@@ -70,7 +70,7 @@ def _end_of_all(view: TuningView) -> Outcome:
 
 
 def _live(view: TuningView) -> list[TrialView]:
-    return [each for each in view.trials if each.state not in OVER]
+    return [each for each in view.trials if each.state not in FINISHED]
 
 
 def _to_request(view: TuningView) -> tuple[int, ...]:

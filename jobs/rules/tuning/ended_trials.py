@@ -9,7 +9,7 @@ from jobs.rules.lifecycle.states import TERMINAL, JobState
 from jobs.rules.list_text import list_text
 from jobs.rules.tuning.measurements import final_measurement
 from jobs.rules.tuning.study import StudySpec
-from jobs.rules.tuning.trial_states import OVER, TrialState
+from jobs.rules.tuning.trials import FINISHED, TrialState
 from jobs.rules.tuning.views import TrialChange, TrialView
 
 NEVER_DRAWN = said("The study ended before its parameters were drawn.")
@@ -17,9 +17,9 @@ NEVER_DRAWN = said("The study ended before its parameters were drawn.")
 
 def moved(trial: TrialView, study: StudySpec, now: datetime) -> TrialChange | None:
     """None: nothing has changed."""
-    if trial.state in OVER:
+    if trial.state in FINISHED:
         return None
-    if trial.job in TERMINAL:
+    if trial.job in TERMINAL and (trial.whole or _is_lost(trial)):
         return _ended(trial, study, now)
     state = _live(trial)
     started_at = trial.started_at or trial.job_started_at

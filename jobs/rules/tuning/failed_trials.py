@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from agents.infra.texts import said
 from jobs.rules.lifecycle.states import JobState
 from jobs.rules.tuning.ended_trials import counts_as_failed
-from jobs.rules.tuning.trial_states import OVER, TrialState
+from jobs.rules.tuning.trials import FINISHED, TrialState
 from jobs.rules.tuning.views import Outcome, TrialView, TuningView
 
 INVALID_ARGUMENT = 3
@@ -20,7 +20,7 @@ FEW = 3
 
 def too_many(view: TuningView) -> Outcome | None:
     """The end of the study, if too many trials have failed."""
-    over = sorted((each for each in view.trials if each.state in OVER and each.drawn), key=_ended)
+    over = sorted((each for each in view.trials if each.state in FINISHED and each.drawn), key=_ended)
     failed = [each for each in over if counts_as_failed(each)]
     if view.max_failed:
         return _end(failed, len(over)) if len(failed) >= view.max_failed else None
@@ -33,7 +33,7 @@ def too_many(view: TuningView) -> Outcome | None:
 
 def all_infeasible(view: TuningView) -> Outcome | None:
     """The end of a study that has nothing to show."""
-    over = [each for each in view.trials if each.state in OVER and each.drawn]
+    over = [each for each in view.trials if each.state in FINISHED and each.drawn]
     if not over or any(each.state is TrialState.SUCCEEDED for each in over):
         return None
     return _end(sorted(over, key=_ended), len(over))

@@ -1,41 +1,25 @@
-"""What trials measured, which measurement of a trial is its final one, and which trial is best."""
+"""Which measurement of a trial is its final one, and which trials are best."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
-from jobs.rules.tuning.study import Goal, Metric, Selection, StudySpec
-
-
-@dataclass(frozen=True, slots=True)
-class Measurement:
-    """What a program reported for one step. `elapsed`: seconds since the trial began."""
-
-    step: int
-    elapsed: float
-    values: Mapping[str, float]
+from jobs.rules.tuning.study import Selection, StudySpec
+from jobs.rules.tuning.trials import Measurement, cost
 
 
 def final_measurement(study: StudySpec, measured: Iterable[Measurement]) -> Measurement | None:
     """The one that counts, among those that have every objective. None: there is no such measurement."""
     names = [metric.name for metric in study.objectives]
-    whole = [each for each in measured if all(name in each.values for name in names)]
+    whole = [each for each in measured if all(name in each.metrics for name in names)]
     if not whole:
         return None
     first = study.objectives[0]
     if study.selection is Selection.BEST:
         # Of equal values the earlier one: it came at a lower price.
-        return max(whole, key=lambda each: (rank(first, each.values[first.name]), -each.step, -each.elapsed))
-    return max(whole, key=lambda each: (each.step, each.elapsed))
-
-
-def rank(metric: Metric, value: float) -> float:
-    """Higher is better, whatever the goal. NaN is worse than everything."""
-    if math.isnan(value):
-        return -math.inf
-    return value if metric.goal is Goal.MAXIMIZE else -value
+        return min(whole, key=lambda each: (cost(first, each.metrics[first.name]), each.step, each.elapsed_s))
+    return max(whole, key=lambda each: (each.step, each.elapsed_s))
 
 
 def best_trial(study: StudySpec, finals: Mapping[int, Mapping[str, float]]) -> int | None:
@@ -43,29 +27,29 @@ def best_trial(study: StudySpec, finals: Mapping[int, Mapping[str, float]]) -> i
     trial that has some."""
     metric = study.objectives[0]
     found = [
-        (rank(metric, values[metric.name]), -number)
+        (cost(metric, values[metric.name]), number)
         for number, values in finals.items()
         if metric.name in values and not math.isnan(values[metric.name])
     ]
-    return -max(found)[1] if found else None
+    return min(found)[1] if found else None
 
 
 def best_trials(study: StudySpec, finals: Mapping[int, Mapping[str, float]]) -> list[int]:
     """The trials that no other one beats in every objective, by number. With one objective these are the best and its
     equals."""
-    ranked = {number: ranks for number, values in finals.items() if (ranks := _ranks(study, values))}
+    costs = {number: costs for number, values in finals.items() if (costs := _costs(study, values))}
     return sorted(
-        number for number, own in ranked.items() if not any(_beats(other, own) for other in ranked.values())
+        number for number, own in costs.items() if not any(_beats(other, own) for other in costs.values())
     )
 
 
-def _ranks(study: StudySpec, values: Mapping[str, float]) -> tuple[float, ...]:
+def _costs(study: StudySpec, values: Mapping[str, float]) -> tuple[float, ...]:
     """Empty: a value is missing, or is none."""
     names = [metric.name for metric in study.objectives]
     if any(name not in values or math.isnan(values[name]) for name in names):
         return ()
-    return tuple(rank(metric, values[metric.name]) for metric in study.objectives)
+    return tuple(cost(metric, values[metric.name]) for metric in study.objectives)
 
 
 def _beats(one: Sequence[float], other: Sequence[float]) -> bool:
-    return all(a >= b for a, b in zip(one, other, strict=True)) and tuple(one) != tuple(other)
+    return all(a <= b for a, b in zip(one, other, strict=True)) and tuple(one) != tuple(other)

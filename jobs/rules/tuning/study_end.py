@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from jobs.rules.tuning.measurements import rank
 from jobs.rules.tuning.study import Limit, StudyStopping
-from jobs.rules.tuning.trial_states import OVER, TrialState
+from jobs.rules.tuning.trials import FINISHED, TrialState, cost
 from jobs.rules.tuning.views import TrialView, TuningView
 
 
@@ -76,7 +75,7 @@ def _moment(limit: Limit | None, started_at: datetime | None) -> datetime | None
 
 
 def _over(view: TuningView) -> list[TrialView]:
-    return [each for each in view.trials if each.state in OVER and each.drawn]
+    return [each for each in view.trials if each.state in FINISHED and each.drawn]
 
 
 def _by_end(view: TuningView) -> list[TrialView]:
@@ -87,13 +86,13 @@ def _best(view: TuningView) -> tuple[int, TrialView] | None:
     """The position of the best trial in the order of the ends, and the trial. Of equal ones the first."""
     metric = view.study.objectives[0]
     found = [
-        (rank(metric, each.final.values[metric.name]), position, each)
+        (cost(metric, each.final.metrics[metric.name]), position, each)
         for position, each in enumerate(_by_end(view))
         if each.state is TrialState.SUCCEEDED and each.final is not None
     ]
     if not found:
         return None
-    _, position, trial = max(found, key=lambda one: (one[0], -one[1]))
+    _, position, trial = min(found, key=lambda one: one[:2])
     return position, trial
 
 

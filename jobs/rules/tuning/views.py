@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from jobs.rules.lifecycle.states import JobState
-from jobs.rules.tuning.measurements import Measurement
 from jobs.rules.tuning.study import StudySpec
-from jobs.rules.tuning.trial_states import TrialState
+from jobs.rules.tuning.trials import Measurement, TrialState
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +25,7 @@ class Outcome:
 @dataclass(frozen=True, slots=True)
 class TrialView:
     """One trial and its job. `cancelled_by`: the person who cancelled the job. `timed_out`: the job reached its
-    timeout. `final`: of a trial that is over."""
+    timeout. `whole`: all that its program reported has arrived. `final`: of a trial that is over."""
 
     number: int
     state: TrialState
@@ -35,6 +34,7 @@ class TrialView:
     error: str = ""
     cancelled_by: str = ""
     timed_out: bool = False
+    whole: bool = True
     measured: tuple[Measurement, ...] = ()
     seen: tuple[str, ...] = ()
     final: Measurement | None = None

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from jobs.rules.lifecycle.states import TERMINAL, JobState
 from jobs.rules.tuning.decide import decide
 from jobs.rules.tuning.study import Limit, StudyStopping
-from jobs.rules.tuning.trial_states import OVER, TrialState
+from jobs.rules.tuning.trials import FINISHED, TrialState
 from jobs.rules.tuning.views import Outcome
 from tests.unit.jobs.rules.tuning.views import (
     NOW,
@@ -83,6 +83,12 @@ def test_a_trial_with_a_measurement_succeeds():
         measured(1, loss=0.5),
         at(9),
     )
+
+
+def test_a_trial_is_not_over_before_all_its_reports_are_here():
+    trial = ended(running(1, measured(1, loss=0.5)), JobState.SUCCEEDED, whole=False)
+    plan = decide(tuning(trial, max_trials=1), at(10))
+    assert (plan.trials, plan.outcome, plan.state) == ({}, None, JobState.RUNNING)
 
 
 def test_a_trial_without_the_metric_is_infeasible_and_says_what_was_seen():
@@ -269,7 +275,7 @@ def test_whatever_has_happened_the_bounds_hold(kinds, most, parallel, max_failed
         state=JobState.RUNNING,
     )
     plan = decide(view, at(30))
-    live = [each for each in trials if each.state not in OVER]
+    live = [each for each in trials if each.state not in FINISHED]
     assert not plan.requested or len(live) + len(plan.requested) <= parallel
     assert not plan.requested or len(trials) + len(plan.requested) <= min(most, points or most)
     assert not (plan.requested and plan.outcome)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from jobs.rules.lifecycle.states import JobState
-from jobs.rules.tuning.measurements import Measurement
 from jobs.rules.tuning.space import Kind, Parameter
 from jobs.rules.tuning.study import Goal, Metric, StudySpec
-from jobs.rules.tuning.trial_states import TrialState
+from jobs.rules.tuning.trials import Measurement, TrialState
 from jobs.rules.tuning.views import TrialView, TuningView
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
@@ -22,7 +21,7 @@ def at(minutes: float) -> datetime:
 
 
 def measured(step: int, **values: float) -> Measurement:
-    return Measurement(step, float(step), values)
+    return Measurement(step, values, float(step))
 
 
 def waiting(number: int) -> TrialView:
