@@ -162,7 +162,7 @@ RULES = [
         (*P, 0, "doubleValueSpec", "maxValue"),
         "1e999",
         f"{S}.parameters[0].double_value_spec.max_value",
-        "number",
+        "must be a number",
     ),
     ((*P, 0, "doubleValueSpec", "minValue"), 0, f"{S}.parameters[0].scale_type", "above 0"),
     ((*P, 1, "scaleType"), 1, None, None),
