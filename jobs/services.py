@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.contrib.auth.models import User
@@ -51,10 +52,12 @@ __all__ = [
     "Conflict",
     "Exhausted",
     "Refused",
+    "TrialOfJob",
     "Unavailable",
     "cancel",
     "check_can_start",
     "check_priority",
+    "check_request_id",
     "delete",
     "new_id",
     "rerun",
@@ -78,6 +81,14 @@ _insert_job, _insert_transition = InsertStatement(Job), InsertStatement(Transiti
 _insert_replica, _insert_label = InsertStatement(Replica), InsertStatement(JobLabel)
 
 
+@dataclass(frozen=True, slots=True)
+class TrialOfJob:
+    """The trial of a tuning job that a job is: its number, and the values of its secret variables."""
+
+    number: int
+    values: Values
+
+
 def submit(
     project: Project,
     user: User,
@@ -88,10 +99,11 @@ def submit(
     may_prioritize: bool = False,
     cloned_from: int | None = None,
     same_bytes: bool = True,
+    trial: TrialOfJob | None = None,
 ) -> Job:
     """A new job, or the job that the same request made before. `cloned_from`: the job whose document this was.
-    `same_bytes`: what that job has brought is brought again, where the document names the same. Raises InvalidDocument
-    and the classes of refusals.py."""
+    `same_bytes`: what that job has brought is brought again, where the document names the same. `trial`: it waits for
+    its parameters. Raises InvalidDocument and the classes of refusals.py."""
     of_project = {"project": project.pk}
     reads = {
         locations.BINDINGS: {},
@@ -102,7 +114,7 @@ def submit(
     }
     with read_ahead(reads, for_all=True):
         return _submit(
-            project, user, document, location, request_id, now, may_prioritize, cloned_from, same_bytes
+            project, user, document, location, request_id, now, may_prioritize, cloned_from, same_bytes, trial
         )
 
 
@@ -124,10 +136,11 @@ def _submit(
     may_prioritize: bool,
     cloned_from: int | None,
     same_bytes: bool,
+    trial: TrialOfJob | None,
 ) -> Job:
     location = (location or DEFAULT)[:63]
     if request_id is not None:
-        _check_request_id(request_id)
+        check_request_id(request_id)
     before = _job_of_request(project, user, request_id) if request_id is not None else None
     if before is None:
         # Before the document is read: a refusal of the document names what the hosts of the location have.
@@ -150,11 +163,12 @@ def _submit(
     check_can_start(used, location, types, project, user)
     quotas.check_log_storage(project)
     quotas.check_queue(project, user)
-    secrets_found = of_jobs.found(brought.with_git_credentials(asked), project, user, now)
+    given = brought.with_git_credentials(asked)
+    secrets_found = of_jobs.found(given, project, user, now) if trial is None else trial.values
     submitting.make_bucket(project, asked.job_spec, location, user.get_username(), now)
     failpoint("submit.before")
     job = _insert(
-        project, user, asked, types, location, request_id, now, secrets_found, cloned_from, resolved
+        project, user, asked, types, location, request_id, now, secrets_found, cloned_from, resolved, trial
     )
     failpoint("submit.after")
     hints.schedule()
@@ -273,7 +287,7 @@ def delete(job: Job, actor: str, now: datetime) -> None:
         announce.hints([f"job:{row.pk}", f"jobs:{row.project.name}"])
 
 
-def _check_request_id(request_id: str) -> None:
+def check_request_id(request_id: str) -> None:
     if not 0 < len(request_id) <= MAX_REQUEST_ID or not request_id.isprintable():
         raise Refused("request_id", said("must be 1 to {most} printable characters.", most=MAX_REQUEST_ID))
 
@@ -309,13 +323,14 @@ def _insert(
     values: Values,
     cloned_from: int | None,
     resolved: Mapping[str, object],
+    trial: TrialOfJob | None,
 ) -> Job:
     for _ in range(ID_TRIES):
         try:
             with transaction.atomic():
                 with write_together():
                     job = _insert_rows(
-                        project, user, asked, types, location, request_id, now, cloned_from, resolved
+                        project, user, asked, types, location, request_id, now, cloned_from, resolved, trial
                     )
                 of_jobs.keep(job, values)
                 if resolved:
@@ -339,6 +354,7 @@ def _insert_rows(
     now: datetime,
     cloned_from: int | None,
     resolved: Mapping[str, object],
+    trial: TrialOfJob | None,
 ) -> Job:
     spec: Mapping[str, object] = to_document(asked.job_spec)
     replicas = list(asked.job_spec.replicas())
@@ -357,6 +373,8 @@ def _insert_rows(
             machine_types=machine_types.types_to_keep(asked.job_spec, types),
             replica_count=len(replicas),
             cloned_from=cloned_from,
+            trial=str(trial.number) if trial else "",
+            undrawn=trial is not None,
             resolved=resolved,
             **capacity.columns_of(used, asked.labels, types, project.highest_priority),
             state=JobState.QUEUED,

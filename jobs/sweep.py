@@ -40,6 +40,7 @@ from jobs.pipelines import registry
 from jobs.projects import log_storage, usage
 from jobs.recordings import store as recordings
 from jobs.scheduling import expected_starts, scheduler
+from jobs.tuning import advance as tuning
 from jobs.wake import hints
 
 log = logging.getLogger(__name__)
@@ -100,6 +101,7 @@ def parts() -> tuple[Part, ...]:
         Part(mark_jobs_of_changed_hosts),
         Part(advance_due),
         Part(place_jobs),
+        Part(advance_tuning_jobs),
         Part(settle_preparations),
         Part(expect_starts, "expected starts", timedelta(seconds=15)),
         Part(move_outputs),
@@ -150,6 +152,10 @@ def mark_jobs_of_changed_hosts(clock: Clock) -> None:
 
 def place_jobs(clock: Clock) -> None:
     scheduler.schedule_unasked(clock.now())
+
+
+def advance_tuning_jobs(clock: Clock) -> None:
+    tuning.advance(tuning.due(clock.now()), clock)
 
 
 def settle_preparations(clock: Clock) -> None:

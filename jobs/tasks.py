@@ -16,6 +16,7 @@ from jobs.lifecycle import advance as advancing
 from jobs.maintenance import checks
 from jobs.notifications import sender
 from jobs.scheduling import scheduler as scheduling
+from jobs.tuning import advance as tuning
 
 
 @shared_task(name="jobs.tasks.advance", throws=DATABASE_UNAVAILABLE)
@@ -47,6 +48,11 @@ def notify(notification_ids: list[int]) -> None:
 def dispatch(host_ids: list[int]) -> None:
     """Only dispatchers consume this: the links are in their processes."""
     fleet.wake_hosts(host_ids)
+
+
+@shared_task(name="jobs.tasks.tune", throws=DATABASE_UNAVAILABLE)
+def tune(ids: list[int]) -> None:
+    tuning.advance(ids, Clock())
 
 
 @shared_task(name="jobs.tasks.enrol", throws=DATABASE_UNAVAILABLE)

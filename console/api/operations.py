@@ -13,7 +13,7 @@ from rest_framework.response import Response
 from console.api import resources
 from console.api.views import GoogleView
 from console.auth import access
-from jobs.models import Job, ModelVersion, Project, RegisteredModel, TrainingPipeline
+from jobs.models import Job, ModelVersion, Project, RegisteredModel, TrainingPipeline, TuningJob
 
 
 class OperationView(GoogleView):
@@ -52,10 +52,11 @@ def _found(request: Request, project: str, location: str, operation: str) -> Res
 
 
 def _deleted_at(project: Project, number: int) -> datetime | None:
-    """When the job, pipeline, model or version with this number was deleted."""
+    """When the job, tuning job, pipeline, model or version with this number was deleted."""
     kinds: tuple[tuple[Any, dict[str, Project]], ...] = (
         (Job, {"project": project}),
         (TrainingPipeline, {"project": project}),
+        (TuningJob, {"project": project}),
         (RegisteredModel, {"project": project}),
         (ModelVersion, {"model__project": project}),
     )

@@ -22,12 +22,12 @@ SERVICES = {
     ("download", "storage", "v1"): STORAGE,
     ("batch", "storage", "v1"): STORAGE,
 }
-OURS = ("customJobs", "trainingPipelines", "models", "operations")
+OURS = ("customJobs", "hyperparameterTuningJobs", "trainingPipelines", "models", "operations")
 MAX_SHOWN = 80
 HERE = (
-    "Of Google's APIs it has custom jobs (customJobs), training pipelines of custom tasks (trainingPipelines), the "
-    "models that these leave (models), their operations, the logs of jobs (entries:list), and buckets with their "
-    "objects. "
+    "Of Google's APIs it has custom jobs (customJobs), hyperparameter tuning jobs (hyperparameterTuningJobs), training "
+    "pipelines of custom tasks (trainingPipelines), the models that these leave (models), their operations, the logs "
+    "of jobs (entries:list), and buckets with their objects. "
     "See docs/using.md."
 )
 

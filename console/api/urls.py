@@ -32,10 +32,12 @@ from console.api.openapi import view as openapi
 from console.api.pipelines import models, training_pipelines
 from console.api.projects import urls
 from console.api.storage import urls as storage
+from console.api.tuning import tuning_jobs
 
 PARENT = r"projects/(?P<project>[^/:]{1,63})/locations/(?P<location>[^/:]{1,63})"
 HOST = r"(?P<host>[A-Za-z0-9_-]{1,63})"
 JOB = r"(?P<job_id>[0-9]{1,19})"
+TUNING = r"(?P<tuning_id>[0-9]{1,19})"
 PIPELINE = r"(?P<pipeline_id>[0-9]{1,19})"
 OPERATION = r"(?P<operation>[0-9]{1,19})"
 MODEL = r"(?P<model>[A-Za-z0-9_-]{1,63})(?:@(?P<version>[A-Za-z0-9-]{1,128}))?"
@@ -50,6 +52,9 @@ urlpatterns = [
     re_path(rf"^/*(?:{V}|ui)/{PARENT}/operations/{OPERATION}$", operations.OperationView.as_view()),
     re_path(rf"^/*(?:{V}|ui)/{PARENT}/operations/{OPERATION}:wait$", operations.WaitView.as_view()),
     re_path(rf"^/*(?:{V}|ui)/{PARENT}/operations/{OPERATION}:cancel$", operations.CancelView.as_view()),
+    re_path(rf"^/*{V}/{PARENT}/hyperparameterTuningJobs/?$", tuning_jobs.TuningJobsView.as_view()),
+    re_path(rf"^/*{V}/{PARENT}/hyperparameterTuningJobs/{TUNING}$", tuning_jobs.TuningJobView.as_view()),
+    re_path(rf"^/*{V}/{PARENT}/hyperparameterTuningJobs/{TUNING}:cancel$", tuning_jobs.CancelView.as_view()),
     re_path(rf"^/*{V}/{PARENT}/trainingPipelines/?$", training_pipelines.PipelinesView.as_view()),
     re_path(rf"^/*{V}/{PARENT}/trainingPipelines/{PIPELINE}$", training_pipelines.PipelineView.as_view()),
     re_path(

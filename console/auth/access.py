@@ -39,6 +39,7 @@ from jobs.models import (
     ProjectLogin,
     Role,
     Run,
+    TuningJob,
 )
 
 AnyUser = AbstractBaseUser | AnonymousUser | None
@@ -67,6 +68,7 @@ Subject = (
     Project
     | Job
     | Run
+    | TuningJob
     | Host
     | Location
     | User
@@ -145,7 +147,7 @@ def _of_person(user: User, subject: Subject) -> frozenset[Verb]:
         return frozenset({"see"}) if _roles(user) else NO_VERBS
     if isinstance(subject, Project):
         return _of_role(_role(user, subject.pk))
-    if isinstance(subject, Job):
+    if isinstance(subject, Job | TuningJob):
         return _on_job(user, subject)
     if isinstance(subject, Run):
         return _on_job(user, subject.job)
@@ -168,7 +170,9 @@ def visible(user: AnyUser, rows: QuerySet[Row]) -> QuerySet[Row]:
         return rows.exclude(**{path: _locations_of_others(mine)}) if _is_member(user) else rows.none()
     if rows.model is AuditEntry:
         return rows.filter(project__in=_projects(user, Role.ADMIN))
-    path = {Project: "pk__in", Job: "project__in", Run: "job__project__in"}[rows.model]
+    path = {Project: "pk__in", Job: "project__in", TuningJob: "project__in", Run: "job__project__in"}[
+        rows.model
+    ]
     return rows.filter(**{path: mine})
 
 
@@ -300,11 +304,11 @@ def _locations_of_others(mine: Projects) -> QuerySet[LocationBinding, Any]:
     return LocationBinding.objects.exclude(location__in=ours).values("location")
 
 
-def _on_job(user: User, job: Job) -> frozenset[Verb]:
+def _on_job(user: User, job: Job | TuningJob) -> frozenset[Verb]:
     return _by_role(user, _role(user, job.project_id), job)
 
 
-def _by_role(user: User, role: str | None, job: Job) -> frozenset[Verb]:
+def _by_role(user: User, role: str | None, job: Job | TuningJob) -> frozenset[Verb]:
     return _of_role(role) | (_owned(role) if job.owner_id == user.pk else NO_VERBS)
 
 

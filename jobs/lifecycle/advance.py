@@ -29,7 +29,7 @@ from agents.infra.sql import Parameter, UpdateStatement, UpdateStatements
 from agents.infra.texts import said
 from jobs.lifecycle import claims, job_history, snapshot
 from jobs.lifecycle.snapshot import Rows
-from jobs.models import Job, Replica, Run, Transition
+from jobs.models import Job, Replica, Run, Transition, Trial
 from jobs.rules.lifecycle.decide import decide
 from jobs.rules.lifecycle.plan import Plan, RestartWait, Stop, UnprovedRun
 from jobs.rules.lifecycle.states import TERMINAL, JobState, ReplicaState, RunPhase, check
@@ -77,6 +77,7 @@ class Changes:
     transitions: list[Transition] = field(default_factory=list)
     hosts: set[int] = field(default_factory=set)
     topics: set[str] = field(default_factory=set)
+    trials: set[int] = field(default_factory=set)
     freed: bool = False
 
 
@@ -135,6 +136,8 @@ def _advance(batch: list[Rows], clock: Clock) -> Advanced:
             _apply(rows, plan, changes)
     _write(changes)
     announce.hints(changes.topics)
+    if changes.trials:
+        hints.tuning(set(Trial.objects.filter(job__in=changes.trials).values_list("tuning_job", flat=True)))
     return Advanced(frozenset(changes.hosts), changes.freed)
 
 
@@ -233,6 +236,8 @@ def _apply(rows: Rows, plan: Plan, changes: Changes) -> None:
     _release(rows, plan, changes)
     if changes_anything(plan):
         changes.topics |= {f"job:{job.pk}", f"jobs:{job.project.name}"}
+    if job.trial and plan.state is not None:
+        changes.trials.add(job.pk)
 
 
 def _next_number(rows: Rows, old: Run) -> int:

@@ -215,6 +215,7 @@ def _environment(run: Run, spec: CustomJobSpec, addresses: Mapping[str, str]) ->
         addresses=addresses,
         host_name=run.host.name,
         gpus=len(run.gpu_uuids),
+        trial=run.job.trial,
     )
 
 

@@ -4,7 +4,7 @@ Only lifecycle/advance.py and scheduling/scheduler.py write the `state` of a job
 version`. Only host_sync/facts.py writes facts about a run, each once. Triggers (guards.py) forbid what must never
 happen: that a terminal job changes its state or its error, or that a transition is changed or deleted.
 
-Rows are always locked in this order: a host, then jobs by id, then runs by id. README.md says why.
+Rows are always locked in this order: a tuning job, a host, then jobs by id, then runs by id. README.md says why.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from jobs.models.samples import GpuHour, LocationHour, RunSample
 from jobs.models.secrets import JobSecret, MaskedLog, MaskedRange, RegistryCredential, Secret
 from jobs.models.strays import Proof, Stray
 from jobs.models.templates import JobTemplate
+from jobs.models.tuning import Trial, TuningJob, TuningSecret
 from jobs.models.usage import MonthlyUse, Usage
 
 __all__ = [
@@ -102,6 +103,9 @@ __all__ = [
     "Tick",
     "TrainingPipeline",
     "Transition",
+    "Trial",
+    "TuningJob",
+    "TuningSecret",
     "Upload",
     "Usage",
 ]

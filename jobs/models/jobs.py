@@ -47,6 +47,18 @@ class Job(models.Model):
     gpu_count = models.PositiveIntegerField(default=0, db_default=0, help_text="of all replicas together")
     # A number and no key: the job that it was made from may be deleted for good one day.
     cloned_from = models.BigIntegerField(null=True, blank=True, help_text="the job that it is a copy of")
+    trial = models.CharField(
+        max_length=10,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="its number, if it is a trial of a tuning job",
+    )
+    undrawn = models.BooleanField(
+        default=False,
+        db_default=False,
+        help_text="its parameters are drawn when a place is found for it; it does not start without them",
+    )
 
     # What the scheduler needs of the spec, read when the job is submitted.
     resource_request = models.TextField(

@@ -28,7 +28,7 @@ from agents.models import Recovery
 from jobs.lifecycle import claims, faulty_jobs, job_history, snapshot
 from jobs.lifecycle.advance import advance_quietly
 from jobs.lifecycle.claims import Assignment
-from jobs.models import Job, QueuePin, Replica, Tick
+from jobs.models import Job, QueuePin, Replica, Tick, Trial
 from jobs.projects import claim_holders, quotas, usage
 from jobs.rules.lifecycle.decide import LOOK_AGAIN_S
 from jobs.rules.lifecycle.states import JobState, ReplicaState
@@ -51,6 +51,9 @@ PAUSE_PER_JOB, MAX_PAUSE = timedelta(milliseconds=5), timedelta(seconds=30)
 OUR_FAULT = Wait(
     WaitReason.FAULT,
     said("Its place could not be prepared, by a fault of Trainyard. The server's log says more."),
+)
+DRAWING = Wait(
+    WaitReason.PARAMETERS, said("There is a place for it. The parameters of this trial are being drawn.")
 )
 NONE_UP = said("No host is up: those in service do not answer, are being checked, or are closed to new jobs.")
 
@@ -225,7 +228,7 @@ def _place(cluster: ClusterCapacity, decision: QueueDecision, result: PassResult
         return
     ids, projects = [each.job for each, _ in decision.placed], {each.project for each, _ in decision.placed}
     with snapshot.locked_ahead(ids, projects):
-        placed = _lock_placed(decision.placed, result, now)
+        placed = _without_undrawn(_lock_placed(decision.placed, result, now), decision, now)
         _write_placements(placed, cluster, decision, result, now)
 
 
@@ -248,6 +251,19 @@ def _lock_placed(
             faulty_jobs.set_aside(job, problem, "Job %s cannot be read, and waits.", now)
             result.refused.add(each.job)
     return found
+
+
+def _without_undrawn(placed: list[PlacedJob], decision: QueueDecision, now: datetime) -> list[PlacedJob]:
+    """The jobs that can start. A trial without parameters is about to get its place: now they are drawn, with all that
+    is known by now. Until then it keeps its turn, and the next passes find the place for it again."""
+    undrawn = [each.job.pk for each in placed if each.job.undrawn]
+    if not undrawn:
+        return placed
+    decision.waits.update(dict.fromkeys(undrawn, DRAWING))
+    trials = Trial.objects.filter(job__in=undrawn)
+    trials.filter(wanted_at=None).update(wanted_at=now)
+    hints.tuning(set(trials.values_list("tuning_job", flat=True)))
+    return [each for each in placed if not each.job.undrawn]
 
 
 def _write_placements(

@@ -58,6 +58,11 @@ def notifications(ids: Collection[int]) -> None:
     _after_commit("jobs.tasks.notify", ids)
 
 
+def tuning(ids: Collection[int]) -> None:
+    """Look at these tuning jobs: a trial has moved, or its parameters are wanted."""
+    _after_commit("jobs.tasks.tune", ids)
+
+
 def enrol(host_id: int) -> None:
     """Run the checklist of this host."""
     _after_commit("jobs.tasks.enrol", [host_id])

@@ -154,6 +154,7 @@ def _given(job: Job) -> Mapping[int, tuple[str, ...]]:
                 addresses=addresses,
                 host_name="host",
                 gpus=pool.machine.accelerator_count,
+                trial=job.trial,
             )
             found[number] = tuple(sorted(variables.keys() - dict(pool.task.env).keys()))
     return found

@@ -19,6 +19,7 @@ class WaitReason(StrEnum):
     NO_HOST_UP = "no_host_up"  # no host takes anything now
     LOCATION = "location"  # the location serves other projects
     NO_HOST = "no_host"  # no host is in service
+    PARAMETERS = "parameters"  # the parameters of the trial are being drawn
     FAULT = "fault"  # Trainyard itself failed to start the job
 
 

@@ -33,6 +33,7 @@ SET_FOR_REPLICAS = frozenset(
         "CLOUD_ML_PROJECT_ID",
         "CLOUD_ML_JOB_ID",
         "CLOUD_ML_REGION",
+        "CLOUD_ML_TRIAL_ID",
         "HOSTNAME",
         "MASTER_ADDR",
         "MASTER_PORT",
@@ -91,23 +92,26 @@ def cluster_environment(
     addresses: Mapping[str, str],
     host_name: str,
     gpus: int,
+    trial: str = "",
 ) -> dict[str, str]:
     """The variables of one replica, the user's own included. `addresses`: "address:port" by replica name. `gpus`: how
-    many GPUs this replica has.
+    many GPUs this replica has. `trial`: the number of the trial that the job is, if it is one.
     """
     cluster = _cluster(spec, tuple(addresses.items()))
     place = cluster.places[replica]
-    task = {"type": f"workerpool{place.pool}", "index": place.index}
+    number = {"trial": trial} if trial else {}
+    task = {"type": f"workerpool{place.pool}", "index": place.index, **number}
     variables = {
         "CLOUD_ML_PROJECT_ID": project,
         "CLOUD_ML_JOB_ID": job_id,
         "CLOUD_ML_REGION": location,
         "HOSTNAME": host_name,
+        **({"CLOUD_ML_TRIAL_ID": trial} if trial else {}),
         **_directories(spec.base_output_directory),
         "CLUSTER_SPEC": _document(cluster.pools, task, cluster.job),
     }
     if len(cluster.places) > 1:
-        task = {"type": _TF_TASKS[place.pool], "index": place.index, "cloud": job_id}
+        task = {"type": _TF_TASKS[place.pool], "index": place.index, **number, "cloud": job_id}
         variables["TF_CONFIG"] = _document(cluster.tf_pools, task, cluster.job)
     if place.rank is not None:
         variables |= _rendezvous(cluster, place, place.rank, job_id)

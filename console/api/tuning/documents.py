@@ -1,0 +1,107 @@
+"""Writes tuning jobs as Vertex AI's HyperparameterTuningJob resources, with their trials."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from console.api import resources
+from console.api.resources import Absolute, Document
+from console.api.times import format_time
+from jobs.models import Trial, TuningJob
+from jobs.rules.lifecycle.states import TERMINAL, JobState, wire_name
+from jobs.rules.spec.json_fields import duration
+from jobs.rules.tuning.trials import Measurement
+from jobs.tuning import measured
+from jobs.tuning.snapshot import kept_measurement
+
+# Clients that wait for the end read all of it every five seconds.
+MAX_MEASUREMENTS = 1_000
+
+
+def documents(tuning_jobs: Sequence[TuningJob], absolute: Absolute) -> list[Document]:
+    """Three queries, however many tuning jobs and trials."""
+    trials: dict[int, list[Trial]] = defaultdict(list)
+    rows = Trial.objects.filter(tuning_job__in=[each.pk for each in tuning_jobs])
+    for trial in rows.select_related("job", "job__project").order_by("number"):
+        trials[trial.tuning_job_id].append(trial)
+    jobs = [trial.job for of in trials.values() for trial in of]
+    uris, seen = resources.web_access_uris(jobs, absolute), measured.of_jobs(jobs)
+    return [_tuning_job(each, trials[each.pk], uris, seen) for each in tuning_jobs]
+
+
+def tuning_job_name(tuning_job: TuningJob) -> str:
+    place = f"projects/{tuning_job.project.name}/locations/{tuning_job.location_name}"
+    return f"{place}/hyperparameterTuningJobs/{tuning_job.pk}"
+
+
+def _tuning_job(
+    tuning_job: TuningJob,
+    trials: Iterable[Trial],
+    uris: Mapping[int, Mapping[str, str]],
+    seen: Mapping[int, measured.Measured],
+) -> Document:
+    name, state = tuning_job_name(tuning_job), JobState(tuning_job.state)
+    document: Document = {
+        "name": name,
+        "displayName": tuning_job.display_name,
+        "studySpec": tuning_job.study,
+        "maxTrialCount": tuning_job.max_trials,
+        "parallelTrialCount": tuning_job.parallel_trials,
+        "trialJobSpec": tuning_job.trial_spec,
+        "state": wire_name(state),
+        "createTime": format_time(tuning_job.created_at),
+        "updateTime": format_time(tuning_job.updated_at),
+    }
+    if tuning_job.max_failed_trials:
+        document["maxFailedTrialCount"] = tuning_job.max_failed_trials
+    if tuning_job.labels:
+        document["labels"] = tuning_job.labels
+    if tuning_job.started_at:
+        document["startTime"] = format_time(tuning_job.started_at)
+    if state in TERMINAL:
+        if tuning_job.ended_at:
+            document["endTime"] = format_time(tuning_job.ended_at)
+        if tuning_job.error_code is not None:
+            document["error"] = {"code": tuning_job.error_code, "message": tuning_job.error_message}
+    shown = [
+        _trial(name, each, uris.get(each.job_id, {}), seen.get(each.job_id, measured.NOTHING))
+        for each in trials
+    ]
+    return {**document, "trials": shown} if shown else document
+
+
+def _trial(parent: str, trial: Trial, uris: Mapping[str, str], seen: measured.Measured) -> Document:
+    document: Document = {
+        "name": f"{parent}/trials/{trial.number}",
+        "id": str(trial.number),
+        "state": trial.state,
+    }
+    if trial.parameters is not None:
+        document["parameters"] = [
+            {"parameterId": name, "value": value} for name, value in trial.parameters.items()
+        ]
+        document["customJob"] = resources.job_name(trial.job)
+    if trial.final is not None:
+        document["finalMeasurement"] = _kept(trial.final)
+    if seen.measurements:
+        document["measurements"] = [_measurement(each) for each in seen.measurements[-MAX_MEASUREMENTS:]]
+    for field, moment in (("startTime", trial.started_at), ("endTime", trial.ended_at)):
+        if moment is not None:
+            document[field] = format_time(moment)
+    if trial.infeasible_reason:
+        document["infeasibleReason"] = trial.infeasible_reason
+    return {**document, "webAccessUris": dict(uris)} if uris else document
+
+
+def _measurement(measurement: Measurement) -> Document:
+    return _kept(kept_measurement(measurement) or {})
+
+
+def _kept(kept: Mapping[str, Any]) -> Document:
+    return {
+        "elapsedDuration": duration(kept["elapsed"]),
+        "stepCount": str(kept["step"]),
+        "metrics": [{"metricId": name, "value": value} for name, value in kept["metrics"].items()],
+    }

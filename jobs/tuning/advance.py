@@ -1,0 +1,164 @@
+"""Tuning jobs, moved on: load, draw parameters that are wanted, decide, write.
+
+Any process may run it, at any time, twice. The row of the tuning job is locked meanwhile, so two processes never ask
+for the same trial. Jobs of trials are cancelled after the commit: whoever holds the row of a job never waits for the
+row of its tuning job, and nobody waits the other way round.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.db.models import F, Q
+
+from agents.hosts import recovery
+from agents.infra.clock import Clock
+from agents.infra.database_errors import DATABASE_UNAVAILABLE
+from agents.infra.failpoints import failpoint
+from agents.infra.refusals import Refused
+from agents.infra.secrets import SecretUnreadable
+from agents.infra.texts import said
+from jobs import services
+from jobs.models import Trial, TuningJob
+from jobs.rules.lifecycle.plan import TRAINYARD
+from jobs.rules.lifecycle.states import TERMINAL
+from jobs.rules.spec.json_fields import InvalidDocument
+from jobs.rules.tuning.decide import decide
+from jobs.rules.tuning.views import TuningPlan
+from jobs.secrets import of_tuning_jobs
+from jobs.tuning import drawing, snapshot, trials
+from jobs.wake import announce, hints
+
+log = logging.getLogger(__name__)
+
+# A tuning job is looked at this often, whatever happens.
+LOOK_AGAIN = timedelta(seconds=30)
+# One whose decision raised is tried again after this.
+RETRY_AFTER_ERROR = timedelta(minutes=1)
+# So many trials are asked for in one transaction.
+MAX_AT_ONCE = 20
+
+REFUSALS = (InvalidDocument, Refused, SecretUnreadable)
+
+
+def due(now: datetime) -> list[int]:
+    """The tuning jobs whose time has come, whose trials moved, and those with trials that want their parameters."""
+    live = Q(trials__ended_at=None)
+    moved = live & ~Q(trials__job__state=F("trials__job_state"))
+    wanted = live & Q(trials__wanted_at__isnull=False, trials__parameters__isnull=True)
+    open_ = TuningJob.every.exclude(state__in=TERMINAL)
+    found = open_.filter(Q(due_at__lte=now) | moved | wanted)
+    return list(found.order_by("pk").values_list("pk", flat=True).distinct())
+
+
+def advance(ids: Collection[int], clock: Clock) -> None:
+    if not ids or recovery.in_recovery_mode():
+        return
+    for pk in sorted(ids):
+        try:
+            _advance(pk, clock)
+        except DATABASE_UNAVAILABLE:
+            raise
+        except Exception:
+            log.exception(
+                "Tuning job %s could not be advanced; it is tried again in %s.", pk, RETRY_AFTER_ERROR
+            )
+            TuningJob.every.filter(pk=pk).update(due_at=clock.now() + RETRY_AFTER_ERROR)
+
+
+def _advance(pk: int, clock: Clock) -> None:
+    while drawing.draw_next(pk, clock.now()):
+        failpoint("tuning.drawn")
+    with transaction.atomic():
+        tuning_job = _lock(pk)
+        if tuning_job is None:
+            return
+        rows = snapshot.trials_of(tuning_job)
+        plan = decide(snapshot.view_of(tuning_job, rows), clock.now())
+        more = _write(tuning_job, rows, plan, clock.now())
+        failpoint("tuning.before")
+    failpoint("tuning.after")
+    jobs = {trial.number: trial.job for trial in rows}
+    for number, why in plan.cancel.items():
+        services.cancel(jobs[number], TRAINYARD, clock.now(), why)
+    if more:
+        hints.tuning([pk])
+
+
+def _lock(pk: int) -> TuningJob | None:
+    """None: it is over."""
+    rows = TuningJob.every.select_for_update(no_key=True, of=("self",)).select_related("project", "owner")
+    return rows.filter(pk=pk).exclude(state__in=TERMINAL).first()
+
+
+def _write(tuning_job: TuningJob, rows: Sequence[Trial], plan: TuningPlan, now: datetime) -> bool:
+    """Write what the plan says. Returns whether more is left for another transaction."""
+    changed = _write_trials(rows, plan)
+    reason = _request(tuning_job, plan.requested[:MAX_AT_ONCE], now)
+    over = plan.state in TERMINAL
+    columns: dict[str, object] = {
+        "state": plan.state,
+        "reason": reason,
+        "started_at": plan.started_at,
+        "ended_at": now if over else None,
+        "due_at": None if over else now + _look_again(plan),
+    }
+    if plan.outcome is not None:
+        columns |= {
+            "outcome": plan.outcome.state,
+            "error_code": plan.outcome.code or None,
+            "error_message": plan.outcome.message,
+        }
+    if (
+        changed
+        or plan.requested
+        or any(getattr(tuning_job, name) != columns[name] for name in ("state", "reason"))
+    ):
+        columns["updated_at"] = now
+        announce.hints([f"tuning:{tuning_job.pk}", f"jobs:{tuning_job.project.name}"])
+    TuningJob.every.filter(pk=tuning_job.pk).update(**columns)
+    if over:
+        of_tuning_jobs.forget(tuning_job)
+    return len(plan.requested) > MAX_AT_ONCE and not reason
+
+
+def _look_again(plan: TuningPlan) -> timedelta:
+    if plan.look_again_s is None:
+        return LOOK_AGAIN
+    return min(LOOK_AGAIN, timedelta(seconds=plan.look_again_s))
+
+
+def _write_trials(rows: Sequence[Trial], plan: TuningPlan) -> bool:
+    changed = False
+    for trial in rows:
+        change = plan.trials.get(trial.number)
+        columns: dict[str, object] = {}
+        if change is not None:
+            columns = {
+                "state": change.state,
+                "final": snapshot.kept_measurement(change.final),
+                "infeasible_reason": change.reason,
+                "started_at": change.started_at,
+                "ended_at": change.ended_at,
+            }
+        if trial.job_state != trial.job.state:
+            columns["job_state"] = trial.job.state
+        if columns:
+            Trial.objects.filter(pk=trial.pk).update(**columns)
+            changed = True
+    return changed
+
+
+def _request(tuning_job: TuningJob, numbers: Sequence[int], now: datetime) -> str:
+    """Ask for these trials. Returns why one of them could not be submitted: that is no failure of a trial, and it is
+    tried again."""
+    for number in numbers:
+        try:
+            with transaction.atomic():
+                trials.request(tuning_job, number, now)
+        except REFUSALS as refused:
+            return said("Trial {number} cannot be submitted: {why}", number=number, why=str(refused))
+    return ""

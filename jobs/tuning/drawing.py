@@ -1,0 +1,67 @@
+"""Drawing the parameters of a trial whose job is about to get its place.
+
+The suggestion follows from the rows and the seed alone, and it is committed before any order is sent: a trial never
+changes its parameters, whatever is restarted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import datetime
+
+from django.db import transaction
+from django.db.models import F
+
+from jobs.lifecycle import snapshot as of_job
+from jobs.models import Job, Trial, TuningJob
+from jobs.rules.lifecycle.states import TERMINAL, JobState
+from jobs.rules.spec.custom_job import to_document
+from jobs.rules.tuning.arguments import with_arguments
+from jobs.rules.tuning.suggest import suggest
+from jobs.rules.tuning.trials import TrialState
+from jobs.tuning import snapshot
+from jobs.wake import hints
+
+
+def draw_next(pk: int, now: datetime) -> bool:
+    """Draw the parameters of one trial that wants them, the lowest number first. False: none does."""
+    with transaction.atomic():
+        tuning_job = _lock(pk)
+        if tuning_job is None:
+            return False
+        rows = snapshot.trials_of(tuning_job)
+        trial = next((each for each in rows if _is_wanted(each)), None)
+        if trial is None:
+            return False
+        return _write(tuning_job, rows, trial, now)
+
+
+def _lock(pk: int) -> TuningJob | None:
+    """None: it is over, or ends."""
+    rows = TuningJob.every.select_for_update(no_key=True, of=("self",))
+    return rows.filter(pk=pk, outcome="", cancel_requested_at=None).exclude(state__in=TERMINAL).first()
+
+
+def _is_wanted(trial: Trial) -> bool:
+    return trial.wanted_at is not None and trial.parameters is None and trial.job.state == JobState.QUEUED
+
+
+def _write(tuning_job: TuningJob, rows: list[Trial], trial: Trial, now: datetime) -> bool:
+    """False: the job is cancelled meanwhile, or there is no point left to try."""
+    study = snapshot.study_of(tuning_job)
+    suggested = suggest(study, snapshot.study_rows(rows), trial.number, tuning_job.seed)
+    if suggested is None:
+        return False
+    locked = Job.every.select_for_update(no_key=True, of=("self",)).get(pk=trial.job_id)
+    if locked.state != JobState.QUEUED or locked.cancel_requested_at is not None or not locked.undrawn:
+        return False
+    point = dict(suggested.parameters)
+    spec = with_arguments(of_job.spec_of(locked), point, study.parameters)
+    Job.every.filter(pk=locked.pk).update(
+        spec=to_document(spec), undrawn=False, version=F("version") + 1, updated_at=now
+    )
+    Trial.objects.filter(pk=trial.pk).update(
+        parameters=point, why=suggested.expected and asdict(suggested.expected), state=TrialState.ACTIVE
+    )
+    hints.schedule()
+    return True

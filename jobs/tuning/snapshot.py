@@ -1,0 +1,109 @@
+"""Rows of a tuning job to the views that the rules decide from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jobs.models import Trial, TuningJob
+from jobs.rules.lifecycle.plan import TRAINYARD
+from jobs.rules.lifecycle.states import JobState
+from jobs.rules.tuning import space
+from jobs.rules.tuning.parse_study import parse_study
+from jobs.rules.tuning.rows import StudyRows
+from jobs.rules.tuning.study import NOISY, StudySpec
+from jobs.rules.tuning.trials import FINISHED, Measurement, TrialState
+from jobs.rules.tuning.trials import Trial as TriedTrial
+from jobs.rules.tuning.views import Outcome, TrialView, TuningView
+from jobs.tuning import measured
+
+
+def study_of(tuning_job: TuningJob) -> StudySpec:
+    return parse_study(tuning_job.study)
+
+
+def trials_of(tuning_job: TuningJob) -> list[Trial]:
+    return list(Trial.objects.filter(tuning_job=tuning_job).select_related("job").order_by("number"))
+
+
+def view_of(tuning_job: TuningJob, trials: Sequence[Trial]) -> TuningView:
+    study = study_of(tuning_job)
+    seen = measured.of_jobs([trial.job for trial in trials if trial.state not in FINISHED])
+    outcome = None
+    if tuning_job.outcome:
+        outcome = Outcome(JobState(tuning_job.outcome), tuning_job.error_code or 0, tuning_job.error_message)
+    return TuningView(
+        study=study,
+        state=JobState(tuning_job.state),
+        max_trials=tuning_job.max_trials,
+        parallel=tuning_job.parallel_trials,
+        max_failed=tuning_job.max_failed_trials,
+        # Where measurements are noisy, a point may be tried again.
+        points=None if study.noise == NOISY else space.size(study.parameters),
+        trials=tuple(_trial(trial, seen.get(trial.job_id, measured.NOTHING)) for trial in trials),
+        cancel_requested=tuning_job.cancel_requested_at is not None,
+        outcome=outcome,
+        started_at=tuning_job.started_at,
+    )
+
+
+def _trial(trial: Trial, seen: measured.Measured) -> TrialView:
+    job = trial.job
+    by_console = job.cancel_requested_by == TRAINYARD
+    return TrialView(
+        number=trial.number,
+        state=TrialState(trial.state),
+        job=JobState(job.state),
+        drawn=trial.parameters is not None,
+        error=job.error_message,
+        cancelled_by="" if by_console else job.cancel_requested_by,
+        timed_out=job.state == JobState.CANCELLED and job.cancel_requested_at is None,
+        whole=seen.whole,
+        measured=seen.measurements,
+        seen=seen.names,
+        final=read_measurement(trial.final),
+        reason=trial.infeasible_reason,
+        stopped_early=trial.stopped_early,
+        job_started_at=job.started_at,
+        job_ended_at=job.ended_at,
+        started_at=trial.started_at,
+    )
+
+
+def read_measurement(kept: Mapping[str, Any] | None) -> Measurement | None:
+    if kept is None:
+        return None
+    return Measurement(
+        kept["step"], {name: float(value) for name, value in kept["metrics"].items()}, kept["elapsed"]
+    )
+
+
+def kept_measurement(measurement: Measurement | None) -> dict[str, Any] | None:
+    if measurement is None:
+        return None
+    metrics = {name: kept_number(value) for name, value in measurement.metrics.items()}
+    return {"step": measurement.step, "elapsed": measurement.elapsed_s, "metrics": metrics}
+
+
+def kept_number(value: float) -> float | str:
+    """As proto3 JSON writes it. JSON itself has no NaN and nothing without end."""
+    if math.isnan(value):
+        return "NaN"
+    return value if math.isfinite(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def study_rows(trials: Sequence[Trial]) -> StudyRows:
+    """What a search learns from."""
+    return StudyRows(
+        tuple(
+            TriedTrial(
+                number=trial.number,
+                state=TrialState(trial.state),
+                parameters=trial.parameters or {},
+                final=read_measurement(trial.final),
+                cancelled=trial.job.state == JobState.CANCELLED,
+            )
+            for trial in trials
+        )
+    )

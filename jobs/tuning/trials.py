@@ -1,0 +1,59 @@
+"""The trials of a tuning job as rows: each with a job of its own, which waits in the queue like any other."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from agents.infra.refusals import Refused
+from agents.infra.texts import said
+from jobs import services
+from jobs.models import Job, Trial, TuningJob
+from jobs.rules.spec.custom_job import to_document
+from jobs.rules.spec.parse import parse_spec
+from jobs.rules.tuning.arguments import spec_of_trial
+from jobs.rules.tuning.trials import TrialState
+from jobs.scheduling import machine_types
+from jobs.secrets import of_tuning_jobs
+from jobs.services import TrialOfJob
+
+# The label by which the jobs of a study are found in the list of jobs.
+LABEL = "trainyard-tuning-job"
+MAX_NAME = 128
+
+
+def request(tuning_job: TuningJob, number: int, now: datetime) -> Trial:
+    """A new trial, with its job in the queue. In the caller's transaction. Raises InvalidDocument and the classes of
+    refusals.py."""
+    owner = tuning_job.owner
+    if owner is None:
+        raise Refused(
+            "owner", said("Its owner {person} is not there any more.", person=tuning_job.owner_name)
+        )
+    first = (
+        Job.every.filter(trial_row__tuning_job=tuning_job).order_by("pk").values_list("pk", flat=True).first()
+    )
+    job = services.submit(
+        tuning_job.project,
+        owner,
+        _document(tuning_job, number),
+        tuning_job.location_name,
+        None,
+        now,
+        tuning_job.may_prioritize,
+        # All trials bring what the first one brought: the same commit, the same image.
+        first,
+        trial=TrialOfJob(number, of_tuning_jobs.values_of(tuning_job)),
+    )
+    return Trial.objects.create(
+        tuning_job=tuning_job, number=number, state=TrialState.REQUESTED, job=job, job_state=job.state
+    )
+
+
+def _document(tuning_job: TuningJob, number: int) -> dict[str, object]:
+    suffix = f"-trial-{number}"
+    types = machine_types.of_location(tuning_job.location_name)
+    return {
+        "displayName": tuning_job.display_name[: MAX_NAME - len(suffix)] + suffix,
+        "labels": {**tuning_job.labels, LABEL: str(tuning_job.pk)},
+        "jobSpec": to_document(spec_of_trial(parse_spec(tuning_job.trial_spec, types), number)),
+    }

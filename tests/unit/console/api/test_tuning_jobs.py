@@ -1,0 +1,168 @@
+"""Hyperparameter tuning jobs as scripts use them: the resource on the wire, its list, refusals, rights."""
+
+from __future__ import annotations
+
+import pytest
+from django.utils import timezone
+
+from jobs.models import Job, Trial, TuningJob
+from jobs.rules.tuning.trials import Measurement
+from jobs.tuning import measured
+from tests.unit.jobs.tuning.conftest import asked
+
+pytestmark = pytest.mark.django_db
+
+P = "projects/default/locations/us-central1"
+TUNING = f"/v1/{P}/hyperparameterTuningJobs"
+# As Google's SDK sends it: enumerations by number, doubles, zeros left out.
+FROM_SDK = {
+    "displayName": "hp",
+    "maxTrialCount": 4,
+    "parallelTrialCount": 2,
+    "studySpec": {
+        "metrics": [{"metricId": "accuracy", "goal": 1}],
+        "parameters": [
+            {"parameterId": "lr", "doubleValueSpec": {"minValue": 0.001, "maxValue": 0.1}, "scaleType": 2},
+            {
+                "parameterId": "units",
+                "integerValueSpec": {"minValue": "4", "maxValue": "128"},
+                "scaleType": 1,
+            },
+            {"parameterId": "optimizer", "categoricalValueSpec": {"values": ["sgd", "adam"]}},
+        ],
+        "measurementSelectionType": 2,
+    },
+    "trialJobSpec": {
+        "workerPoolSpecs": [
+            {
+                "machineSpec": {"machineType": "n1-standard-4"},
+                "replicaCount": "1",
+                "containerSpec": {"imageUri": "host", "command": ["python3", "train.py"]},
+            }
+        ]
+    },
+}
+
+
+def created(client, **changes):
+    answer = client.post(TUNING, {**FROM_SDK, **changes}, content_type="application/json")
+    assert answer.status_code == 200, answer.content
+    return answer.json()
+
+
+def test_a_tuning_job_comes_back_as_the_client_reads_it(script):
+    bob = script("bob")
+    made = created(bob, labels={"team": "vision"})
+    row = TuningJob.objects.get()
+    assert made["name"] == f"{P}/hyperparameterTuningJobs/{row.pk}"
+    assert (made["state"], made["maxTrialCount"], made["parallelTrialCount"]) == ("JOB_STATE_QUEUED", 4, 2)
+    assert made["studySpec"]["metrics"] == [{"metricId": "accuracy", "goal": "MAXIMIZE"}]
+    assert made["studySpec"]["parameters"][1] == {
+        "parameterId": "units",
+        "integerValueSpec": {"minValue": "4", "maxValue": "128"},
+    }
+    assert made["labels"] == {"team": "vision"}
+    assert made["trials"] == [{"name": f"{made['name']}/trials/1", "id": "1", "state": "REQUESTED"}]
+    assert script("vera").get(f"/v1/{made['name']}").json() == made
+    masked = bob.get(f"/v1/{made['name']}?readMask=name,displayName").json()
+    assert masked == {"name": made["name"], "displayName": "hp"}
+    assert bob.get(f"/v1beta1/{made['name']}").json() == made
+
+
+def test_a_trial_shows_its_parameters_measurements_and_job(script, monkeypatch):
+    made = created(script("bob"))
+    now, point = timezone.now(), {"lr": 0.01, "units": 16, "optimizer": "sgd"}
+    final = {"step": 3, "elapsed": 1.5, "metrics": {"accuracy": 0.9, "loss": "NaN"}}
+    Trial.objects.update(state="SUCCEEDED", parameters=point, final=final, started_at=now, ended_at=now)
+    job = Job.objects.get()
+    curve = (Measurement(1, {"accuracy": 0.5}, 0.5), Measurement(3, {"accuracy": 0.9}, 1.5))
+    monkeypatch.setattr(measured, "of_jobs", lambda jobs: {job.pk: measured.Measured(curve, ("accuracy",))})
+    trial = script("bob").get(f"/v1/{made['name']}").json()["trials"][0]
+    assert trial["parameters"] == [
+        {"parameterId": "lr", "value": 0.01},
+        {"parameterId": "units", "value": 16},
+        {"parameterId": "optimizer", "value": "sgd"},
+    ]
+    assert trial["finalMeasurement"] == {
+        "elapsedDuration": "1.5s",
+        "stepCount": "3",
+        "metrics": [{"metricId": "accuracy", "value": 0.9}, {"metricId": "loss", "value": "NaN"}],
+    }
+    assert [each["stepCount"] for each in trial["measurements"]] == ["1", "3"]
+    assert trial["customJob"] == f"{P}/customJobs/{job.pk}"
+    assert trial["startTime"] == trial["endTime"]
+
+
+def test_an_infeasible_trial_says_why(script):
+    made = created(script("bob"))
+    Trial.objects.update(state="INFEASIBLE", infeasible_reason="exit 7", parameters={"lr": 0.1})
+    trial = script("bob").get(f"/v1/{made['name']}").json()["trials"][0]
+    assert (trial["state"], trial["infeasibleReason"]) == ("INFEASIBLE", "exit 7")
+
+
+def test_a_study_that_failed_has_its_error(script):
+    made = created(script("bob"))
+    now = timezone.now()
+    TuningJob.every.update(state="FAILED", error_code=3, error_message="3 of 4", started_at=now, ended_at=now)
+    found = script("bob").get(f"/v1/{made['name']}").json()
+    assert found["error"] == {"code": 3, "message": "3 of 4"} and found["endTime"]
+
+
+def test_lists_are_paged_newest_first_and_filtered(script):
+    bob = script("bob")
+    names = [created(bob, displayName=f"hp-{number}")["name"] for number in range(3)]
+    first = bob.get(f"{TUNING}?pageSize=2").json()
+    assert [each["name"] for each in first["hyperparameterTuningJobs"]] == names[:0:-1]
+    rest = bob.get(f"{TUNING}?pageSize=2&pageToken={first['nextPageToken']}").json()
+    assert [each["name"] for each in rest["hyperparameterTuningJobs"]] == names[:1]
+    found = bob.get(f'{TUNING}?filter=display_name="hp-1" AND state="JOB_STATE_QUEUED"').json()
+    assert [each["displayName"] for each in found["hyperparameterTuningJobs"]] == ["hp-1"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"maxTrialCount": 0}, "max_trial_count"),
+        ({"parallelTrialCount": None}, "parallel_trial_count"),
+        ({"studySpec": {**FROM_SDK["studySpec"], "metrics": []}}, "study_spec.metrics"),
+        ({"trialJobSpec": None}, "trial_job_spec"),
+        ({"trialJobSpec": {"workerPoolSpecs": []}}, "trial_job_spec.worker_pool_specs"),
+    ],
+)
+def test_a_mistake_names_its_field(script, changes, field):
+    answer = script("bob").post(TUNING, {**FROM_SDK, **changes}, content_type="application/json")
+    assert answer.status_code == 400
+    violations = answer.json()["error"]["details"][0]["fieldViolations"]
+    assert field in [each["field"] for each in violations]
+    assert not TuningJob.every.exists()
+
+
+def test_it_is_cancelled_by_whoever_may(script):
+    made = created(script("bob"))
+    assert script("vera").post(f"/v1/{made['name']}:cancel").status_code == 403
+    assert script("bob").post(f"/v1/{made['name']}:cancel").json() == {}
+    assert TuningJob.objects.get().cancel_requested_by == "bob"
+
+
+def test_it_is_deleted_when_it_is_over(script):
+    bob, made = script("bob"), created(script("bob"))
+    assert bob.delete(f"/v1/{made['name']}").status_code == 400
+    TuningJob.every.update(state="SUCCEEDED", ended_at=timezone.now())
+    operation = bob.delete(f"/v1/{made['name']}").json()
+    assert operation["done"] and bob.get(f"/v1/{made['name']}").status_code == 404
+    assert bob.get(f"/v1/{operation['name']}").json() == operation
+
+
+def test_for_strangers_it_does_not_exist(script):
+    made = created(script("bob"))
+    for address in (TUNING, f"/v1/{made['name']}"):
+        assert script("charlie").get(address).status_code == 404
+    assert script("vera").post(TUNING, FROM_SDK, content_type="application/json").status_code == 403
+
+
+def test_the_canonical_document_is_taken_again(script):
+    """What the service says is what it takes: a study can be submitted again from its own answer."""
+    bob, first = script("bob"), created(script("bob"))
+    again = created(bob, studySpec=first["studySpec"], trialJobSpec=first["trialJobSpec"])
+    assert again["studySpec"] == first["studySpec"] and again["trialJobSpec"] == first["trialJobSpec"]
+    assert created(bob, **asked())["studySpec"]["algorithm"] == "RANDOM_SEARCH"

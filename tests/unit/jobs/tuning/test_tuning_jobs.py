@@ -1,0 +1,253 @@
+"""A study from its submit to its end: its trials are jobs, with parameters that are drawn when there is a place."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from agents.infra.clock import Clock
+from agents.infra.refusals import Conflict, Refused
+from jobs import services
+from jobs.models import Job, JobLabel, Run, Trial, TuningJob, TuningSecret
+from jobs.rules.spec.json_fields import InvalidDocument
+from jobs.secrets import of_jobs
+from jobs.tuning import advance, drawing, trials, tuning_jobs
+from tests.unit.jobs.tuning.conftest import asked
+
+pytestmark = pytest.mark.django_db
+
+
+def trial_spec(**container):
+    document = asked()["trialJobSpec"]
+    document["workerPoolSpecs"][0]["containerSpec"] |= container
+    return document
+
+
+def states(study):
+    return [each.state for each in study.trials()]
+
+
+def args_of(trial):
+    trial.job.refresh_from_db()
+    return trial.job.spec["workerPoolSpecs"][0]["containerSpec"]["args"]
+
+
+def test_a_study_runs_to_its_end(study):
+    study.submit().run()
+    for number, loss in enumerate((0.5, 0.2, 0.4, 0.3), start=1):
+        study.end(number, loss=loss)
+        study.run()
+    row = study.row
+    assert (row.state, row.error_code, states(study)) == ("SUCCEEDED", None, ["SUCCEEDED"] * 4)
+    assert [each.final["metrics"] for each in study.trials()] == [
+        {"loss": each} for each in (0.5, 0.2, 0.4, 0.3)
+    ]
+    assert row.started_at and row.ended_at and row.due_at is None
+    assert Run.objects.filter(released_at=None).count() == 0
+
+
+def test_no_more_trials_run_than_were_asked_for(study):
+    study.submit().run()
+    assert states(study) == ["ACTIVE", "ACTIVE"]
+    study.end(1, loss=0.5)
+    study.run()
+    assert states(study) == ["SUCCEEDED", "ACTIVE", "ACTIVE"]
+
+
+def test_parameters_are_drawn_when_there_is_a_place_and_not_before(study):
+    study.host.row.cpus = 1
+    study.host.row.save()
+    study.submit(
+        asked(
+            trialJobSpec={
+                **trial_spec(),
+                "workerPoolSpecs": [
+                    {**trial_spec()["workerPoolSpecs"][0], "machineSpec": {"machineType": "n1-standard-1"}}
+                ],
+            }
+        )
+    ).run()
+    first, second = study.trials()
+    assert (first.state, second.state) == ("ACTIVE", "REQUESTED")
+    assert second.parameters is None and second.job.undrawn and args_of(second) == ["--fast"]
+    study.end(1, loss=0.5)
+    study.run()
+    second.refresh_from_db()
+    assert second.state == "ACTIVE" and second.parameters
+    second.job.refresh_from_db()
+    assert (second.job.undrawn, second.job.state) == (False, "RUNNING")
+
+
+def test_programs_get_the_parameters_as_arguments_and_know_their_trial(study):
+    study.submit().run()
+    for trial in study.trials():
+        lr, depth = trial.parameters["lr"], trial.parameters["depth"]
+        assert args_of(trial) == ["--fast", f"--lr={lr!r}", f"--depth={depth}"]
+        order = Run.objects.get(job=trial.job).order
+        assert order["command"][-2:] == [f"--lr={lr!r}", f"--depth={depth}"]
+        assert order["env"]["CLOUD_ML_TRIAL_ID"] == str(trial.number)
+        assert order["env"]["AIP_MODEL_DIR"].endswith(f"/out/{trial.number}/model/")
+        assert trial.job.display_name == f"search-trial-{trial.number}"
+    assert JobLabel.objects.filter(key=trials.LABEL, value=str(study.row.pk)).count() == 2
+
+
+def test_the_same_seed_draws_the_same_parameters(study):
+    study.submit().run()
+    first = [each.parameters for each in study.trials()]
+    tuning_jobs.cancel(study.row, "alice", timezone.now())
+    study.run()
+    study.submit()
+    TuningJob.every.filter(pk=study.row.pk).update(
+        seed=TuningJob.every.order_by("pk").values_list("seed", flat=True)[0]
+    )
+    study.run()
+    assert [each.parameters for each in study.trials()] == first
+
+
+def test_parameters_never_change_once_they_are_drawn(study):
+    study.submit().run()
+    before = [each.parameters for each in study.trials()]
+    Trial.objects.update(wanted_at=timezone.now())
+    assert not drawing.draw_next(study.row.pk, timezone.now())
+    study.run()
+    assert [each.parameters for each in study.trials()] == before
+
+
+def test_a_trial_that_lost_its_turn_while_it_was_drawn_is_drawn_later(study):
+    """A pass that found the place for it, and a dispatcher that died before anything was drawn."""
+    study.submit(asked(parallelTrialCount=1))
+    study.look()
+    assert states(study) == ["REQUESTED"] and study.trials()[0].wanted_at
+    assert (
+        study.trials()[0].job.reason
+        == "There is a place for it. The parameters of this trial are being drawn."
+    )
+    assert advance.due(timezone.now() - timedelta(days=1)) == [study.row.pk]
+    study.run()
+    assert states(study)[0] == "ACTIVE"
+
+
+def test_a_job_that_was_cancelled_is_not_drawn(study):
+    study.submit(asked(parallelTrialCount=1))
+    study.look()
+    services.cancel(study.trials()[0].job, "alice", timezone.now())
+    assert not drawing.draw_next(study.row.pk, timezone.now())
+    study.run()
+    assert study.trials()[0].infeasible_reason == "The study ended before its parameters were drawn."
+
+
+def test_a_failed_first_trial_ends_the_study(study):
+    study.submit().run()
+    study.end(1, code=7)
+    study.run()
+    assert (study.row.state, study.row.error_code) == ("FAILED", 3)
+    assert study.row.error_message.startswith(
+        "1 of 1 trials failed. The first was trial 1: The replica workerpool0-0"
+    )
+    assert states(study) == ["INFEASIBLE", "INFEASIBLE"]
+    assert all(each.job.state in ("FAILED", "CANCELLED") for each in study.trials())
+
+
+def test_a_trial_waits_for_its_last_reports(study):
+    study.submit().run()
+    study.end(1, loss=0.5, whole=False)
+    study.run()
+    assert states(study)[0] == "ACTIVE"
+    study.end(1, loss=0.4)
+    study.run()
+    assert study.trials()[0].final == {"step": 1, "elapsed": 2.0, "metrics": {"loss": 0.4}}
+
+
+def test_a_value_that_is_no_number_is_kept(study):
+    study.submit().run()
+    study.end(1, loss=float("nan"))
+    study.run()
+    assert study.trials()[0].final["metrics"] == {"loss": "NaN"}
+    assert states(study) == ["SUCCEEDED", "ACTIVE", "ACTIVE"]
+
+
+def test_a_cancelled_study_ends_when_its_jobs_have_ended(study):
+    study.submit().run()
+    tuning_jobs.cancel(study.row, "alice", timezone.now())
+    advance.advance([study.row.pk], Clock())
+    study.row.refresh_from_db()
+    assert study.row.state == "CANCELLING"
+    study.run()
+    assert (study.row.state, study.row.error_code, study.row.error_message) == ("CANCELLED", 1, "CANCELED")
+    assert {each.job.state for each in study.trials()} == {"CANCELLED"}
+
+
+def test_a_trial_that_a_person_cancels_is_replaced(study):
+    study.submit().run()
+    services.cancel(study.trials()[0].job, "alice", timezone.now())
+    study.run()
+    assert states(study) == ["INFEASIBLE", "ACTIVE", "ACTIVE"]
+    assert study.trials()[0].infeasible_reason == "Cancelled by alice."
+
+
+def test_what_is_refused_for_a_trial_is_refused_for_the_study(study, alice):
+    pools = [{**trial_spec()["workerPoolSpecs"][0], "machineSpec": {"machineType": "n1-standard-96"}}]
+    with pytest.raises(Refused) as refused:
+        study.submit(asked(trialJobSpec={"workerPoolSpecs": pools}))
+    assert refused.value.field.startswith("trial_job_spec.worker_pool_specs[0]")
+    assert not TuningJob.every.exists() and not Job.every.exists()
+
+
+def test_a_mistake_in_the_document_names_its_field(study):
+    with pytest.raises(InvalidDocument) as refused:
+        study.submit(asked(maxTrialCount=0))
+    assert [each.field for each in refused.value.violations] == ["max_trial_count"]
+
+
+def test_the_same_request_makes_one_study(study):
+    first = study.submit(request_id="once").row
+    assert study.submit(request_id="once").row == first
+    with pytest.raises(Conflict):
+        study.submit(asked(maxTrialCount=5), request_id="once")
+    tuning_jobs.cancel(first, "alice", timezone.now())
+    study.run()
+    tuning_jobs.delete(study.row, "alice", timezone.now())
+    with pytest.raises(Conflict):
+        study.submit(request_id="once")
+
+
+def test_a_study_that_runs_is_not_deleted(study):
+    study.submit()
+    with pytest.raises(Refused):
+        tuning_jobs.delete(study.row, "alice", timezone.now())
+
+
+def test_each_trial_has_the_secrets_of_the_submit_and_they_go_with_the_study(study, project, alice):
+    env = [{"name": "TOKEN", "value": "hush", "secret": True}]
+    study.submit(asked(trialJobSpec=trial_spec(env=env))).run()
+    assert "hush" not in str(study.row.trial_spec)
+    for trial in study.trials():
+        assert of_jobs.values_of(trial.job_id) == ["hush"]
+    tuning_jobs.cancel(study.row, "alice", timezone.now())
+    study.run()
+    assert not TuningSecret.objects.exists()
+
+
+def test_a_study_whose_owner_is_gone_waits_and_says_why(study):
+    somebody = User.objects.create_user("gone")
+    study.submit(owner=somebody).run()
+    somebody.delete()
+    study.end(1, loss=0.5)
+    study.run()
+    assert study.row.reason == "Trial 3 cannot be submitted: owner: Its owner gone is not there any more."
+    assert states(study) == ["SUCCEEDED", "ACTIVE"]
+    assert study.row.due_at is not None
+
+
+def test_a_fault_of_one_study_delays_no_other(study, monkeypatch, caplog):
+    first = study.submit().row
+    second = study.submit().row
+    TuningJob.every.filter(pk=first.pk).update(study={"parameters": "nonsense"})
+    study.run()
+    assert second.trials.first().state == "ACTIVE"
+    first.refresh_from_db()
+    assert first.state == "QUEUED" and first.due_at > timezone.now()
+    assert f"Tuning job {first.pk} could not be advanced" in caplog.text
