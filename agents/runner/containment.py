@@ -247,5 +247,33 @@ def judge_oom(own: int | None, host: OomCounts, killed: bool, failed: bool) -> T
     return False, "certain", ""
 
 
+# How often a run notes the kernel's count of OOM kills: an older count says nothing about its end.
+OOM_LOOK_S = 20.0
+
+
+class OomWatch:
+    """The host's count of OOM kills over the life of one run."""
+
+    def __init__(self) -> None:
+        self._before: int | None = None
+        self._recent: int | None = None
+        self._look_at = 0.0
+
+    def begin(self) -> None:
+        self._before = self._recent = host_oom_kills()
+        self._look_at = time.monotonic() + OOM_LOOK_S
+
+    def look(self, now: float) -> None:
+        if now >= self._look_at:
+            self._look_at, self._recent = now + OOM_LOOK_S, host_oom_kills()
+
+    def judge(
+        self, group: str | None, killed: bool, stopping: bool, failed: bool
+    ) -> Tuple[bool | None, str, str]:
+        """Whether this end came from a lack of memory. `killed`: by SIGKILL; `stopping`: which we may have sent."""
+        counts = OomCounts(self._before, self._recent, host_oom_kills() if killed else None)
+        return judge_oom(own_oom_kills(group), counts, killed and not stopping, failed)
+
+
 def containment_level() -> str:
     return "cgroup" if delegated_cgroup() else "subreaper"

@@ -59,6 +59,8 @@ def new_facts(run: str, seal: str = "") -> Facts:
         "host_env": {},
         # Of a run in a container: the engine's program, and the name by which the container is removed.
         "runtime": {},
+        # When it is closed: whether its program may have reported metrics.
+        "metrics": None,
     }
 
 
@@ -120,6 +122,7 @@ def close_unstarted(facts: Facts, why: str, message: str, refusal: str | None = 
     facts.update(
         phase="closed", why=why, refusal=refusal, message=message, never_started=True, closed_at=time.time()
     )
+    facts["metrics"] = False
     facts["log"] = dict(facts["log"], final=True)
     return facts
 

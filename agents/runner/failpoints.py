@@ -25,6 +25,7 @@ RUNNER_FAILPOINTS = (
     "before_reap",  # its exit is written, the zombie still there
     "before_closed",  # the tree is empty, GPUs are free, the last fact not written
     "after_closed",
+    "before_commit",  # a pass over metrics: they are in the journal, nothing says yet that they count
 )
 
 

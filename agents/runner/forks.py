@@ -68,11 +68,13 @@ def detach(keep: Set[int], title: str) -> None:
     retitle(title)
 
 
-def wake_on_child_exit(write: int) -> None:
-    """From now on each exit of a child writes to this descriptor. Forks inherit the handler, but not the descriptor."""
+def wake_on_signals(write: int) -> None:
+    """From now on each exit of a child, and each lease that is to be given up, writes to this descriptor. Forks inherit
+    the handlers, but not the descriptor."""
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
     if not _heeded:
-        signal.signal(signal.SIGCHLD, lambda signum, frame: None)
+        for signum in (signal.SIGCHLD, signal.SIGIO):
+            signal.signal(signum, lambda signum, frame: None)
         _heeded.append(True)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import re
 import socket
 from typing import Dict, List, Tuple
 
@@ -24,6 +23,7 @@ from agents.runner.files import take_lock
 from agents.runner.forks import run_with_timeout
 from agents.runner.gpus import GPU_LOOK_S, blocking_processes, describe_holders, holders_for_wire
 from agents.runner.home import Home
+from agents.runner.mounts import may_be_another_mount
 from agents.runner.networks import network_variables
 from agents.runner.orders import Order, Refused
 from agents.runner.python_environment import is_ready
@@ -50,16 +50,6 @@ def check_port(port: int) -> None:
 CGROUP_S = 0.5  # how long a close waits until the kernel releases processes that have just died
 COPY_S = 600.0  # how much longer a work directory may take that gets the code of the job
 STORAGE_S = float(os.environ.get("TRAINYARD_STORAGE_S") or 20)
-
-
-def may_be_another_mount(base: str, path: str) -> bool:
-    """May `path`, below `base`, be on another file system? Found out without touching what may hang."""
-    with open("/proc/self/mountinfo", "rb") as file:
-        # In that file blanks, tabs, newlines and backslashes of names are octal numbers.
-        name = re.sub(rb"[ \t\n\\]", lambda found: b"\\%03o" % ord(found.group(0)), os.fsencode(base))
-        if b" " + name + b"/" in file.read():
-            return True
-    return any(os.path.islink(part) for part in (os.path.dirname(path), path))
 
 
 def check_gpus(gpus: List[str], facts: Facts) -> None:

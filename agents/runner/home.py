@@ -29,6 +29,7 @@ class Home:
         self.shells = os.path.join(self.base, "shells")
         self.preparations = os.path.join(self.base, "preparations")
         self.outputs = os.path.join(self.base, "outputs")
+        self.python = os.path.join(self.base, "python")
         self.tools = os.path.join(self.root, "tools")
         self.gpus = os.path.join(self.root, "gpus")
         self.forgotten = os.path.join(self.base, "forgotten")

@@ -10,18 +10,19 @@ import select
 import time
 from typing import Any, Dict, List, NoReturn, Tuple
 
-from agents.runner.containment import cgroup_path, host_oom_kills
+from agents.runner.containment import cgroup_path
 from agents.runner.facts import close_unstarted, load_facts, save_facts
 from agents.runner.failpoints import failpoint
 from agents.runner.files import clean_directory, fsync_directory, make_spares, read_deadline, write_file
 from agents.runner.forks import write_traceback
 from agents.runner.linux import become_subreaper, booted_at, retitle
 from agents.runner.log_budget import LogBudget
+from agents.runner.metrics.places import make_places
 from agents.runner.orders import Refused, build_env, parse_order
 from agents.runner.output_directories import with_directories
 from agents.runner.processes import read_process
 from agents.runner.replica import Replica, ReplicaSetup
-from agents.runner.run_lifecycle import OOM_LOOK_S, RunLifecycle
+from agents.runner.run_lifecycle import RunLifecycle
 from agents.runner.runtimes.containers import command_of
 from agents.runner.scratch import scratch_path
 
@@ -77,6 +78,7 @@ class Keeper(RunLifecycle):
         make_spares(directory)
         save_facts(directory, facts)
         write_file(os.path.join(directory, "order.json"), json.dumps(document).encode())
+        make_places(directory, order.env, order.runtime)
         self.held.acquire(order, facts)
         if self.find_container():
             # Whoever closes the run after all keepers, or the power, were lost has to know what to remove.
@@ -89,8 +91,7 @@ class Keeper(RunLifecycle):
             port=order.port,
             web_access=order.web_access,
         )
-        self.oom_before = self.oom_recent = host_oom_kills()
-        self.oom_look_at = time.monotonic() + OOM_LOOK_S
+        self.oom.begin()
         self.open_channels()
 
     def open_channels(self) -> None:
@@ -106,7 +107,7 @@ class Keeper(RunLifecycle):
     def spawn(self) -> None:
         assert self.order is not None
         facts, work = self.facts, self.held.work
-        command, env = self.client or (self.order.command, build_env(self.order, self.run, work, facts))
+        command, env = self.client or (self.order.command, build_env(self.order, self.directory, work, facts))
         # What the engine's processes leave in the directory that they are started in is nothing for the user's.
         place = self.directory if self.container else work
         setup = ReplicaSetup(self.log, place, (facts["cgroup"], facts["memory_cgroup"]), self.umask, self.run)
@@ -128,6 +129,7 @@ class Keeper(RunLifecycle):
             self.spawn()
             self.watch_children()
             self.watch_shared_memory()
+            self.hypertune.watch()
             self.log_budget = self.open_log_budget(fresh=True)
             stop = read_deadline(self.directory)
             self.wait_for_sync()
@@ -171,6 +173,7 @@ class Keeper(RunLifecycle):
         retitle("trainyard-keeper %s (second)" % self.run)
         self.watch_children()
         self.watch_shared_memory()
+        self.hypertune.watch()
         self.log_budget = self.open_log_budget()
         self.wait_for_fork()
         self.replica_pid = self.progress()[0]

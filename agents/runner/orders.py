@@ -10,6 +10,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Tuple
 
 from agents.runner.cuda import ORDER_BY_BUS
 from agents.runner.home import is_gpu, is_key, is_run_id
+from agents.runner.metrics.places import variables, with_module
 from agents.runner.wire import MAX_PAYLOAD, WireError, decode_object
 
 
@@ -214,8 +215,9 @@ def login_env() -> Dict[str, str]:
     return env
 
 
-def build_env(order: Order, run: str, work: str, facts: Mapping[str, Any]) -> Dict[str, str]:
-    """The replica's whole environment: what this host found out, the login's, the order's, and what names the run.
+def build_env(order: Order, directory: str, work: str, facts: Mapping[str, Any]) -> Dict[str, str]:
+    """The replica's whole environment: what this host found out, the login's, the order's, and what names the run,
+    whose directory this is.
 
     `host_env` of the facts comes from held_resources.py. An admin who set the interface for the login, and a person who
     set a variable for the job, know better. Only the login's idea of which GPUs to use is not asked for.
@@ -226,15 +228,19 @@ def build_env(order: Order, run: str, work: str, facts: Mapping[str, Any]) -> Di
     env.update(CUDA_VISIBLE_DEVICES=_visible(order, host_env), CUDA_DEVICE_ORDER=ORDER_BY_BUS)
     if facts["tmp"]:
         env["TMPDIR"] = facts["tmp"]
+    env.update(variables(directory))
     env.update(order.env)
-    env.update(PWD=work, TRAINYARD_RUN=run, TRAINYARD_WORK=work, TRAINYARD_MARK=facts["mark"])
+    env.update(
+        PWD=work, TRAINYARD_RUN=os.path.basename(directory), TRAINYARD_WORK=work, TRAINYARD_MARK=facts["mark"]
+    )
     env["TRAINYARD_GPU_UUIDS"] = ",".join(order.gpus)
+    with_module(env, directory)
     if facts.get("environment"):
         _enter(env, str(facts["environment"]))
     return env
 
 
-def container_env(order: Order, run: str, work: str, facts: Mapping[str, Any]) -> Dict[str, str]:
+def container_env(order: Order, directory: str, work: str, facts: Mapping[str, Any]) -> Dict[str, str]:
     """What a container gets beside the variables of its image. It sees only its own GPUs, which are numbered from 0."""
     env = {str(name): str(value) for name, value in facts["host_env"].items() if name not in _CUDA}
     if order.gpus:
@@ -242,8 +248,9 @@ def container_env(order: Order, run: str, work: str, facts: Mapping[str, Any]) -
         env["CUDA_DEVICE_ORDER"] = ORDER_BY_BUS
     if facts["tmp"]:
         env["TMPDIR"] = facts["tmp"]
+    env.update(variables(directory))
     env.update(order.env)
-    env.update(TRAINYARD_RUN=run, TRAINYARD_WORK=work, TRAINYARD_MARK=facts["mark"])
+    env.update(TRAINYARD_RUN=os.path.basename(directory), TRAINYARD_WORK=work, TRAINYARD_MARK=facts["mark"])
     env["TRAINYARD_GPU_UUIDS"] = ",".join(order.gpus)
     return env
 

@@ -11,21 +11,21 @@ import time
 from typing import List, Tuple
 
 from agents.runner.containment import (
-    OomCounts,
+    OOM_LOOK_S,
+    OomWatch,
     cgroup_pids,
-    host_oom_kills,
-    judge_oom,
-    own_oom_kills,
     remove_cgroup,
     try_write,
 )
 from agents.runner.facts import Facts, add_message, close_unstarted, new_facts, save_facts
 from agents.runner.failpoints import failpoint
 from agents.runner.files import SECRETS, clean_directory, read_deadline, unlink
-from agents.runner.forks import wake_on_child_exit
+from agents.runner.forks import wake_on_signals
 from agents.runner.held_resources import HeldResources, kill_leftovers_on_gpus, remove_cgroups
 from agents.runner.home import Home
 from agents.runner.log_budget import LogBudget
+from agents.runner.metrics.hypertune_file import HypertuneFile
+from agents.runner.metrics.places import may_have_reports
 from agents.runner.orders import Order
 from agents.runner.processes import (
     Denied,
@@ -44,8 +44,6 @@ from agents.runner.scratch import remove_scratch
 from agents.runner.shared_memory import SharedMemory, sweep_shared_memory
 from agents.runner.wire import finite_float
 
-# How often a run notes the kernel's count of OOM kills: an older count says nothing about its end.
-OOM_LOOK_S = 20.0
 # How long a namespace's first process has to report how the replica ended, before it is killed itself.
 INIT_REPORTS_S = 2.0
 UP_LOOK_S = 0.03  # while a container is being made
@@ -81,9 +79,8 @@ class RunLifecycle:
         self.replica: Replica | None = None
         self.shared: SharedMemory | None = None
         self.container: Container | None = None
-        self.oom_before: int | None = None
-        self.oom_recent: int | None = None
-        self.oom_look_at = 0.0
+        self.oom = OomWatch()
+        self.hypertune = HypertuneFile(self.directory)
 
     def progress(self) -> Tuple[int, int, int, str]:
         """What the replica's process has reached. Without the shared page: it may have executed the command."""
@@ -114,7 +111,7 @@ class RunLifecycle:
         self.wake, write = os.pipe()
         for fd in (self.wake, write):
             os.set_blocking(fd, False)
-        wake_on_child_exit(write)
+        wake_on_signals(write)
 
     def watch_shared_memory(self) -> None:
         self.shared = SharedMemory(
@@ -145,8 +142,8 @@ class RunLifecycle:
                 break
             now = time.monotonic()
             # After reaping: what was counted just before belongs to an end that was just seen.
-            if now >= self.oom_look_at:
-                self.oom_look_at, self.oom_recent = now + OOM_LOOK_S, host_oom_kills()
+            self.oom.look(now)
+            self.hypertune.look(poll)
             self.check_stop(now)
             if self.stopping and now >= self.deadline or self.replica_over and not self.stopping:
                 break
@@ -173,7 +170,7 @@ class RunLifecycle:
                     self.shared_memory_changed()
                 elif fd == self.control:
                     self.read_control(os.read(fd, 4096))
-                else:
+                elif fd != self.hypertune.fd:
                     os.read(fd, 4096)
         self.finish()
 
@@ -284,10 +281,8 @@ class RunLifecycle:
             )
             facts["log"] = dict(facts["log"], size=os.fstat(self.log).st_size)
             killed = status == signal.SIGKILL if not exited else status == 128 + signal.SIGKILL
-            counts = OomCounts(self.oom_before, self.oom_recent, host_oom_kills() if killed else None)
             failed = not exited or status != 0
-            own = own_oom_kills(facts["memory_cgroup"])
-            judged = judge_oom(own, counts, killed and not self.stopping, failed)
+            judged = self.oom.judge(facts["memory_cgroup"], killed, bool(self.stopping), failed)
             if self.container and (killed or failed and not self.stopping):
                 judged = self.container.judge_oom(judged, facts["memory_enforced"])
             facts["oom"], facts["oom_sure"], text = judged
@@ -406,6 +401,8 @@ class RunLifecycle:
         kill_leftovers_on_gpus(facts)
         self.held.unlock_gpus()
         facts["survivors"] = []
+        self.hypertune.finish()
+        facts["metrics"] = may_have_reports(self.home.base, self.directory, facts)
         if facts["phase"] in ("claimed", "running"):
             self.explain_no_exit()
         add_message(facts, sweep_shared_memory(self.directory))

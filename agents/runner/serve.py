@@ -24,11 +24,13 @@ from agents.runner.files import (
     write_file,
     write_for_host,
 )
-from agents.runner.forks import ignored_signals, wake_on_child_exit
+from agents.runner.forks import ignored_signals, wake_on_signals
 from agents.runner.gpu_watch import GpuWatch
 from agents.runner.home import Home, is_run_id
 from agents.runner.host_load import HostLoad
 from agents.runner.linux import boot_id, own_argv
+from agents.runner.metrics.pull import MetricsPull
+from agents.runner.metrics.python_module import put_module
 from agents.runner.orders import login_env
 from agents.runner.outbox import Hangup, Outbox
 from agents.runner.preparations.tasks import Preparations
@@ -59,6 +61,7 @@ class Serve:
         self.gpus = GpuWatch(self.runs, self.out, self.background, self.load)
         self.samples = Samples(self.load)
         self.preparations = Preparations(self.out)
+        self.metrics = MetricsPull(self.runs, self.out, self.background)
         self.mark = 0  # the last mark of this connection that is on disk
         self.next_tick = time.monotonic() + TICK_S
         self.deadline = time.monotonic() + HELLO_S
@@ -75,6 +78,7 @@ class Serve:
             "prepare": self.preparations.on_prepare,
             "unprepare": self.preparations.on_unprepare,
             "cast_pull": RecordingPull(self.runs, self.out).on_pull,
+            "metrics_pull": self.metrics.on_pull,
         }
 
     # -- the loop --
@@ -83,7 +87,7 @@ class Serve:
         self.wake, write = os.pipe()
         for fd in (self.in_fd, self.out.fd, self.wake, write):
             os.set_blocking(fd, False)
-        wake_on_child_exit(write)
+        wake_on_signals(write)
         self.out.control(PREFACE)
         gc.freeze()  # forked keepers then share our pages instead of copying them at their first collection
         try:
@@ -197,6 +201,7 @@ class Serve:
                 if run.stop is not None:
                     self.claims.poke_keeper(run)
                 self.runs.check_alive(run)
+        self.metrics.tick(time.monotonic())
         self.sample()
 
     def sample(self) -> None:
@@ -224,6 +229,7 @@ class Serve:
         except (OSError, TypeError, ValueError) as error:
             self.refuse(str(error))
         make_host_spares(home.base)
+        put_module(home.python)
         stored = stored_number(home.epoch)
         if epoch < stored:
             self.refuse(

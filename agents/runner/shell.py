@@ -146,7 +146,7 @@ def open_shell(request: Message, home: Home) -> Tuple[Program, List[str]]:
         argv, env = shell_of(facts, wanted, dict(more, TERM="xterm-256color"))
         return Program(argv, env, facts["work"], []), secrets
     os.chdir(facts["work"])  # an error is told to the person now
-    env = build_env(order, facts["run"], facts["work"], facts)
+    env = build_env(order, directory, facts["work"], facts)
     if facts["pid"]:
         env["TRAINYARD_PID"] = "%d" % facts["pid"]
     env["TERM"] = "xterm-256color"

@@ -20,7 +20,7 @@ import time
 from typing import Any, Callable, Dict, List, Tuple
 
 from agents.runner.files import unlink
-from agents.runner.forks import wake_on_child_exit
+from agents.runner.forks import wake_on_signals
 from agents.runner.recording import Recorder
 from agents.runner.shell_ring import DEFAULT_BYTES, Ring
 from agents.runner.shell_terminal import Program, Terminal
@@ -91,7 +91,7 @@ class Holder:
         self.woken, woken_write = os.pipe()
         for fd in (self.woken, woken_write):
             os.set_blocking(fd, False)
-        wake_on_child_exit(woken_write)
+        wake_on_signals(woken_write)
         self.terminal = Terminal(program, size_of(request))
         listener.setblocking(False)
         self.attend(listener.fileno(), self.accept)

@@ -38,8 +38,8 @@ HIDDEN_DATES = frozenset({"django.db.models.functions.Now", "django.utils.timezo
 DATES_IN = frozenset({"agents/infra/clock.py"})
 # Modules of the runner that tell the console what the host's clock shows, or compare it with the date of a file.
 RUNNER_DATES = frozenset(
-    {"cleanup", "containment", "facts", "linux", "log_budget", "log_shipper", "probe", "put", "run_lifecycle"}
-    | {"samples", "serve"}
+    {"cleanup", "collect", "containment", "facts", "linux", "log_budget", "log_shipper", "probe", "put"}
+    | {"run_lifecycle", "samples", "serve"}
 )
 MAX_FILE, MAX_FUNCTION = 450, 70
 # The runner: what hosts get. It stands alone, and inside it imports go down too, from the first of these to the last.
@@ -51,6 +51,7 @@ RUNNER_STOREYS = (
     *("shell_holder", "shell_viewers", "shell_terminal", "shell_ring", "tools"),
     *("recording_pull", "recording", "mask_patterns"),
     *("cache_work", "put", "trees", "git_checkout", "environments", "long_programs", "unpack", "archives"),
+    *("metrics.pull",),
     *("claims", "cleanup", "gpu_watch", "samples", "host_load", "runs"),
     *(
         "keeper",
@@ -70,8 +71,13 @@ RUNNER_STOREYS = (
         "log_budget",
         "facts",
         "background_tasks",
+        "metrics.collect",
+        "metrics.hypertune_file",
+        "metrics.journal",
     ),
-    *("replica", "orders", "cuda", "outbox", "programs", "forks", "files", "peers", "processes"),
+    *("metrics.directories", "metrics.tensorboard", "metrics.reports"),
+    *("replica", "orders", "cuda", "outbox", "programs", "metrics.python_module", "metrics.places"),
+    *("forks", "files", "mounts", "peers", "processes"),
     *(
         "networks",
         "namespaces",

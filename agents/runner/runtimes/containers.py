@@ -17,6 +17,7 @@ from typing import Any, Callable, Dict, List, Mapping, Tuple
 from agents.runner.files import unlink, write_file
 from agents.runner.forks import fork_detached
 from agents.runner.gpus import device_node, gpu_minors
+from agents.runner.metrics.places import metrics_directory
 from agents.runner.orders import Order, Refused, container_env, login_env
 from agents.runner.processes import Process, descendants, read_process, signal_process
 from agents.runner.programs import output_of
@@ -252,7 +253,7 @@ def command_of(
 ) -> Tuple[List[str], Dict[str, str]]:
     """(argument vector, environment) of the client. No value of a variable is in the vector, where others see it."""
     known, runtime = facts["runtime"], order.runtime or {}
-    env = container_env(order, run, work, facts)
+    env = container_env(order, directory, work, facts)
     given = {name: value for name, value in env.items() if not _FOR_THE_CLIENT.fullmatch(name)}
     path = os.path.join(directory, "container.env")
     rest = {name: value for name, value in env.items() if name not in given}
@@ -276,6 +277,7 @@ def command_of(
         command += ["--env", name]
     for volume in [
         (work, work, "rw"),
+        (metrics_directory(directory),) * 2 + ("rw",),
         *([(facts["tmp"],) * 2 + ("rw",)] if facts["tmp"] else []),
         *mounts(runtime),
     ]:

@@ -234,7 +234,7 @@ class Console:
             log.extend(b"\0" * (message["to"] - len(log)))
         elif kind == "log":
             self.store(run, message, payload)
-        elif kind == "cast":
+        elif kind in ("cast", "metrics"):
             message["data"] = zlib.decompress(payload) if message["z"] else payload
         self.heard.append(message)
 

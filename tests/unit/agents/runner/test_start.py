@@ -233,6 +233,7 @@ def test_the_environment_is_the_logins_the_orders_and_the_hosts(host):
     # There is no driver to ask for their numbers.
     assert seen["CUDA_VISIBLE_DEVICES"] == seen["TRAINYARD_GPU_UUIDS"] == "GPU-b,GPU-a"
     ours = {"TRAINYARD_RUN", "TRAINYARD_WORK", "TRAINYARD_MARK", "TRAINYARD_GPU_UUIDS"}
+    ours |= {"TRAINYARD_METRICS"}
     assert {name for name in seen if name.startswith("TRAINYARD_")} == ours
 
 

@@ -1,0 +1,157 @@
+"""The metrics of runs, serve's half: passes over what programs report, and the journals to the console.
+
+The console asks for what follows an offset, once. The answer comes when there is something: a piece of the journal, or
+its end. Nothing is read of a run that nobody asks for, and a run whose program reports nothing costs a look at two
+names a second.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import zlib
+from typing import Any, Dict, List, Tuple
+
+from agents.runner.background_tasks import BackgroundTasks
+from agents.runner.facts import Facts
+from agents.runner.files import whole
+from agents.runner.metrics.collect import Pass
+from agents.runner.metrics.journal import committed, read_piece
+from agents.runner.metrics.places import SOURCES, SPOOL, may_have_reports, own_path
+from agents.runner.outbox import Outbox
+from agents.runner.runs import Run, Runs
+from agents.runner.wire import Message, encode
+
+PIECE_BYTES = 256 * 1024
+# The pause between two passes over a run that reports; over the directories of one that has not reported there.
+PASS_S, FIRST_FAR_S, MOST_FAR_S = 2.0, 5.0, 60.0
+FAR_S = 5.0
+PASS_DEADLINE_S = 60.0
+MAX_PASSES = 2
+# After so many passes that failed at the end of a run, its own directories are left out.
+MAX_TRIES = 3
+SLACK_S = 5.0
+
+
+class Asked:
+    """A run whose metrics the console asks for."""
+
+    def __init__(self, run: Run, now: float) -> None:
+        self.run = run
+        self.start = 0
+        self.is_answered = True
+        self.size, self.is_final, self.chain = committed(run.directory)
+        self.has_far_place = os.path.exists(os.path.join(run.directory, SOURCES))
+        self.stamps: Any = None
+        self.due = 0.0
+        self.far_pause = FIRST_FAR_S
+        self.far_due = now + self.far_pause
+        self.is_busy = False
+        self.failed = 0
+
+    def local_stamps(self) -> List[Tuple[int, int]]:
+        """What tells that something was reported: of the two files in the run's own directory."""
+        found = []
+        for path in (os.path.join(self.run.directory, SPOOL), own_path(self.run.directory)):
+            try:
+                stat = os.lstat(path)
+                found.append((stat.st_size, stat.st_mtime_ns))
+            except OSError:
+                found.append((0, 0))
+        return found
+
+
+class MetricsPull:
+    """Handles the frame `metrics_pull`."""
+
+    def __init__(self, runs: Runs, out: Outbox, background: BackgroundTasks) -> None:
+        self.runs, self.out, self.background = runs, out, background
+        self.asked: Dict[str, Asked] = {}
+
+    def on_pull(self, message: Message, payload: bytes) -> None:
+        start = message["from"]
+        if type(start) is not int or start < 0:
+            raise ValueError("from must be an offset")
+        run = self.runs.known(message)
+        asked = self.asked.setdefault(run.run, Asked(run, time.monotonic()))
+        asked.start, asked.is_answered = start, False
+        self._answer(asked)
+
+    def tick(self, now: float) -> None:
+        for name, asked in list(self.asked.items()):
+            if self.runs.by_name.get(name) is not asked.run:
+                del self.asked[name]  # forgotten
+            elif not asked.is_final and not asked.is_busy and asked.run.facts is not None:
+                self._look(asked, asked.run.facts, now)
+
+    def _look(self, asked: Asked, facts: Facts, now: float) -> None:
+        """Begin a pass if there may be something new."""
+        if now < asked.due or sum(each.is_busy for each in self.asked.values()) >= MAX_PASSES:
+            return
+        if asked.run.closed:
+            base = self.runs.require_home().base
+            if facts["metrics"] is False or not may_have_reports(base, asked.run.directory, facts):
+                asked.is_final = True  # nothing to read, and nothing was read
+                # Where the fact of its end has said so, nobody waits for an answer.
+                asked.is_answered = asked.is_answered or facts["metrics"] is False
+                self._answer(asked)
+                return
+            self._begin(asked, facts, is_over=True, also_far=asked.failed < MAX_TRIES)
+        elif facts["started_at"] is not None:
+            stamps = asked.local_stamps()
+            is_far_due = now >= asked.far_due and self._may_be_far(asked, facts)
+            if stamps != asked.stamps or is_far_due:
+                asked.stamps = stamps
+                self._begin(asked, facts, is_over=False, also_far=is_far_due)
+
+    def _may_be_far(self, asked: Asked, facts: Facts) -> bool:
+        """Whether its program may write into directories of its own."""
+        return asked.has_far_place or may_have_reports(
+            self.runs.require_home().base, asked.run.directory, facts
+        )
+
+    def _begin(self, asked: Asked, facts: Facts, is_over: bool, also_far: bool) -> None:
+        directory, work = asked.run.directory, str(facts.get("work") or "")
+        since = (facts["claimed_at"] or 0.0) - SLACK_S
+
+        def act() -> Dict[str, Any]:
+            return Pass(directory, work, since).collect(is_over, also_far)
+
+        def done(answer: Any) -> None:
+            self._passed(asked, answer, also_far)
+
+        asked.is_busy = self.background.start("metrics of %s" % asked.run.run, act, done, PASS_DEADLINE_S)
+
+    def _passed(self, asked: Asked, answer: Any, also_far: bool) -> None:
+        now = time.monotonic()
+        asked.is_busy = False
+        if not isinstance(answer, dict):
+            asked.failed += 1
+            asked.due = now + PASS_S * asked.failed
+            asked.stamps = None
+            return
+        asked.failed = 0
+        asked.size, asked.is_final = whole(answer.get("size")), answer.get("final") is True
+        asked.chain = str(answer.get("chain") or "")
+        asked.due = now + (0.0 if answer.get("more") else PASS_S)
+        if answer.get("more"):
+            asked.stamps = None
+        if also_far:
+            asked.far_pause = FAR_S if answer.get("found") else min(asked.far_pause * 2, MOST_FAR_S)
+            asked.far_due = now + asked.far_pause
+        self._answer(asked)
+
+    def _answer(self, asked: Asked) -> None:
+        if asked.is_answered:
+            return
+        run = asked.run
+        data = read_piece(run.directory, asked.start, asked.size, PIECE_BYTES)
+        if data:
+            packed = zlib.compress(data, 1)
+            z = len(packed) < len(data)
+            head = {"t": "metrics", "run": run.run, "from": asked.start, "to": asked.start + len(data)}
+            self.out.bulk(encode(dict(head, z=int(z)), packed if z else data))
+        elif asked.is_final:
+            end = {"t": "metrics_end", "run": run.run, "size": asked.size, "digest": asked.chain}
+            self.out.send(end)
+        asked.is_answered = bool(data) or asked.is_final
