@@ -30,6 +30,7 @@ from agents.infra.texts import said
 from jobs.host_sync import samples
 from jobs.lifecycle.advance import QUEUED_LOOK, advance
 from jobs.logs import segments, storage
+from jobs.metrics import points
 from jobs.models import Job, JobLabel, Project, Replica, Run, Transition
 from jobs.models.first_rows import DEFAULT
 from jobs.outputs import submitting
@@ -283,6 +284,7 @@ def delete(job: Job, actor: str, now: datetime) -> None:
         recordings.purge(ids)
         of_jobs.forget([row.pk])
         samples.purge(row)
+        points.purge(row)
         hints.hosts(set(runs.filter(forgotten_at=None).values_list("host", flat=True)))
         announce.hints([f"job:{row.pk}", f"jobs:{row.project.name}"])
 

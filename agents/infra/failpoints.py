@@ -20,11 +20,12 @@ from pathlib import Path
 # one after it.
 SENT = (
     *("hello", "start", "stop", "pull", "ack", "forget", "watch", "evict", "ping", "cast_pull"),
-    *("prepare", "unprepare"),
+    *("prepare", "unprepare", "metrics_pull"),
 )
 RECEIVED = (
     *("hello", "inventory", "fact", "log", "gap", "log_end", "forgotten"),
     *("gpus", "evicted", "load", "sample", "pong", "error", "cast", "cast_end", "prepared"),
+    *("metrics", "metrics_end"),
 )
 NAMES = (
     "submit.before",  # the rows of a request are written, not committed

@@ -18,6 +18,8 @@ from agents.links.control_plane import (
     Frame,
     Gap,
     LogEnd,
+    MetricsEnd,
+    MetricsPiece,
     PreparationName,
     PreparationReport,
     RecordingEnd,
@@ -43,6 +45,7 @@ MAX_WATTS, MAX_CELSIUS = 100_000, 1_000
 
 ARRIVAL_KINDS = frozenset(
     {"fact", "inventory", "log", "gap", "log_end", "forgotten", "sample", "cast", "cast_end"}
+    | {"metrics", "metrics_end"}
 )
 
 
@@ -67,6 +70,10 @@ def arrivals(message: Message, payload: bytes) -> list[Arrival]:
         return [Arrival(run, _recording_piece(message, payload))]
     if kind == "cast_end":
         return [Arrival(run, _recording_end(message))]
+    if kind == "metrics":
+        return [Arrival(run, MetricsPiece(*_payload_range(message, payload), payload))]
+    if kind == "metrics_end":
+        return [Arrival(run, MetricsEnd(_offset(message, "size"), _digest(message)))]
     return [Arrival(run, Forgotten())]
 
 
@@ -95,7 +102,7 @@ def preparation_report(message: Message) -> PreparationReport:
 def memory_size(arrival: Arrival) -> int:
     """Roughly how many bytes an arrival takes in memory: a line of 64 KB can hold twenty thousand empty objects."""
     what = arrival.what
-    weight = 500 + (len(what.data) if isinstance(what, Frame | RecordingPiece) else 0)
+    weight = 500 + (len(what.data) if isinstance(what, Frame | RecordingPiece | MetricsPiece) else 0)
     left: list[Any] = [what.document] if isinstance(what, Fact) else []
     while left:
         value = left.pop()
@@ -136,10 +143,14 @@ def _recording_piece(message: Message, payload: bytes) -> RecordingPiece:
 
 
 def _recording_end(message: Message) -> RecordingEnd:
+    return RecordingEnd(_shell(message), _offset(message, "size"), _digest(message))
+
+
+def _digest(message: Message) -> str:
     digest = message.get("digest")
     if not isinstance(digest, str) or not DIGEST.fullmatch(digest):
-        raise WireError("the end of a recording without a digest")
-    return RecordingEnd(_shell(message), _offset(message, "size"), digest)
+        raise WireError(f"a {message['t']} frame without a digest")
+    return digest
 
 
 def _shell(message: Message) -> str:

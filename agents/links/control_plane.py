@@ -31,7 +31,8 @@ class Wanted:
     Without `stop` the process should run; with it, it should be over. `pull_from` is the offset from which its log is
     still missing in the control plane (None: no more of the log is wanted). `forget`: the control plane has stored
     everything, and the host may delete the run's directory. `recordings`: (name, offset from which it is missing) of
-    each recording of a shell that is still to be fetched. `order`: the start order of a process that was never
+    each recording of a shell that is still to be fetched. `metrics_from`: the offset from which what it reported is
+    missing (None: no more of it is wanted). `order`: the start order of a process that was never
     started, read together with all this; None if the control plane has to be asked for it (`start_orders`).
     `held_back`: it must not start yet, because hosts are still being prepared for it; `prepare` names what this host is
     asked to prepare.
@@ -43,6 +44,7 @@ class Wanted:
     forget: bool = False
     order: Mapping[str, Any] | None = None
     recordings: tuple[tuple[str, int], ...] = ()
+    metrics_from: int | None = None
     held_back: bool = False
     prepare: tuple[PreparationName, ...] = ()
 
@@ -146,11 +148,41 @@ class RecordingEnd:
 
 
 @dataclass(frozen=True, slots=True)
+class MetricsPiece:
+    """Bytes [start, end) of the journal of what a process reported, whole lines. `data` is compressed when `z` is
+    true."""
+
+    start: int
+    end: int
+    z: bool
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsEnd:
+    """Nothing more will be in this journal. The digest is that of its lines."""
+
+    size: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
 class Arrival:
     """One report of a host about one run."""
 
     run: str
-    what: Fact | Frame | Gap | LogEnd | Forgotten | Sample | RecordingPiece | RecordingEnd
+    what: (
+        Fact
+        | Frame
+        | Gap
+        | LogEnd
+        | Forgotten
+        | Sample
+        | RecordingPiece
+        | RecordingEnd
+        | MetricsPiece
+        | MetricsEnd
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,8 @@ DROPPED = (20_000, 100.0)
 MAX_COUNTED = 20_000
 OF_A_LOG = frozenset({"log", "gap", "log_end"})
 OF_A_RECORDING = frozenset({"cast", "cast_end"})
-WITH_PAYLOAD = frozenset({"log", "cast"})
+OF_METRICS = frozenset({"metrics", "metrics_end"})
+WITH_PAYLOAD = frozenset({"log", "cast", "metrics"})
 # A link may take a quarter of a core in the long run, and several seconds at once: an inventory of very many runs.
 CPU_SHARE, CPU_BURST_S = 0.25, 4.0
 
@@ -55,6 +56,7 @@ class FrameLimits:
         self._sampled: dict[str, float] = {}
         self._pulled: set[str] = set()
         self._recordings: set[tuple[str, str]] = set()
+        self._metrics: set[str] = set()
         self._greeted = self._inventory_over = False
 
     def note_pull(self, run: str) -> None:
@@ -65,8 +67,13 @@ class FrameLimits:
         """One piece of this recording was asked for."""
         self._recordings.add((run, shell))
 
+    def note_metrics_pull(self, run: str) -> None:
+        """One piece of what this run has reported was asked for."""
+        self._metrics.add(run)
+
     def note_forgotten(self, run: str) -> None:
         self._pulled.discard(run)
+        self._metrics.discard(run)
 
     def admit(self, message: Message, payload: bytes, known: Container[str]) -> bool:
         """Whether the frame is to be handled; else it is dropped. `known` holds the runs that the host has reported."""
@@ -79,6 +86,8 @@ class FrameLimits:
         if kind in OF_A_LOG and run not in self._pulled:
             return self._drop(kind)
         if kind in OF_A_RECORDING and not self._is_asked_piece(run, message.get("shell")):
+            return self._drop(kind)
+        if kind in OF_METRICS and not self._is_asked_metrics(run):
             return self._drop(kind)
         if kind == "sample" and not (run in known and self._sample_is_due(run)):
             return self._drop(kind)
@@ -107,6 +116,12 @@ class FrameLimits:
         if not isinstance(shell, str) or (run, shell) not in self._recordings:
             return False
         self._recordings.discard((run, shell))
+        return True
+
+    def _is_asked_metrics(self, run: str) -> bool:
+        if run not in self._metrics:
+            return False
+        self._metrics.discard(run)
         return True
 
     def _drop(self, kind: str) -> bool:

@@ -27,6 +27,8 @@ from agents.links.control_plane import (
     Fact,
     Frame,
     LogEnd,
+    MetricsEnd,
+    MetricsPiece,
     RecordingEnd,
     RecordingPiece,
 )
@@ -374,8 +376,7 @@ class HostThread:
 
     def _send_orders(self, link: Link) -> None:
         for about, run in link.refusals():
-            if about == "pull":
-                link.sent.pulled.discard(run)
+            link.sent.refused(about, run)
         phases = link.phases()
         wanted = self._control_plane.wanted_runs(self.host_id, link.sent.started())
         self._last_comparison_at = time.monotonic()
@@ -442,6 +443,6 @@ class HostThread:
 def _may_change_orders(arrival: Arrival) -> bool:
     """Whether this arrival most likely changes what is wanted here, so that comparing at once pays."""
     what = arrival.what
-    return isinstance(what, LogEnd | RecordingPiece | RecordingEnd) or (
+    return isinstance(what, LogEnd | RecordingPiece | RecordingEnd | MetricsPiece | MetricsEnd) or (
         isinstance(what, Fact) and what.document.get("phase") == CLOSED
     )

@@ -26,6 +26,7 @@ from agents.links.orders import (
     Order,
     Prepare,
     Pull,
+    PullMetrics,
     PullRecording,
     SentOrders,
     Start,
@@ -273,6 +274,9 @@ class Link:
             case PullRecording(run, shell, start):
                 self._limits.note_recording_pull(run, shell)
                 self.send({"t": "cast_pull", "run": run, "shell": shell, "from": start})
+            case PullMetrics(run, start):
+                self._limits.note_metrics_pull(run)
+                self.send({"t": "metrics_pull", "run": run, "from": start})
             case Forget(run):
                 self.send({"t": "forget", "run": run})
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from agents.links.control_plane import PreparationName, Wanted
 
 REPEAT_S = 15.0
+# A host answers this one when its program reports something, which may be never.
+REPEAT_METRICS_S = 300.0
 CLOSED = "closed"
 
 
@@ -43,6 +45,14 @@ class PullRecording:
 
 
 @dataclass(frozen=True, slots=True)
+class PullMetrics:
+    """The host answers with one piece, as soon as there is one."""
+
+    run: str
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
 class Forget:
     run: str
 
@@ -61,7 +71,7 @@ class Unprepare:
     name: PreparationName
 
 
-Order = Start | Stop | Pull | PullRecording | Forget | Prepare | Unprepare
+Order = Start | Stop | Pull | PullRecording | PullMetrics | Forget | Prepare | Unprepare
 
 
 @dataclass(slots=True)
@@ -74,7 +84,8 @@ class SentOrders:
     def should_send(self, order: Order, now: float) -> bool:
         """Whether this order is to be sent now; if so, it is noted as sent."""
         before = self.at.get(order)
-        if before is not None and now - before < REPEAT_S:
+        pause = REPEAT_METRICS_S if isinstance(order, PullMetrics) else REPEAT_S
+        if before is not None and now - before < pause:
             return False
         self.at[order] = now
         return True
@@ -82,6 +93,17 @@ class SentOrders:
     def started(self) -> list[str]:
         """The runs whose start was sent."""
         return [order.run for order in self.at if isinstance(order, Start)]
+
+    def refused(self, about: str, run: str) -> None:
+        """The host has answered this order with an error: it is sent again when the runs are compared next."""
+        if about == "pull":
+            self.pulled.discard(run)
+        elif about == "metrics_pull":
+            self.at = {
+                order: at
+                for order, at in self.at.items()
+                if not (isinstance(order, PullMetrics) and order.run == run)
+            }
 
     def retract(self, run: str) -> None:
         """The start was not sent after all: try again next time."""
@@ -129,6 +151,8 @@ def _is_wanted(order: Order, wanted: Mapping[str, Wanted], names: Container[Prep
         return order.name in names
     if order.run not in wanted:
         return False
+    if isinstance(order, PullMetrics):
+        return order.start == wanted[order.run].metrics_from
     return not isinstance(order, PullRecording) or (order.shell, order.start) in wanted[order.run].recordings
 
 
@@ -154,6 +178,8 @@ def _of(run: str, want: Wanted, phase: str | None, sent: SentOrders) -> list[Ord
         and (phase is not None or found[:1] == [Start(run)])
     ):
         found.append(Pull(run, want.pull_from))
+    if want.metrics_from is not None and (phase is not None or found[:1] == [Start(run)]):
+        found.append(PullMetrics(run, want.metrics_from))
     if phase is not None:
         found += [PullRecording(run, shell, start) for shell, start in want.recordings]
     return found

@@ -21,6 +21,8 @@ from agents.links.control_plane import (
     Frame,
     Gap,
     LogEnd,
+    MetricsEnd,
+    MetricsPiece,
     RecordingEnd,
     RecordingPiece,
     Sample,
@@ -29,6 +31,7 @@ from jobs.host_sync import facts, samples
 from jobs.lifecycle import snapshot
 from jobs.logs import segments
 from jobs.logs.pieces import Block, Tail
+from jobs.metrics import intake as metrics
 from jobs.models import LogGap, Run, RunSample
 from jobs.preparations import asking
 from jobs.rules.lifecycle.preparation_states import UNPREPARED
@@ -78,6 +81,7 @@ class RunReports:
     forgotten: bool = False
     samples: list[Sample] = field(default_factory=list)
     recordings: list[RecordingPiece | RecordingEnd] = field(default_factory=list)
+    metrics: list[MetricsPiece | MetricsEnd] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -143,6 +147,11 @@ def apply_reports(
         result.jobs.add(run.job_id)
     if run.phase == RunPhase.CLOSED != phase:
         _quarantine_busy_gpus(run, reports, writes.now)
+    # A keeper that is older than metrics says nothing of them.
+    if any(fact.document.get("metrics", False) is False for fact in reports.facts):
+        changed |= metrics.nothing_reported(run)
+    if reports.metrics and not kept_on_host:
+        changed |= metrics.take(run, reports.metrics, writes.now)
     if reports.end is not None:
         changed |= _end_of_log(run, reports.end, writes.now)
     if reports.log:

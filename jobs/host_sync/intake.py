@@ -26,6 +26,8 @@ from agents.links.control_plane import (
     Frame,
     Gap,
     LogEnd,
+    MetricsEnd,
+    MetricsPiece,
     RecordingEnd,
     RecordingPiece,
     Sample,
@@ -92,7 +94,7 @@ def take(
 
 def _kept_on_host(reports: dict[str, RunReports]) -> Collection[str]:
     """The runs of which nothing more is stored now: there is no room, here or in the limit of their project."""
-    with_log = [run for run, each in reports.items() if each.log or each.recordings]
+    with_log = [run for run, each in reports.items() if each.log or each.recordings or each.metrics]
     if not with_log:
         return ()
     return with_log if storage.is_disk_low() else log_storage.held_runs()
@@ -115,6 +117,8 @@ def grouped_by_run(arrivals: Sequence[Arrival]) -> dict[str, RunReports]:
                 each.samples.append(sample)
             case RecordingPiece() | RecordingEnd() as recorded:
                 each.recordings.append(recorded)
+            case MetricsPiece() | MetricsEnd() as reported:
+                each.metrics.append(reported)
     return reports
 
 
@@ -158,10 +162,12 @@ def _write(
     found = [_RUN.build(row) for row in _runs(runs=reports, host=host_id)]
     unknown = {run: each for run, each in reports.items() if each.facts}
     # A job is deleted under the same locks, so this is asked after locking. Log bytes of a deleted job are dropped.
-    over = [run.pk for run in found if run.phase == RunPhase.CLOSED and reports[run.pk].log]
+    with_rows = [run for run in found if reports[run.pk].log or reports[run.pk].metrics]
+    over = [run.pk for run in with_rows if run.phase == RunPhase.CLOSED]
     if over:
         for run_id in _deleted.column(runs=over):
             reports[run_id].log.clear()
+            reports[run_id].metrics.clear()
     for run in found:
         unknown.pop(run.pk, None)
         apply_reports(run, reports[run.pk], run.pk in kept, writes, result, unreadable)

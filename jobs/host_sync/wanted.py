@@ -35,6 +35,8 @@ _COLUMNS = (
     "job__state",
     "job__deleted_at",
     "preparing",
+    "metrics_stored",
+    "metrics_proof",
 )
 
 # A run that was never started, is not to be stopped, and lacks nothing on its host. No other run must start.
@@ -105,6 +107,8 @@ class Row:
     job_state: str
     job_deleted_at: datetime | None
     preparing: bool = False
+    metrics_stored: int = 0
+    metrics_proof: str = ""
     order: Mapping[str, Any] | None = None
 
 
@@ -131,7 +135,7 @@ def _wanted(host_id: int, ordered: Collection[str]) -> dict[str, Wanted]:
     for columns in _on_host(host=host_id, ordered=ordered):
         row = Row(*columns)
         job = int(row.run.partition("-")[0]) if outputs else 0
-        is_coming = row.log_complete_at is None or row.run in recordings
+        is_coming = row.log_complete_at is None or row.run in recordings or not row.metrics_proof
         if is_coming and disk_low is None:
             disk_low = storage.is_disk_low()
         held = is_coming and (bool(disk_low) or row.run in log_storage.held_runs())
@@ -184,6 +188,7 @@ def want(
         # The values of secrets are added when the order is asked for, and not kept with what is wanted.
         order=None if row.order and row.order.get("secrets") else row.order,
         recordings=() if held else tuple(recordings or ()),
+        metrics_from=None if held or row.metrics_proof else row.metrics_stored,
         held_back=(row.preparing or not is_filled)
         and row.phase == RunPhase.CREATED
         and row.stop_wanted_at is None,
@@ -201,7 +206,7 @@ def forgettable(row: Row) -> bool:
         return True
     here = row.log_complete_at is not None and row.prove_due_at is None
     differs = bool(row.digest_here and row.digest_host) and row.digest_here != row.digest_host
-    return here and not differs and row.job_state in TERMINAL
+    return here and not differs and bool(row.metrics_proof) and row.job_state in TERMINAL
 
 
 @contextmanager

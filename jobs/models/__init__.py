@@ -35,8 +35,8 @@ from jobs.models.preparations import Preparation, PreparationNeed
 from jobs.models.projects import Membership, Project, Role
 from jobs.models.queue import ExpectedStart, QueuePin
 from jobs.models.quotas import DefaultQuota, LogStorage, Quota
-from jobs.models.runs import GpuClaim, Run
-from jobs.models.samples import GpuHour, LocationHour, RunSample
+from jobs.models.runs import GpuClaim, MetricsProof, Run
+from jobs.models.samples import GpuHour, LocationHour, MetricPoint, MetricSeries, RunSample
 from jobs.models.secrets import JobSecret, MaskedLog, MaskedRange, RegistryCredential, Secret
 from jobs.models.strays import Proof, Stray
 from jobs.models.templates import JobTemplate
@@ -74,6 +74,9 @@ __all__ = [
     "MaskedLog",
     "MaskedRange",
     "Membership",
+    "MetricPoint",
+    "MetricSeries",
+    "MetricsProof",
     "ModelVersion",
     "MonthlyUse",
     "Notification",

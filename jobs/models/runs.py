@@ -13,6 +13,15 @@ from jobs.models.jobs import Job, Replica
 from jobs.rules.lifecycle.states import RunPhase
 
 
+class MetricsProof(models.TextChoices):
+    """What is known of the reports of a run's program when no more of them will come; before that it is empty."""
+
+    NONE = "none", "it reported nothing"
+    WHOLE = "whole", "all reports of the host are here"
+    CUT = "cut", "the rest of them was given up"
+    DIFFERS = "differs", "they are not those of the host"
+
+
 class Run(models.Model):
     """One start of one replica's command on one host. Never started twice, never reused."""
 
@@ -107,6 +116,13 @@ class Run(models.Model):
     log_complete_at = models.DateTimeField(null=True, blank=True)
     prove_due_at = models.DateTimeField(null=True, blank=True)
     forgotten_at = models.DateTimeField(null=True, blank=True)
+
+    # What its program reported (jobs/metrics): how much of the host's journal is stored, and the hash of its lines.
+    metrics_stored = models.BigIntegerField(default=0, db_default=0)
+    metrics_chain = models.CharField(max_length=64, blank=True, default="", db_default="")
+    metrics_proof = models.CharField(
+        max_length=8, choices=MetricsProof.choices, blank=True, default="", db_default=""
+    )
 
     # Of a run that is about to be inserted: what it needs there (jobs/preparations/need.py); or the run before it,
     # which needed the same.

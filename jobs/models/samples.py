@@ -1,5 +1,6 @@
 """Samples of what runs used: fine for an hour, coarser after that (host_sync/samples.py), so that a long run stays
-small."""
+small. And what their programs reported: a series for each metric of a run, with a few thousand points at most
+(jobs/metrics)."""
 
 from __future__ import annotations
 
@@ -68,3 +69,42 @@ class LocationHour(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["start", "location"], name="location_hour_once"),
         ]
+
+
+class MetricSeries(models.Model):
+    """One metric of one run. Names are the program's: they are text, whatever they look like."""
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="metric_series", db_index=False)
+    source = models.CharField(
+        max_length=16, help_text="how it was reported: hypertune, file, tensorboard, mlflow"
+    )
+    name = models.CharField(max_length=200)
+    reports = models.BigIntegerField(default=0, help_text="how many there were")
+    points = models.IntegerField(default=0, help_text="how many of them are stored, at least")
+    # The newest report; and the extremes of all that are numbers.
+    step = models.BigIntegerField()
+    value = models.FloatField(null=True)
+    odd = models.CharField(
+        max_length=9, blank=True, help_text="NaN, Infinity or -Infinity, in place of a value"
+    )
+    at = models.DateTimeField()
+    lowest = models.FloatField(null=True)
+    highest = models.FloatField(null=True)
+
+    class Meta:
+        ordering = ["run", "name", "source"]
+        constraints = [models.UniqueConstraint(fields=["run", "name", "source"], name="metric_series_once")]
+
+
+class MetricPoint(models.Model):
+    """One report. A later one at the same step takes its place."""
+
+    series = models.ForeignKey(MetricSeries, on_delete=models.CASCADE, related_name="rows", db_index=False)
+    step = models.BigIntegerField()
+    value = models.FloatField(null=True)
+    odd = models.CharField(max_length=9, blank=True)
+    at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["series", "step"]
+        constraints = [models.UniqueConstraint(fields=["series", "step"], name="metric_point_once")]

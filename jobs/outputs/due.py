@@ -42,7 +42,11 @@ def _end(now: datetime) -> None:
     HostOutputs.objects.filter(pk__in=ending, stage=OutputStage.WRITING).update(
         stage=OutputStage.ENDING, due_at=now, serial=F("serial") + 1
     )
-    over = Q(stage=OutputStage.ENDING) & ~Q(settled_at=None)
+    # Files of TensorBoard are there too: the host reads them before they go (jobs/metrics).
+    unread = Run.objects.filter(
+        job=OuterRef("job"), host=OuterRef("host"), metrics_proof="", forgotten_at=None
+    )
+    over = Q(stage=OutputStage.ENDING) & ~Q(settled_at=None) & ~Exists(unread.filter(phase=RunPhase.CLOSED))
     unfilled = Q(stage=OutputStage.WRITING, filled_at=None)
     of_ended = HostOutputs.objects.filter(over | unfilled, due_at=None, job__state__in=TERMINAL)
     HostOutputs.objects.filter(pk__in=list(of_ended.values_list("pk", flat=True)[:BATCH])).update(due_at=now)

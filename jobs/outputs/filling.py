@@ -52,6 +52,12 @@ def open_runs(row: HostOutputs) -> QuerySet[Run]:
     return runs.exclude(phase=RunPhase.CLOSED)
 
 
+def unread_runs(row: HostOutputs) -> QuerySet[Run]:
+    """Closed runs whose metrics are not all here: files of TensorBoard in the outputs are read before they go."""
+    runs = Run.objects.filter(job=row.job_id, host=row.host_id, phase=RunPhase.CLOSED)
+    return runs.filter(metrics_proof="", forgotten_at=None)
+
+
 class Filling:
     """What is to be put on one host."""
 

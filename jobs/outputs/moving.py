@@ -26,7 +26,7 @@ from agents.ssh.targets import Target
 from jobs.models import HostOutputs, OutputStage
 from jobs.outputs import telling
 from jobs.outputs.claiming import Claim, Superseded, claim
-from jobs.outputs.filling import Filling, open_runs, others_are_stored, writing
+from jobs.outputs.filling import Filling, open_runs, others_are_stored, unread_runs, writing
 from jobs.outputs.uploading import Upload, to_store
 from jobs.preparations import reasons
 from jobs.rules.lifecycle.states import TERMINAL
@@ -130,7 +130,7 @@ def _pass(claimed: Claim) -> None:
         if row.filled_at is None and is_open and not is_over:
             _fill(claimed, found)
         if not is_open:
-            _settle(claimed, found, is_over)
+            _settle(claimed, found, is_over and not unread_runs(row).exists())
         else:
             _pause(claimed, found)
     finally:

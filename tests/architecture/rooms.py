@@ -37,8 +37,8 @@ agents/runner:
 agents/ssh: agents/{infra models runner}
 agents/time_doubt: agents/{infra models}
 console/api: console/{auth client forms large_bodies live models presenters runtime saved_views}
-    jobs/rules/{lifecycle notifications scheduling spec} jobs/{artifacts bulk host_sync idle_rule
-    lifecycle logs maintenance models notifications outputs pipelines preparations projects scheduling
+    jobs/rules/{lifecycle metrics notifications scheduling spec} jobs/{artifacts bulk host_sync idle_rule
+    lifecycle logs maintenance metrics models notifications outputs pipelines preparations projects scheduling
     secrets services shells}
     agents/{hosts infra models}
 console/apps: console/{runtime}
@@ -60,8 +60,8 @@ console/large_bodies: jobs/{artifacts models} agents/{infra}
 console/live: console/{runtime} jobs/{logs models projects} agents/{runner}
 console/models: jobs/{models}
 console/parts: console/{auth presenters} jobs/{models} agents/{models}
-console/presenters: console/{auth forms models saved_views} jobs/rules/{lifecycle list_text notifications
-    scheduling spec} jobs/{artifacts host_sync lifecycle logs maintenance models outputs pipelines preparations
+console/presenters: console/{auth forms models saved_views} jobs/rules/{lifecycle list_text metrics notifications
+    scheduling spec} jobs/{artifacts host_sync lifecycle logs maintenance metrics models outputs pipelines preparations
     projects recordings scheduling shells} agents/{clock_keeper hosts infra models ssh}
 console/runtime: console/{auth environment large_bodies views} jobs/{artifacts host_sync logs models wake}
     agents/{clock_keeper infra links models ssh}
@@ -75,7 +75,7 @@ console/views: console/{auth client forms large_bodies models presenters saved_v
 jobs/artifacts: jobs/rules/{lifecycle scheduling spec storage_names} jobs/{models projects} agents/{infra
     time_doubt}
 jobs/bulk: jobs/rules/{lifecycle spec} jobs/{labels models services} agents/{infra}
-jobs/host_sync: jobs/rules/{lifecycle} jobs/{artifacts lifecycle logs models preparations projects recordings
+jobs/host_sync: jobs/rules/{lifecycle} jobs/{artifacts lifecycle logs metrics models preparations projects recordings
     scheduling secrets wake}
     agents/{hosts infra links models ssh}
 jobs/idle_rule: jobs/rules/{lifecycle} jobs/{lifecycle models projects services} agents/{infra}
@@ -86,6 +86,7 @@ jobs/logs: jobs/rules/{lifecycle} jobs/{models secrets wake} agents/{infra links
 jobs/maintenance: jobs/rules/{lifecycle list_text spec storage_names} jobs/{host_sync lifecycle models projects
     scheduling wake} agents/{clock_keeper hosts infra models ssh time_doubt}
 jobs/management: jobs/{models}
+jobs/metrics: jobs/rules/{lifecycle metrics} jobs/{models} agents/{links}
 jobs/models: jobs/rules/{lifecycle scheduling spec} agents/{infra models}
 jobs/notifications: jobs/rules/{lifecycle notifications} jobs/{models projects wake} agents/{infra models}
 jobs/pipelines: jobs/rules/{lifecycle spec} jobs/{models projects services} agents/{infra}
@@ -97,6 +98,7 @@ jobs/projects: jobs/rules/{lifecycle list_text scheduling spec} jobs/{models wak
 jobs/recordings: jobs/{logs models projects wake} agents/{infra links}
 jobs/rules/lifecycle: jobs/rules/{list_text spec} agents/{infra}
 jobs/rules/list_text: agents/{infra}
+jobs/rules/metrics:
 jobs/rules/notifications: jobs/rules/{lifecycle} agents/{infra}
 jobs/rules/scheduling: jobs/rules/{list_text spec} agents/{infra}
 jobs/rules/spec: jobs/rules/{list_text} agents/{infra}
@@ -106,7 +108,7 @@ jobs/rules/tuning: jobs/rules/{lifecycle list_text spec} agents/{infra}
 jobs/scheduling: jobs/rules/{lifecycle list_text scheduling spec} jobs/{lifecycle models outputs projects wake}
     agents/{hosts infra models}
 jobs/secrets: jobs/rules/{list_text spec} jobs/{models projects} agents/{infra models}
-jobs/services: jobs/rules/{lifecycle scheduling spec} jobs/{host_sync lifecycle logs models outputs preparations
+jobs/services: jobs/rules/{lifecycle scheduling spec} jobs/{host_sync lifecycle logs metrics models outputs preparations
     projects recordings scheduling secrets wake} agents/{infra}
 jobs/shells: jobs/rules/{lifecycle} jobs/{lifecycle models projects recordings wake} agents/{infra}
 jobs/sweep: jobs/{artifacts host_sync idle_rule lifecycle logs maintenance models notifications outputs pipelines

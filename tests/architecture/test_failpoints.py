@@ -99,6 +99,7 @@ def test_every_name_is_walked():
         *console_walks.STRANGE,
         *console_walks.RECORDED,
         *console_walks.PREPARED,
+        *console_walks.REPORTED,
         *console_walks.IN_WEB,
     )
     assert sorted(walked) == sorted(failpoints.NAMES) and len(set(walked)) == len(walked)

@@ -38,6 +38,8 @@ STRANGE = (*(f"send.evict.{when}" for when in ("before", "after")),)
 STRANGE += ("receive.gpus", "receive.evicted")
 # Reached only when shells are recorded.
 RECORDED = (*(f"send.cast_pull.{when}" for when in ("before", "after")), "receive.cast", "receive.cast_end")
+# Reached only when a program reports metrics.
+REPORTED = ("receive.metrics", "receive.metrics_end")
 # Reached only when a host must be prepared before a run starts there.
 PREPARED = (
     *(f"send.{kind}.{when}" for kind in ("prepare", "unprepare") for when in ("before", "after")),
@@ -46,7 +48,7 @@ PREPARED = (
 # A server of the host itself that accepts connections and never says a word: what is fetched from it takes for ever.
 MUTE_PORT = 4433
 MUTE = f"import socket, time; s = socket.create_server(('127.0.0.1', {MUTE_PORT})); time.sleep(3600)"
-ELSEWHERE = {*IN_WEB, *RARE, *STRANGE, *RECORDED, *PREPARED}
+ELSEWHERE = {*IN_WEB, *RARE, *STRANGE, *RECORDED, *PREPARED, *REPORTED}
 POINTS = [point for point in failpoints.NAMES if point not in ELSEWHERE]
 # Truncates its own log after the host has sent it, also a busy host, so that there is a gap to report.
 CUTTER = "echo begin; sleep 3; : > /proc/self/fd/1; echo again; sleep 0.3"
@@ -101,6 +103,10 @@ class Passers:
     def shelled(self):
         """A job on which shells open."""
         return job_spec(["replica", "--seconds", "15"], name="shelled", web_access=True)
+
+    def reporter(self):
+        """A job whose program reports metrics."""
+        return job_spec(["replica", "--seconds", "0.3", "--report", "500"], name="reporter")
 
     def cutter(self):
         return job_spec(["sh", "-c", CUTTER], name="cutter")
@@ -298,8 +304,8 @@ def test_each_process_is_killed_or_suspended_at_each_rare_failpoint(crowd, how):
     trouble = Trouble(crowd)
     with Waker(crowd) as waker:
         try:
-            kinds = ("steady", "long", "shelled", "cutter", "imaged", "slow", "short")
-            walk(crowd, (*RARE, *STRANGE, *RECORDED, *PREPARED), how, *kinds, meanwhile=trouble)
+            kinds = ("steady", "reporter", "long", "shelled", "cutter", "imaged", "slow", "short")
+            walk(crowd, (*RARE, *STRANGE, *RECORDED, *PREPARED, *REPORTED), how, *kinds, meanwhile=trouble)
             waker.wait_until_all_are_awake()
         finally:
             trouble.end()

@@ -89,7 +89,8 @@ class Gangs:
         self.to_be_cancelled = False
 
     def short(self):
-        self.submit("--seconds", "0.3")
+        """It reports metrics, so that there is a journal of them to write."""
+        self.submit("--seconds", "0.3", "--report", "30")
 
     def stubborn(self):
         self.submit("--ignore-term", "--seconds", "900")

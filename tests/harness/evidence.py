@@ -38,6 +38,7 @@ class Evidence:
     transitions: list = field(default_factory=list)  # dicts: job_id, subject, from_state, to_state, in order
     gpu_claims: list = field(default_factory=list)  # dicts: gpu, run_id, released_at
     usage: list = field(default_factory=list)  # dicts: run_id, began_at, ended_at
+    reported: dict = field(default_factory=dict)  # run id -> how many reports of metrics are stored
     gaps: list = field(default_factory=list)  # dicts: run_id, start, end, reason
     logs: dict = field(default_factory=dict)  # run id -> stored bytes
     host_logs: dict = field(

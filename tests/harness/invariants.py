@@ -167,6 +167,20 @@ def difference(here, there):
     return f": {sizes}, from byte {first} on {here[around]!r} here and {there[around]!r} there"
 
 
+def every_report_is_stored(evidence):
+    """I5, for what programs report: the host's own hash is that of what is stored, and no report is missing."""
+    made = {}
+    for line in evidence.ledger:
+        if line["event"] != "child":
+            made[line["run"]] = max(made.get(line["run"], 0), line.get("reports", 0))
+    for run in evidence.runs:
+        if run["metrics_proof"] == "differs":
+            yield f"I5: the metrics of {run['id']} are not those of its host"
+        stored = evidence.reported.get(run["id"], 0)
+        if run["metrics_proof"] in ("whole", "none") and stored < made.get(run["id"], 0):
+            yield f"I5: {run['id']} made {made[run['id']]} reports, and {stored} are stored"
+
+
 def what_was_accepted_exists(evidence):
     """I6, when all is over: every accepted job exists, and every job is over."""
     terminal = {str(state) for state in TERMINAL}
@@ -264,6 +278,7 @@ ALWAYS = (started_once, gpus_not_shared, one_terminal_state, nothing_lives_after
 WHEN_QUIET = (
     *ALWAYS,
     every_byte_is_stored,
+    every_report_is_stored,
     what_was_accepted_exists,
     nothing_is_held,
     use_is_accounted,

@@ -54,6 +54,7 @@ def good():
             "declared_lost_at": None,
             "log_digest_here": "sha256:a",
             "log_digest_host": "sha256:a",
+            "metrics_proof": "whole",
         }
         evidence.runs.append({"id": run, "job_id": job, **held})
         states = ("", "QUEUED", "PENDING", "RUNNING", "SUCCEEDED")
@@ -132,6 +133,15 @@ def doubled_bytes(evidence):
 
 def other_digest(evidence):
     evidence.runs[0]["log_digest_here"] = "sha256:b"
+
+
+def other_reports(evidence):
+    evidence.runs[0]["metrics_proof"] = "differs"
+
+
+def lost_report(evidence):
+    evidence.ledger[-1]["reports"] = 7
+    evidence.reported = {evidence.ledger[-1]["run"]: 6}
 
 
 def no_log(evidence):
@@ -229,7 +239,7 @@ PLANTED = {
     "I2": (shared_gpu,),
     "I3": (second_end, illegal_edge, torn_history, state_without_history),
     "I4": (living_process, late_beat),
-    "I5": (lost_byte, wrong_byte, doubled_bytes, other_digest, no_log),
+    "I5": (lost_byte, wrong_byte, doubled_bytes, other_digest, other_reports, lost_report, no_log),
     "I6": (vanished_job, stuck_job),
     "I7": (older_version, older_state, older_state_between),
     "I8": (held_port, held_gpu, held_lock, open_run, stray_file, living_process),

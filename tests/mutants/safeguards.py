@@ -7,6 +7,7 @@ can be lost in a change that no ordinary test notices. Whoever adds one adds a l
 from __future__ import annotations
 
 from tests.mutants.logins import LOGINS
+from tests.mutants.metrics import METRICS
 from tests.mutants.preparations import PREPARATIONS
 from tests.mutants.races import RACES
 from tests.mutants.safeguard import Safeguard
@@ -257,6 +258,7 @@ SAFEGUARDS = (
         ),
     ),
     *LOGINS,
+    *METRICS,
     *PREPARATIONS,
     *RACES,
     *SHELLS,

@@ -33,6 +33,8 @@ def evidence(product, logs):
     evidence.usage = product.query("SELECT run_id, began_at, ended_at FROM jobs_usage")
     gaps = 'SELECT run_id, start, "end", reason FROM jobs_loggap'
     evidence.gaps = product.query(gaps)
+    reports = "SELECT run_id, SUM(reports) AS reports FROM jobs_metricseries GROUP BY run_id"
+    evidence.reported = {row["run_id"]: int(row["reports"]) for row in product.query(reports)}
     evidence.sightings = list(product.sightings)
     evidence.sizes, evidence.sessions = observers.sizes(product), product.sessions()
     evidence.denied, evidence.canaries = observers.denied(product), observers.canaries(product)

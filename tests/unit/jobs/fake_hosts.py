@@ -22,6 +22,7 @@ from agents.links.orders import (
     Forget,
     Prepare,
     Pull,
+    PullMetrics,
     PullRecording,
     SentOrders,
     Start,
@@ -160,8 +161,8 @@ class FakeHost:
                 )
                 end = LogEnd(len(fake_run.log), digest_of(fake_run.log))
                 return [*frames, *([Arrival(run, end)] if fake_run.phase == "closed" else [])]
-            case PullRecording():
-                return []  # no shell of a fake host writes one
+            case PullRecording() | PullMetrics():
+                return []  # no shell of a fake host writes one, and no program reports anything
             case Forget(run):
                 self.runs.pop(run, None)
                 return [Arrival(run, Forgotten())]

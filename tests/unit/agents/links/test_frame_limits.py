@@ -78,6 +78,18 @@ def test_samples_that_come_too_often_and_logs_that_nobody_asked_for_are_dropped(
     assert limits.admit(sample, b"", ["r"])
 
 
+@pytest.mark.parametrize("kind", ["metrics", "metrics_end"])
+def test_one_answer_comes_for_each_time_that_reports_are_asked_for(limits, kind):
+    payload = b"x" if kind == "metrics" else b""
+    answer = {"t": kind, "run": "r"}
+    assert not limits.admit(answer, payload, ["r"])
+    limits.note_metrics_pull("r")
+    assert [limits.admit(answer, payload, ["r"]) for _ in range(2)] == [True, False]
+    limits.note_metrics_pull("r")
+    limits.note_forgotten("r")
+    assert not limits.admit(answer, payload, ["r"])
+
+
 @pytest.mark.parametrize("kind", [*RATES, "sample", "log", "unknown"])
 def test_a_flood_of_any_kind_ends_the_link(limits, kind):
     most = RATES.get(kind, DROPPED)[0]

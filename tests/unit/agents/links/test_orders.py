@@ -8,10 +8,12 @@ import pytest
 
 from agents.links.control_plane import PreparationName, Wanted
 from agents.links.orders import (
+    REPEAT_METRICS_S,
     REPEAT_S,
     Forget,
     Prepare,
     Pull,
+    PullMetrics,
     PullRecording,
     SentOrders,
     Start,
@@ -137,3 +139,19 @@ def test_an_end_is_repeated_until_the_host_reports_it():
     assert orders_to_send({}, {}, notes, REPEAT_S - 1, [IMAGE]) == []
     assert orders_to_send({}, {}, notes, REPEAT_S + 1, [IMAGE]) == [Unprepare(IMAGE)]
     assert orders_to_send({}, {}, notes, REPEAT_S + 2, []) == [] and notes.at == {}
+
+
+def test_reports_are_asked_for_once_from_each_offset():
+    """The host answers when its program reports something: that may take days."""
+    before = SentOrders()
+    at = lambda start, phase="running", now=0.0: sent(  # noqa: E731
+        {"r": Wanted(metrics_from=start)}, {"r": phase} if phase else {}, now, before
+    )
+    assert at(0) == [PullMetrics("r", 0)] and at(0, now=REPEAT_S * 3) == []
+    assert at(70, now=50) == [PullMetrics("r", 70)] and at(70, now=60) == []
+    assert at(None, now=61) == [] and at(70, now=62) == [PullMetrics("r", 70)], "there is room again"
+    assert at(70, now=62 + REPEAT_METRICS_S) == [PullMetrics("r", 70)]
+    before.refused("metrics_pull", "r")
+    assert at(70, now=63 + REPEAT_METRICS_S) == [PullMetrics("r", 70)]
+    assert sent({"r": Wanted(metrics_from=0)}, {}) == [Start("r"), PullMetrics("r", 0)]
+    assert sent({"r": Wanted(stop=True, metrics_from=0)}, {}) == [Stop("r", 0.0)]
