@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import re_path
 
-from console.api import google_locations, operations, search, unimplemented
+from console.api import google_locations, operations, reports, search, unimplemented
 from console.api.hosts import gpus, hosts, keys, locations, machine_types, recovery
 from console.api.jobs import (
     batches,
@@ -88,6 +88,7 @@ urlpatterns = [
         rf"^/*api/v1/jobs/{JOB}/shells/(?P<key>[0-9a-f]{{32}})/recording$", recordings.RecordingView.as_view()
     ),
     re_path(rf"^/*api/v1/jobs/{JOB}/samples$", samples.SamplesView.as_view(), name="api-samples"),
+    re_path(rf"^/*api/v1/jobs/{JOB}/reports$", reports.ReportsView.as_view(), name="api-reports"),
     re_path(rf"^/*api/v1/jobs/{JOB}/metrics$", metrics.MetricsView.as_view(), name="api-metrics"),
     re_path(
         rf"^/*api/v1/jobs/{JOB}/replicas/(?P<replica>[a-z0-9-]{{1,40}})/log$",

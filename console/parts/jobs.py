@@ -84,7 +84,7 @@ JOB_OVERVIEW = (
     *(_part("job-replicas"), _part("job-story")),
 )
 JOB_LOG = (_part("job-head", "see_log", _same_head),)
-JOB_METRICS = (JOB_HEAD, _part("job-metrics"), _part("job-points"))
+JOB_METRICS = (JOB_HEAD, _part("job-metrics"), _part("job-points"), _part("job-reports", same_at=_same_head))
 JOB_SHELLS = (JOB_HEAD, _part("job-shells", "watch_shell"))
 JOB_SPEC = (JOB_HEAD,)
 JOB_EVENTS = (JOB_HEAD, _part("job-events"))

@@ -171,7 +171,7 @@ def of_jobs(seeded: Seeded) -> list[str]:
         *(
             f"/api/v1/jobs/{pk}{tab}"
             for pk in (job, widest)
-            for tab in ("", "/events", "/metrics", "/samples")
+            for tab in ("", "/events", "/metrics", "/reports", "/samples")
         ),
         f"/api/v1/jobs/{wide}/metrics?format=csv",
         *(f"/api/v1/jobs/{pk}/log/search?q=nothing+like+this" for pk in (job, wide)),

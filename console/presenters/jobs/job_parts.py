@@ -25,9 +25,11 @@ from console.presenters.jobs.metrics_page import View, newest_points
 from console.presenters.jobs.replicas import replica_lines
 from console.presenters.jobs.strip import strip
 from console.presenters.jobs.utilization import utilization
+from console.presenters.reported_metrics import reported
 from console.presenters.shells import job_shells
 from console.presenters.shells.job_shells import may_open, shells
 from console.presenters.stamps import digest
+from jobs.metrics import curves
 from jobs.models import Job, Run, Transition
 from jobs.preparations import of_jobs
 from jobs.rules.lifecycle.states import TERMINAL
@@ -95,6 +97,10 @@ def _metrics(job: Job, user: User, query: Query) -> Context:
     return {"job_id": job.pk, "query": asked, "use": use}
 
 
+def _reports(job: Job, user: User, query: Query) -> Context:
+    return {"reported": reported(job)}
+
+
 def _points(job: Job, user: User, query: Query) -> Context:
     return {"points": newest_points(job, query, timezone.now())}
 
@@ -125,6 +131,10 @@ def _samples_stamp(job_id: int) -> str:
     return digest([_runs_stamp(job_id), int(found["at"].timestamp()) // every_s if found["at"] else None])
 
 
+def _reports_stamp(job_id: int) -> str:
+    return digest(curves.stamp(job_id))
+
+
 def _preparations_stamp(job_id: int) -> str:
     return digest(of_jobs.stamp(job_id))
 
@@ -152,6 +162,7 @@ PARTS: Mapping[str, JobPart] = {
     "job-events": JobPart("jobs/_events.html", _events, _events_stamp),
     "job-metrics": JobPart("jobs/_metrics.html", _metrics, _samples_stamp),
     "job-points": JobPart("jobs/_points.html", _points, _samples_stamp),
+    "job-reports": JobPart("jobs/_reported.html", _reports, _reports_stamp),
     "job-shells": JobPart("shells/_list.html", _shells, _shells_stamp),
 }
 OVERVIEW = ("job-overview-head", "job-preparations", "job-strip", "job-replicas", "job-story")

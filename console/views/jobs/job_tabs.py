@@ -65,7 +65,9 @@ def metrics(request: HttpRequest, job_id: int) -> HttpResponse:
         context = _context(request, job, job_page.METRICS, "job-metrics")
     else:
         panel = metrics_panel(job, request.GET, timezone.now())
-        context = _context(request, job, job_page.METRICS, "job-head", "job-metrics", "job-points")
+        context = _context(
+            request, job, job_page.METRICS, "job-head", "job-metrics", "job-points", "job-reports"
+        )
         context["metrics"] = panel
     return page_or_fragment(request, "jobs/metrics.html", "jobs/_metrics_exchange.html", context)
 

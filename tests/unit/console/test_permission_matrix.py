@@ -290,6 +290,7 @@ REST = [
     ("DELETE", "/api/v1/jobs/{job}/outputs/files?path=bucket-1/run/x", ("job", "delete"), None),
     ("GET", "/api/v1/jobs/{job}/outputs/content?path=bucket-1/run/x", ("job", "see_log"), None),
     ("GET", "/api/v1/jobs/{job}/samples", ("job", "see"), None),
+    ("GET", "/api/v1/jobs/{job}/reports", ("job", "see"), None),
     ("GET", "/api/v1/jobs/{job}/metrics", ("job", "see"), None),
     ("GET", "/api/v1/jobs/{job}/replicas/workerpool0-0/log/search", ("job", "see_log"), None),
     ("GET", "/api/v1/jobs/{job}/log/search", ("job", "see_log"), None),

@@ -40,6 +40,8 @@ def job(cast, project):
         ("get", "/api/v1/jobs/{job}/events?replica=zz", None, "replica must be one of workerpool0-0"),
         ("get", "/api/v1/jobs/{job}/samples?replica=zz", None, "replica must be one of workerpool0-0"),
         ("get", "/api/v1/jobs/{job}/samples?run=zz", None, "run must be the id of a run of this job"),
+        ("get", "/api/v1/jobs/{job}/reports?run=zz", None, "run must be the id of a run of this job"),
+        ("get", "/api/v1/jobs/{job}/reports?source=zz", None, "source must be one of hypertune, file"),
         ("patch", "/api/v1/locations/default", {"projects": ["a\0"]}, "projects holds NUL or half of a"),
         ("put", "/api/v1/projects/default/templates/t", {"location": "\ud800"}, "location holds NUL or half"),
         ("post", "/api/v1/people", {}, "name: This field cannot be blank."),

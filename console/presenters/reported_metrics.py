@@ -1,0 +1,169 @@
+"""What the programs of a job reported, as charts over steps: a line for each replica.
+
+A restart goes on with the curve of its replica: where both have a step, the later run counts. A step of a chart is the
+program's; nothing is known of its unit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop, ngettext
+
+from console.presenters.jobs.charts import HEIGHT, WIDTH
+from jobs.metrics.curves import points_of, series_of
+from jobs.models import Job, MetricSeries, Run
+from jobs.rules.metrics.thinning import kept
+
+# So many charts are drawn, with so many lines each; and so many points of each line can be seen.
+MOST_CHARTS, MOST_LINES, POINTS = 24, 8, 240
+MOST_ROWS = 60_000
+SOURCES = {
+    "hypertune": gettext_noop("cloudml-hypertune"),
+    "file": gettext_noop("its file of metrics"),
+    "tensorboard": gettext_noop("TensorBoard"),
+    "mlflow": gettext_noop("MLflow"),
+}
+Curve = Sequence[tuple[int, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedLine:
+    """The curve of one replica, and its newest, lowest and highest value."""
+
+    replica: str
+    path: str
+    step: int
+    last: str
+    lowest: str
+    highest: str
+    reports: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedChart:
+    """`more`: replicas that are not drawn."""
+
+    name: str
+    source: str
+    first_step: int
+    last_step: int
+    bottom: str
+    top: str
+    lines: tuple[ReportedLine, ...]
+    more: int
+
+    @property
+    def words(self) -> str:
+        """What a reader of the screen hears."""
+        first = self.lines[0]
+        what = ngettext("{name}: {number} line.", "{name}: {number} lines.", len(self.lines))
+        text = _("{replica} is at {last} at step {step}; lowest {lowest}, highest {highest}.")
+        values = {"replica": first.replica, "last": first.last, "step": first.step}
+        return " ".join(
+            [
+                what.format(name=self.name, number=len(self.lines)),
+                text.format(**values, lowest=first.lowest, highest=first.highest),
+            ]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """`more`: charts that are not drawn."""
+
+    charts: tuple[ReportedChart, ...]
+    more: int
+
+
+def reported(job: Job) -> Reported:
+    """By three queries, whatever the number of replicas."""
+    found = series_of(Run.objects.filter(job=job))
+    by_chart: dict[tuple[str, str], dict[str, list[MetricSeries]]] = {}
+    for series in found:
+        of_chart = by_chart.setdefault((series.name, series.source), {})
+        of_chart.setdefault(series.run.replica.name, []).append(series)
+    shown = list(by_chart.items())[:MOST_CHARTS]
+    drawn = [each for _key, lines in shown for replica in list(lines)[:MOST_LINES] for each in lines[replica]]
+    points, _truncated = points_of(drawn, MOST_ROWS)
+    curves = {
+        pk: [(row.step, math.nan if row.value is None else row.value) for row in rows]
+        for pk, rows in points.items()
+    }
+    charts = [_chart(name, source, lines, curves) for (name, source), lines in shown]
+    return Reported(tuple(charts), len(by_chart) - len(shown))
+
+
+def _chart(
+    name: str, source: str, lines: Mapping[str, Sequence[MetricSeries]], curves: Mapping[int, Curve]
+) -> ReportedChart:
+    chosen = list(lines)[:MOST_LINES]
+    joined = {replica: join(curves.get(series.pk, ()) for series in lines[replica]) for replica in chosen}
+    steps, low, high = bounds(joined.values())
+    return ReportedChart(
+        name=name,
+        source=_(SOURCES[source]),
+        first_step=steps[0],
+        last_step=steps[1],
+        bottom=number(low),
+        top=number(high),
+        lines=tuple(
+            _line(replica, lines[replica], path(joined[replica], steps, low, high)) for replica in chosen
+        ),
+        more=len(lines) - len(chosen),
+    )
+
+
+def _line(replica: str, series: Sequence[MetricSeries], drawn: str) -> ReportedLine:
+    lows = [each.lowest for each in series if each.lowest is not None]
+    highs = [each.highest for each in series if each.highest is not None]
+    newest = series[-1]
+    return ReportedLine(
+        replica=replica,
+        path=drawn,
+        step=newest.step,
+        last=newest.odd or number(newest.value),
+        lowest=number(min(lows, default=None)),
+        highest=number(max(highs, default=None)),
+        reports=sum(each.reports for each in series),
+    )
+
+
+def join(curves: Iterable[Curve]) -> Curve:
+    """The curves of the runs of a replica as one: the later run counts."""
+    by_step: dict[int, float] = {}
+    for curve in curves:
+        by_step.update(curve)
+    found = sorted(by_step.items())
+    return [found[index] for index in kept(found, POINTS)]
+
+
+def bounds(curves: Iterable[Curve]) -> tuple[tuple[int, int], float, float]:
+    """(first and last step, lowest and highest number)."""
+    points = [point for curve in curves for point in curve]
+    numbers = [value for _step, value in points if math.isfinite(value)] or [0.0]
+    steps = [step for step, _value in points] or [0]
+    return (min(steps), max(steps)), min(numbers), max(numbers)
+
+
+def path(curve: Curve, steps: tuple[int, int], low: float, high: float) -> str:
+    """SVG path data. The line is broken at what is no number; a single point is a short stroke."""
+    wide = max(steps[1] - steps[0], 1)
+    found: list[str] = []
+    joined = False
+    for step, value in curve:
+        if math.isfinite(value):
+            x = WIDTH * (step - steps[0]) / wide
+            # Halves first: the distance of two huge numbers is no number.
+            share = (value / 2 - low / 2) / (high / 2 - low / 2) if high > low else 0.5
+            y = HEIGHT - 1 - (HEIGHT - 2) * share
+            found.append(f"{'L' if joined else 'M'}{x:.1f} {y:.1f}" + ("" if joined else "h0.1"))
+        joined = math.isfinite(value)
+    return " ".join(found)
+
+
+def number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.5g}"

@@ -1,0 +1,121 @@
+"""What programs reported, on the page of a job and in the API: any name, any value, few and many of them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from xml.etree import ElementTree
+
+import pytest
+
+from console.presenters import reported_metrics
+from console.presenters.jobs.job_parts import part_live, part_stamp
+from jobs.metrics import points
+from jobs.models import MetricSeries, Run
+from jobs.rules.metrics.journal import Report
+from tests.unit.console.script_tokens import token_of
+from tests.unit.console.views.example_rows import a_host, a_job
+
+T0 = datetime(2026, 11, 21, 20, tzinfo=UTC)
+HOSTILE = '"><script>alert(1)</script>'
+
+
+@pytest.fixture
+def job(project, cast):
+    return a_job(project, cast.bob, replicas=2, host=a_host())
+
+
+def run_of(job, replica="workerpool0-0"):
+    return Run.objects.filter(job=job, replica__name=replica).order_by("number").last()
+
+
+def report(run, values, name="loss", source="file"):
+    found = [Report(source, name, step, value, T0.timestamp()) for step, value in values]
+    points.add(run.pk, {(name, source): found}, T0)
+
+
+def page_of(browser, job):
+    return browser("vera").get(f"/jobs/{job.pk}/metrics").text
+
+
+def test_each_reported_metric_has_a_curve_and_a_table(browser, job):
+    assert 'id="job-reports"' in page_of(browser, job) and "Reported by the program" not in page_of(
+        browser, job
+    )
+    before = part_stamp("job-reports", job.pk)
+    report(run_of(job), [(step, 1 / step) for step in range(1, 100)])
+    report(run_of(job, "workerpool1-0"), [(1, 5.0), (2, float("nan")), (3, float("inf")), (50, 0.25)])
+    report(run_of(job), [(1, 0.5)], "val/accuracy", "tensorboard")
+    assert part_stamp("job-reports", job.pk) != before
+    page = page_of(browser, job)
+    part = page[page.index('<section id="job-reports"') : page.index('<section id="job-charts"')]
+    assert part.count("<figure") == 2 and "by TensorBoard" in part and "style=" not in part
+    drawn = ElementTree.fromstring(part[part.index("<svg viewBox") : part.index("</svg>") + 6])
+    lines = [line.get("d") for line in drawn]
+    assert lines[0].count("L") == 98 and lines[1].count("M") == 2, "a line is broken where there is no number"
+    assert drawn.get("aria-label").startswith("loss: 2 lines. workerpool0-0 is at 0.010101 at step 99")
+
+
+def test_names_are_text_whatever_they_look_like(browser, job):
+    report(run_of(job), [(1, 1.0)], HOSTILE)
+    report(run_of(job), [(1, 1e308), (2, -1e308)], "huge")
+    report(run_of(job), [(1, float("nan"))], "never a number")
+    page = page_of(browser, job)
+    assert HOSTILE not in page and "&lt;script&gt;alert(1)" in page
+    assert "1e+308" in page and 'd="M' in page and "NaN" in page
+
+
+def test_a_restart_goes_on_with_the_curve_of_its_replica(job):
+    first = run_of(job)
+    report(first, [(1, 1.0), (2, 2.0), (3, 3.0)])
+    again = Run.objects.get(pk=first.pk)
+    again.pk, again.number, again.port = first.pk + "x", first.number + 1, 50_000
+    again.save(force_insert=True)
+    report(again, [(2, 20.0), (3, 30.0), (4, 40.0)])
+    [chart] = reported_metrics.reported(job).charts
+    [line] = chart.lines
+    assert (line.last, line.lowest, line.reports, chart.last_step) == ("40", "1", 6, 4)
+    assert reported_metrics.join([[(1, 1.0), (2, 2.0)], [(2, 20.0)]]) == [(1, 1.0), (2, 20.0)]
+
+
+def test_many_metrics_and_replicas_are_bounded(project, cast, django_assert_max_num_queries):
+    job = a_job(project, cast.bob, replicas=12, host=a_host())
+    for run in Run.objects.filter(job=job):
+        report(run, [(1, 1.0)], "shared")
+    for number in range(40):
+        report(run_of(job), [(1, 1.0)], f"metric {number:02}")
+    with django_assert_max_num_queries(4):
+        found = reported_metrics.reported(job)
+    assert (len(found.charts), found.more) == (24, 17)
+    everything = reported_metrics.series_of(Run.objects.filter(job=job), "shared")
+    assert len(everything) == 12
+    html = part_live("job-reports", cast.vera, job.pk, {})
+    assert "17 more metrics were reported" in html and len(html) < 120_000
+
+
+def test_the_api_has_every_point_and_says_what_is_no_number(client, cast, job):
+    report(run_of(job), [(1, 0.5), (2, float("nan")), (3, float("-inf"))])
+    report(run_of(job, "workerpool1-0"), [(7, 1.0)], "other", "mlflow")
+    ask = lambda query, name="vera": client.get(  # noqa: E731
+        f"/api/v1/jobs/{job.pk}/reports{query}",
+        headers={"authorization": f"Bearer {token_of(getattr(cast, name))}"},
+    )
+    found = ask("").json()
+    assert (found["complete"], found["truncated"]) == (False, False)
+    loss, other = found["series"]
+    assert [(each["step"], each["value"], each["notNumber"]) for each in loss["points"]] == [
+        (1, 0.5, ""), (2, None, "NaN"), (3, None, "-Infinity"),
+    ]  # fmt: skip
+    assert (loss["reports"], loss["lowest"], loss["last"]["step"]) == (3, 0.5, 3)
+    assert (other["replica"], other["source"], other["last"]["value"]) == ("workerpool1-0", "mlflow", 1.0)
+    assert [each["name"] for each in ask("?replica=workerpool1-0").json()["series"]] == ["other"]
+    assert [each["name"] for each in ask("?name=loss").json()["series"]] == ["loss"]
+    assert [each["name"] for each in ask("?source=mlflow").json()["series"]] == ["other"]
+    assert ask("?source=zz").status_code == 400
+    Run.objects.filter(job=job).update(metrics_proof="whole")
+    assert ask("").json()["complete"] is True
+
+
+def test_what_was_reported_goes_with_the_job(job):
+    report(run_of(job), [(1, 0.5)])
+    points.purge(job)
+    assert not MetricSeries.objects.exists()
