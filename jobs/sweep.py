@@ -33,6 +33,7 @@ from jobs.host_sync.lost_hosts import mark_jobs_of
 from jobs.lifecycle.advance import advance
 from jobs.logs import mask_places, segments, verify
 from jobs.maintenance import logins
+from jobs.metrics import logged
 from jobs.models import Job, Tick
 from jobs.notifications import create, delivery
 from jobs.outputs import due as outputs
@@ -110,6 +111,7 @@ def parts() -> tuple[Part, ...]:
         Part(record_models, "models", timedelta(seconds=3)),
         Part(verify_logs),
         Part(find_secrets_in_logs, "secrets in logs", timedelta(seconds=5)),
+        Part(read_metrics_in_logs, "metrics in logs", timedelta(seconds=3)),
         Part(roll_long_logs),
         Part(compact_logs, "compact", timedelta(seconds=10)),
         Part(keep_recordings, "recordings", timedelta(seconds=15)),
@@ -183,6 +185,10 @@ def record_models(clock: Clock) -> None:
 
 def find_secrets_in_logs(clock: Clock) -> None:
     mask_places.find_places(mask_places.due())
+
+
+def read_metrics_in_logs(clock: Clock) -> None:
+    logged.read_due(clock.now())
 
 
 def roll_long_logs(clock: Clock) -> None:

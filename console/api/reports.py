@@ -19,9 +19,10 @@ from console.api.views import TrainyardView
 from console.auth import access
 from jobs.metrics.curves import points_of, series_of
 from jobs.models import Job, MetricPoint, MetricSeries, MetricsProof, Run
-from jobs.rules.metrics.journal import SOURCES
+from jobs.rules.metrics.journal import LOG, SOURCES
 
 MAX_POINTS = 40_000
+WAYS = (*SOURCES, LOG)
 
 
 class ReportedPoint(TypedDict):
@@ -60,7 +61,7 @@ ASKED = (
     Query("replica", "Only those of this replica."),
     Query("run", "Only those of this run."),
     Query("name", "Only the metric of this name."),
-    Query("source", "Only what was reported in this way: " + ", ".join(SOURCES) + "."),
+    Query("source", "Only what was reported in this way: " + ", ".join(WAYS) + "."),
 )
 
 
@@ -78,8 +79,8 @@ class ReportsView(TrainyardView):
                 raise BadRequest(
                     "run", "run must be the id of a run of this job, and of the replica if one is named."
                 )
-        if (source := query.get("source", "")) and source not in SOURCES:
-            raise BadRequest("source", f"source must be one of {', '.join(SOURCES)}.")
+        if (source := query.get("source", "")) and source not in WAYS:
+            raise BadRequest("source", f"source must be one of {', '.join(WAYS)}.")
         found = series_of(runs, query.get("name", "")[:200], source)
         points, truncated = points_of(found, MAX_POINTS)
         whole = (MetricsProof.NONE, MetricsProof.WHOLE)

@@ -21,11 +21,13 @@ from jobs.rules.metrics.thinning import kept
 # So many charts are drawn, with so many lines each; and so many points of each line can be seen.
 MOST_CHARTS, MOST_LINES, POINTS = 24, 8, 240
 MOST_ROWS = 60_000
+PRIMARY = "workerpool0-0"
 SOURCES = {
     "hypertune": gettext_noop("cloudml-hypertune"),
     "file": gettext_noop("its file of metrics"),
     "tensorboard": gettext_noop("TensorBoard"),
     "mlflow": gettext_noop("MLflow"),
+    "log": gettext_noop("lines of its log"),
 }
 Curve = Sequence[tuple[int, float]]
 
@@ -88,13 +90,81 @@ def reported(job: Job) -> Reported:
         of_chart.setdefault(series.run.replica.name, []).append(series)
     shown = list(by_chart.items())[:MOST_CHARTS]
     drawn = [each for _key, lines in shown for replica in list(lines)[:MOST_LINES] for each in lines[replica]]
-    points, _truncated = points_of(drawn, MOST_ROWS)
-    curves = {
+    curves = _curves(drawn)
+    charts = [_chart(name, source, lines, curves) for (name, source), lines in shown]
+    return Reported(tuple(charts), len(by_chart) - len(shown))
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedCurve:
+    """What one job reported. `number`: of the job, from 1 on. Without reports all texts are empty."""
+
+    number: int
+    path: str
+    last: str
+    lowest: str
+    highest: str
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedChart:
+    """One metric of several jobs over each other."""
+
+    name: str
+    source: str
+    first_step: int
+    last_step: int
+    bottom: str
+    top: str
+    curves: tuple[ComparedCurve, ...]
+
+
+def compared(jobs: Sequence[Job]) -> tuple[ComparedChart, ...]:
+    """What the primary replica of each job reported; of a job whose primary is silent, its first replica that did."""
+    found = series_of(Run.objects.filter(job__in=jobs))
+    by_chart: dict[tuple[str, str], dict[int, dict[str, list[MetricSeries]]]] = {}
+    for series in found:
+        of_job = by_chart.setdefault((series.name, series.source), {}).setdefault(series.run.job_id, {})
+        of_job.setdefault(series.run.replica.name, []).append(series)
+    shown = list(by_chart.items())[:MOST_CHARTS]
+    chosen = {
+        (key, job): replicas.get(PRIMARY) or next(iter(replicas.values()))
+        for key, of_jobs in shown
+        for job, replicas in of_jobs.items()
+    }
+    curves = _curves([each for rows in chosen.values() for each in rows])
+    return tuple(
+        _compared([job.pk for job in jobs], key, {job: chosen[key, job] for job in of_jobs}, curves)
+        for key, of_jobs in shown
+    )
+
+
+def _compared(
+    jobs: Sequence[int],
+    key: tuple[str, str],
+    of_jobs: Mapping[int, Sequence[MetricSeries]],
+    curves: Mapping[int, Curve],
+) -> ComparedChart:
+    joined = {job: join(curves.get(each.pk, ()) for each in rows) for job, rows in of_jobs.items()}
+    steps, low, high = bounds(joined.values())
+    found = []
+    for index, job in enumerate(jobs, 1):
+        if job not in of_jobs:
+            found.append(ComparedCurve(index, "", "", "", ""))
+            continue
+        line = _line("", of_jobs[job], path(joined[job], steps, low, high))
+        found.append(ComparedCurve(index, line.path, line.last, line.lowest, line.highest))
+    return ComparedChart(
+        key[0], _(SOURCES[key[1]]), steps[0], steps[1], number(low), number(high), tuple(found)
+    )
+
+
+def _curves(series: Sequence[MetricSeries]) -> dict[int, list[tuple[int, float]]]:
+    points, _truncated = points_of(series, MOST_ROWS)
+    return {
         pk: [(row.step, math.nan if row.value is None else row.value) for row in rows]
         for pk, rows in points.items()
     }
-    charts = [_chart(name, source, lines, curves) for (name, source), lines in shown]
-    return Reported(tuple(charts), len(by_chart) - len(shown))
 
 
 def _chart(

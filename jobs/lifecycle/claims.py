@@ -21,6 +21,7 @@ from jobs.outputs.ordering import JobOutputs
 from jobs.preparations import asking, brought, images, kinds, reasons
 from jobs.projects import usage
 from jobs.rules.lifecycle.decide import timeout_left_s
+from jobs.rules.metrics.log_lines import names_asked
 from jobs.rules.spec.cluster_variables import TRAINER_POOLS, cluster_environment
 from jobs.rules.spec.custom_job import CustomJobSpec, Pool
 from jobs.rules.spec.image_aliases import images_kept, with_images
@@ -95,6 +96,8 @@ def save(runs: Sequence[Run], now: datetime) -> None:
     constraints guard claims a second time, after the scheduler."""
     uuids = [uuid for run in runs for uuid in run.gpu_uuids]
     ids: dict[str, int] = dict(_gpus(uuids=uuids)) if uuids else {}
+    for run in runs:
+        run.metrics_read = metrics_read(run.order)
     _insert_run.many(runs)
     _insert_claim.many([GpuClaim(gpu_id=ids[uuid], run=run) for run in runs for uuid in run.gpu_uuids])
 
@@ -115,6 +118,11 @@ def expect_outputs(runs: Sequence[Run], now: datetime) -> None:
         of_job = [run for run in writing if run.job_id == job.pk]
         ordering.expect(job, snapshot.spec_of(job), of_job, now)
         reasons.note(job.pk, now)
+
+
+def metrics_read(order: Mapping[str, Any]) -> int | None:
+    """Where its log is to be looked through from; None where the job does not ask for metrics in it."""
+    return 0 if names_asked(order.get("env")) else None
 
 
 def hold_place(job: Job, old: Run, assignment: Assignment, why: str, now: datetime) -> Run:
@@ -143,7 +151,7 @@ def start_held_run(run: Run, spec: CustomJobSpec, addresses: Mapping[str, str], 
     spec = _as_used(run.job, spec)
     pool = next(pool for name, _, _, pool in spec.replicas() if name == run.replica.name)
     run.order = _order(run, spec, pool, addresses, ordering.of_job(run.job, spec), now)
-    Run.objects.filter(pk=run.pk).update(held=False, order=run.order)
+    Run.objects.filter(pk=run.pk).update(held=False, order=run.order, metrics_read=metrics_read(run.order))
     if needed := kinds.needs_of(run, spec, pool):
         asking.ask([(run, needed)], now)
     expect_outputs([run], now)

@@ -27,7 +27,8 @@ def series_of(runs: QuerySet[Run], name: str = "", source: str = "") -> list[Met
 
 def points_of(series: Sequence[MetricSeries], most: int) -> tuple[dict[int, list[MetricPoint]], bool]:
     """(the points by series, in the order of their steps; whether some were left out, those of the last series)."""
-    chosen, count = [], 0
+    chosen: list[int] = []
+    count = 0
     for each in series:
         count += each.points
         if count > most and chosen:

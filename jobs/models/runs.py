@@ -124,6 +124,10 @@ class Run(models.Model):
         max_length=8, choices=MetricsProof.choices, blank=True, default="", db_default=""
     )
 
+    metrics_read = models.BigIntegerField(
+        null=True, help_text="up to where its log was looked through for metrics; null: nobody asked for that"
+    )
+
     # Of a run that is about to be inserted: what it needs there (jobs/preparations/need.py); or the run before it,
     # which needed the same.
     needed: tuple[Any, ...] = ()
@@ -140,6 +144,9 @@ class Run(models.Model):
                 fields=["host"], name="run_declared_lost", condition=Q(declared_lost_at__isnull=False)
             ),
             models.Index(fields=["missing_at"], name="run_missing", condition=Q(missing_at__isnull=False)),
+            models.Index(
+                fields=["metrics_read"], name="run_metrics_in_log", condition=Q(metrics_read__isnull=False)
+            ),
             models.Index(fields=["prove_due_at"], name="run_to_prove", condition=~Q(prove_due_at=None)),
         ]
         constraints = [

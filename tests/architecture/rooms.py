@@ -80,13 +80,13 @@ jobs/host_sync: jobs/rules/{lifecycle} jobs/{artifacts lifecycle logs metrics mo
     agents/{hosts infra links models ssh}
 jobs/idle_rule: jobs/rules/{lifecycle} jobs/{lifecycle models projects services} agents/{infra}
 jobs/labels: jobs/rules/{lifecycle list_text scheduling spec} jobs/{models wake} agents/{infra}
-jobs/lifecycle: jobs/rules/{lifecycle list_text scheduling spec} jobs/{models outputs preparations projects
+jobs/lifecycle: jobs/rules/{lifecycle list_text metrics scheduling spec} jobs/{models outputs preparations projects
     wake} agents/{hosts infra models}
 jobs/logs: jobs/rules/{lifecycle} jobs/{models secrets wake} agents/{infra links runner}
 jobs/maintenance: jobs/rules/{lifecycle list_text spec storage_names} jobs/{host_sync lifecycle models projects
     scheduling wake} agents/{clock_keeper hosts infra models ssh time_doubt}
 jobs/management: jobs/{models}
-jobs/metrics: jobs/rules/{lifecycle metrics} jobs/{models} agents/{links}
+jobs/metrics: jobs/rules/{lifecycle metrics} jobs/{logs models} agents/{infra links}
 jobs/models: jobs/rules/{lifecycle scheduling spec} agents/{infra models}
 jobs/notifications: jobs/rules/{lifecycle notifications} jobs/{models projects wake} agents/{infra models}
 jobs/pipelines: jobs/rules/{lifecycle spec} jobs/{models projects services} agents/{infra}
@@ -111,8 +111,8 @@ jobs/secrets: jobs/rules/{list_text spec} jobs/{models projects} agents/{infra m
 jobs/services: jobs/rules/{lifecycle scheduling spec} jobs/{host_sync lifecycle logs metrics models outputs preparations
     projects recordings scheduling secrets wake} agents/{infra}
 jobs/shells: jobs/rules/{lifecycle} jobs/{lifecycle models projects recordings wake} agents/{infra}
-jobs/sweep: jobs/{artifacts host_sync idle_rule lifecycle logs maintenance models notifications outputs pipelines
-    projects recordings scheduling shells wake} agents/{hosts infra models time_doubt}
+jobs/sweep: jobs/{artifacts host_sync idle_rule lifecycle logs maintenance metrics models notifications outputs
+    pipelines projects recordings scheduling shells wake} agents/{hosts infra models time_doubt}
 jobs/tasks: jobs/{lifecycle maintenance notifications scheduling sweep} agents/{infra links}
 jobs/wake: agents/{infra models}
 """

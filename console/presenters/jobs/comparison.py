@@ -15,13 +15,14 @@ from django.utils.translation import gettext as _
 
 from agents.infra.sentences import shown
 from agents.infra.text import visible
-from console.presenters import sizes
+from console.presenters import reported_metrics, sizes
 from console.presenters.badges import JOB, Badge
 from console.presenters.jobs.charts import gib, path
 from console.presenters.jobs.job_head import error_text
 from console.presenters.jobs.metric_lines import Metric, Unit
 from console.presenters.jobs.metrics import Asked, metrics
 from console.presenters.jobs.requested import shown_command, shown_value
+from console.presenters.reported_metrics import ComparedChart
 from jobs.models import Job, JobLabel, Replica
 
 FEWEST, MOST = 2, 5
@@ -88,6 +89,7 @@ class Comparison:
     jobs: tuple[Compared, ...]
     sections: tuple[Section, ...]
     overlays: tuple[Overlay, ...]
+    reported: tuple[ComparedChart, ...]
 
 
 def compare(jobs: Sequence[Job]) -> Comparison:
@@ -116,7 +118,12 @@ def compare(jobs: Sequence[Job]) -> Comparison:
         )
         for job in jobs
     )
-    return Comparison(compared, tuple(part for part in sections if part), tuple(_overlays(jobs, now)))
+    return Comparison(
+        compared,
+        tuple(part for part in sections if part),
+        tuple(_overlays(jobs, now)),
+        reported_metrics.compared(jobs),
+    )
 
 
 def _section(title: str, columns: Sequence[Mapping[str, Value]]) -> Section | None:

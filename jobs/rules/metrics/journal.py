@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from jobs.rules.metrics.names import clean_name
 
 SOURCES = ("hypertune", "file", "tensorboard", "mlflow")
+# What the console itself reads in logs comes from no host.
+LOG = "log"
 ODD = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 MAX_STEP = 1 << 53
 MAX_TIME = 1e11

@@ -419,3 +419,21 @@ def test_a_program_that_waits_in_open_is_let_go_when_the_keepers_are_killed(cons
     console.text("r1", "second")
     console.stop("r1", 0)
     assert by_step(Reports(console).to_end()) == {1: 1.0, 2: 2.0}
+
+
+@pytest.mark.usefixtures("each_runtime")
+def test_reports_of_a_program_with_or_without_a_container(console, host):
+    console.start(
+        "r1",
+        command(
+            "import json, os",
+            "for step in range(1, 301):",
+            "    report = {'loss': str(step), 'global_step': str(step), 'timestamp': 1.7e9, 'trial': '0'}",
+            "    with open(os.environ['CLOUD_ML_HP_METRIC_FILE'], 'w') as file:",
+            "        file.write(json.dumps(report) + '\\n')",
+            "with open(os.environ['TRAINYARD_METRICS'], 'a') as file: file.write('{\"step\": 1, \"a\": 2}\\n')",
+        ),
+    )
+    found = Reports(console).to_end()
+    assert by_step(found) == {step: step for step in range(1, 301)}
+    assert by_step(found, "file", "a") == {1: 2}

@@ -115,6 +115,20 @@ def test_the_api_has_every_point_and_says_what_is_no_number(client, cast, job):
     assert ask("").json()["complete"] is True
 
 
+def test_what_jobs_reported_is_compared_over_their_steps(browser, project, cast, job):
+    other, silent = (a_job(project, cast.bob, replicas=2, host=a_host()) for _ in range(2))
+    report(run_of(job), [(1, 1.0), (2, 0.5)])
+    report(run_of(job, "workerpool1-0"), [(1, 99.0)])
+    report(run_of(other, "workerpool1-0"), [(1, 2.0), (10, 0.25)], HOSTILE)
+    report(run_of(other, "workerpool1-0"), [(1, 2.0), (10, 0.25)])
+    page = browser("vera").get(f"/jobs/compare?job={job.pk}&job={other.pk}&job={silent.pk}").text
+    assert HOSTILE not in page
+    part = page[page.index('id="reported-title"') : page.index('id="metrics-title"')]
+    assert part.count("<figure") == 2 and "style=" not in part
+    words = " ".join(part.split())
+    assert "0.5; 0.5 to 1" in words and "0.25; 0.25 to 2" in words and "99" not in words
+
+
 def test_what_was_reported_goes_with_the_job(job):
     report(run_of(job), [(1, 0.5)])
     points.purge(job)
