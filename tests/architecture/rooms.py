@@ -101,7 +101,7 @@ jobs/rules/list_text: agents/{infra}
 jobs/rules/metrics:
 jobs/rules/notifications: jobs/rules/{lifecycle} agents/{infra}
 jobs/rules/scheduling: jobs/rules/{list_text spec} agents/{infra}
-jobs/rules/spec: jobs/rules/{list_text} agents/{infra}
+jobs/rules/spec: jobs/rules/{list_text metrics} agents/{infra}
 jobs/rules/storage_names: agents/{infra}
 jobs/rules/time_text: agents/{infra}
 jobs/rules/tuning: jobs/rules/{lifecycle list_text spec} agents/{infra}

@@ -47,7 +47,12 @@ class Asked:
         self.far_pause = FIRST_FAR_S
         self.far_due = now + self.far_pause
         self.is_busy = False
+        self.deadline = 0.0
         self.failed = 0
+
+    def holds_place(self, now: float) -> bool:
+        """Whether a pass is under way. One that hangs on a dead disk, and cannot be killed, keeps nobody waiting."""
+        return self.is_busy and now < self.deadline
 
     def local_stamps(self) -> List[Tuple[int, int]]:
         """What tells that something was reported: of the two files in the run's own directory."""
@@ -73,7 +78,9 @@ class MetricsPull:
         if type(start) is not int or start < 0:
             raise ValueError("from must be an offset")
         run = self.runs.known(message)
-        asked = self.asked.setdefault(run.run, Asked(run, time.monotonic()))
+        if run.run not in self.asked:
+            self.asked[run.run] = Asked(run, time.monotonic())
+        asked = self.asked[run.run]
         asked.start, asked.is_answered = start, False
         self._answer(asked)
 
@@ -86,7 +93,7 @@ class MetricsPull:
 
     def _look(self, asked: Asked, facts: Facts, now: float) -> None:
         """Begin a pass if there may be something new."""
-        if now < asked.due or sum(each.is_busy for each in self.asked.values()) >= MAX_PASSES:
+        if now < asked.due or sum(each.holds_place(now) for each in self.asked.values()) >= MAX_PASSES:
             return
         if asked.run.closed:
             base = self.runs.require_home().base
@@ -99,7 +106,10 @@ class MetricsPull:
             self._begin(asked, facts, is_over=True, also_far=asked.failed < MAX_TRIES)
         elif facts["started_at"] is not None:
             stamps = asked.local_stamps()
-            is_far_due = now >= asked.far_due and self._may_be_far(asked, facts)
+            is_far_due = now >= asked.far_due
+            if is_far_due:
+                asked.far_due = now + asked.far_pause
+                is_far_due = self._may_be_far(asked, facts)
             if stamps != asked.stamps or is_far_due:
                 asked.stamps = stamps
                 self._begin(asked, facts, is_over=False, also_far=is_far_due)
@@ -120,6 +130,7 @@ class MetricsPull:
         def done(answer: Any) -> None:
             self._passed(asked, answer, also_far)
 
+        asked.deadline = time.monotonic() + PASS_DEADLINE_S
         asked.is_busy = self.background.start("metrics of %s" % asked.run.run, act, done, PASS_DEADLINE_S)
 
     def _passed(self, asked: Asked, answer: Any, also_far: bool) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 from agents.infra.texts import said
+from jobs.rules.metrics.log_lines import ASKED as LOG_METRICS
 from jobs.rules.spec.json_fields import MessageReader, shown
 from jobs.rules.spec.secret_variables import NAME_RULE, SECRET_NAME, AskedSecret, read_secret
 from jobs.rules.spec.tasks import (
@@ -208,7 +209,7 @@ def _env(fields: MessageReader, pool: int) -> tuple[tuple[tuple[str, str], ...],
                 message.complain(
                     "name", said("must be letters, digits, _, . and -, and not begin with a digit.")
                 )
-        elif name.startswith("TRAINYARD_"):
+        elif name.startswith("TRAINYARD_") and name != LOG_METRICS:
             message.complain("name", said("names that begin with TRAINYARD_ are the runner's own."))
         elif name in pairs or name in secrets:
             message.complain("name", said("{name} is given twice.", name=name))
