@@ -29,13 +29,15 @@ from jobs.rules.spec.json_fields import InvalidDocument
 from jobs.rules.tuning.decide import decide
 from jobs.rules.tuning.views import TuningPlan
 from jobs.secrets import of_tuning_jobs
-from jobs.tuning import drawing, snapshot, trials
+from jobs.tuning import drawing, early_stops, snapshot, trials
 from jobs.wake import announce, hints
 
 log = logging.getLogger(__name__)
 
 # A tuning job is looked at this often, whatever happens.
 LOOK_AGAIN = timedelta(seconds=30)
+# One whose trials may be stopped early: their curves grow.
+LOOK_AT_CURVES = timedelta(seconds=5)
 # One whose decision raised is tried again after this.
 RETRY_AFTER_ERROR = timedelta(minutes=1)
 # So many trials are asked for in one transaction.
@@ -77,6 +79,8 @@ def _advance(pk: int, clock: Clock) -> None:
         if tuning_job is None:
             return
         rows = snapshot.trials_of(tuning_job)
+        if not tuning_job.outcome and tuning_job.cancel_requested_at is None:
+            early_stops.note(snapshot.study_of(tuning_job), rows)
         plan = decide(snapshot.view_of(tuning_job, rows), clock.now())
         more = _write(tuning_job, rows, plan, clock.now())
         failpoint("tuning.before")
@@ -104,7 +108,7 @@ def _write(tuning_job: TuningJob, rows: Sequence[Trial], plan: TuningPlan, now: 
         "reason": reason,
         "started_at": plan.started_at,
         "ended_at": now if over else None,
-        "due_at": None if over else now + _look_again(plan),
+        "due_at": None if over else now + _look_again(tuning_job, plan),
     }
     if plan.outcome is not None:
         columns |= {
@@ -125,10 +129,9 @@ def _write(tuning_job: TuningJob, rows: Sequence[Trial], plan: TuningPlan, now: 
     return len(plan.requested) > MAX_AT_ONCE and not reason
 
 
-def _look_again(plan: TuningPlan) -> timedelta:
-    if plan.look_again_s is None:
-        return LOOK_AGAIN
-    return min(LOOK_AGAIN, timedelta(seconds=plan.look_again_s))
+def _look_again(tuning_job: TuningJob, plan: TuningPlan) -> timedelta:
+    usual = LOOK_AT_CURVES if snapshot.study_of(tuning_job).early else LOOK_AGAIN
+    return usual if plan.look_again_s is None else min(usual, timedelta(seconds=plan.look_again_s))
 
 
 def _write_trials(rows: Sequence[Trial], plan: TuningPlan) -> bool:

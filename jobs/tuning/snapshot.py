@@ -29,7 +29,8 @@ def trials_of(tuning_job: TuningJob) -> list[Trial]:
 
 def view_of(tuning_job: TuningJob, trials: Sequence[Trial]) -> TuningView:
     study = study_of(tuning_job)
-    seen = measured.of_jobs([trial.job for trial in trials if trial.state not in FINISHED])
+    names = [metric.name for metric in study.metrics]
+    seen = measured.of_jobs([trial.job for trial in trials if trial.state not in FINISHED], names)
     outcome = None
     if tuning_job.outcome:
         outcome = Outcome(JobState(tuning_job.outcome), tuning_job.error_code or 0, tuning_job.error_message)
@@ -95,15 +96,23 @@ def kept_number(value: float) -> float | str:
 
 def study_rows(trials: Sequence[Trial]) -> StudyRows:
     """What a search learns from."""
-    return StudyRows(
-        tuple(
-            TriedTrial(
-                number=trial.number,
-                state=TrialState(trial.state),
-                parameters=trial.parameters or {},
-                final=read_measurement(trial.final),
-                cancelled=trial.job.state == JobState.CANCELLED,
-            )
-            for trial in trials
-        )
+    return StudyRows(tuple(tried(trial) for trial in trials))
+
+
+def tried(trial: Trial, seen: measured.Measured = measured.NOTHING) -> TriedTrial:
+    return TriedTrial(
+        number=trial.number,
+        state=TrialState(trial.state),
+        parameters=trial.parameters or {},
+        measurements=seen.measurements,
+        final=read_measurement(trial.final),
+        cancelled=trial.job.state == JobState.CANCELLED and not trial.stopped_early,
+        stopped_early=bool(trial.stopped_early),
+        seconds=_seconds(trial),
     )
+
+
+def _seconds(trial: Trial) -> float:
+    if trial.started_at is None or trial.ended_at is None:
+        return 0.0
+    return max((trial.ended_at - trial.started_at).total_seconds(), 0.0)

@@ -51,9 +51,10 @@ def request(tuning_job: TuningJob, number: int, now: datetime) -> Trial:
 
 def _document(tuning_job: TuningJob, number: int) -> dict[str, object]:
     suffix = f"-trial-{number}"
+    metrics = [metric["metricId"] for metric in tuning_job.study["metrics"]]
     types = machine_types.of_location(tuning_job.location_name)
     return {
         "displayName": tuning_job.display_name[: MAX_NAME - len(suffix)] + suffix,
         "labels": {**tuning_job.labels, LABEL: str(tuning_job.pk)},
-        "jobSpec": to_document(spec_of_trial(parse_spec(tuning_job.trial_spec, types), number)),
+        "jobSpec": to_document(spec_of_trial(parse_spec(tuning_job.trial_spec, types), number, metrics)),
     }

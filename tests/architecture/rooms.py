@@ -37,9 +37,9 @@ agents/runner:
 agents/ssh: agents/{infra models runner}
 agents/time_doubt: agents/{infra models}
 console/api: console/{auth client forms large_bodies live models presenters runtime saved_views}
-    jobs/rules/{lifecycle metrics notifications scheduling spec} jobs/{artifacts bulk host_sync idle_rule
+    jobs/rules/{lifecycle metrics notifications scheduling spec tuning} jobs/{artifacts bulk host_sync idle_rule
     lifecycle logs maintenance metrics models notifications outputs pipelines preparations projects scheduling
-    secrets services shells}
+    secrets services shells tuning}
     agents/{hosts infra models}
 console/apps: console/{runtime}
 console/arguments: jobs/rules/{scheduling}
@@ -87,7 +87,7 @@ jobs/maintenance: jobs/rules/{lifecycle list_text spec storage_names} jobs/{host
     scheduling wake} agents/{clock_keeper hosts infra models ssh time_doubt}
 jobs/management: jobs/{models}
 jobs/metrics: jobs/rules/{lifecycle metrics} jobs/{logs models} agents/{infra links}
-jobs/models: jobs/rules/{lifecycle scheduling spec} agents/{infra models}
+jobs/models: jobs/rules/{lifecycle scheduling spec tuning} agents/{infra models}
 jobs/notifications: jobs/rules/{lifecycle notifications} jobs/{models projects wake} agents/{infra models}
 jobs/pipelines: jobs/rules/{lifecycle spec} jobs/{models projects services} agents/{infra}
 jobs/outputs: jobs/rules/{lifecycle spec storage_names} jobs/{artifacts models preparations projects secrets wake}
@@ -104,7 +104,7 @@ jobs/rules/scheduling: jobs/rules/{list_text spec} agents/{infra}
 jobs/rules/spec: jobs/rules/{list_text metrics} agents/{infra}
 jobs/rules/storage_names: agents/{infra}
 jobs/rules/time_text: agents/{infra}
-jobs/rules/tuning: jobs/rules/{lifecycle list_text spec} agents/{infra}
+jobs/rules/tuning: jobs/rules/{lifecycle list_text metrics spec} agents/{infra}
 jobs/scheduling: jobs/rules/{lifecycle list_text scheduling spec} jobs/{lifecycle models outputs projects wake}
     agents/{hosts infra models}
 jobs/secrets: jobs/rules/{list_text spec} jobs/{models projects} agents/{infra models}
@@ -112,8 +112,10 @@ jobs/services: jobs/rules/{lifecycle scheduling spec} jobs/{host_sync lifecycle 
     projects recordings scheduling secrets wake} agents/{infra}
 jobs/shells: jobs/rules/{lifecycle} jobs/{lifecycle models projects recordings wake} agents/{infra}
 jobs/sweep: jobs/{artifacts host_sync idle_rule lifecycle logs maintenance metrics models notifications outputs
-    pipelines projects recordings scheduling shells wake} agents/{hosts infra models time_doubt}
-jobs/tasks: jobs/{lifecycle maintenance notifications scheduling sweep} agents/{infra links}
+    pipelines projects recordings scheduling shells tuning wake} agents/{hosts infra models time_doubt}
+jobs/tasks: jobs/{lifecycle maintenance notifications scheduling sweep tuning} agents/{infra links}
+jobs/tuning: jobs/rules/{lifecycle metrics spec tuning} jobs/{lifecycle metrics models preparations projects scheduling
+    secrets services wake} agents/{hosts infra}
 jobs/wake: agents/{infra models}
 """
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from google.api_core import exceptions
 from google.cloud import aiplatform, storage
+from google.cloud.aiplatform import hyperparameter_tuning as tuning
 from google.cloud.aiplatform import models
 from google.cloud.aiplatform_v1 import JobServiceClient, PipelineServiceClient
 from google.oauth2.credentials import Credentials
@@ -32,6 +33,23 @@ SCRIPT = """import os, sys
 assert sys.argv[1:] == ["--epochs=3"] and os.environ["COLOUR"] == "blue", (sys.argv, os.environ)
 with open(os.path.join(os.environ["AIP_MODEL_DIR"], "model.txt"), "w") as file:
     file.write("trained with " + sys.argv[1])
+"""
+# One trial: it checks which trial it is, and reports through a `hypertune` that nobody has installed.
+TRIAL = """import argparse, json, os
+import hypertune
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float, required=True)
+parser.add_argument("--units", type=int, required=True)
+parser.add_argument("--optimizer", choices=["sgd", "adam"], required=True)
+parser.add_argument("--momentum", type=float)
+args = parser.parse_args()
+assert (args.optimizer == "sgd") == (args.momentum is not None), args
+trial = os.environ["CLOUD_ML_TRIAL_ID"]
+assert json.loads(os.environ["CLUSTER_SPEC"])["task"]["trial"] == trial
+for step in (1, 2, 3):
+    hypertune.HyperTune().report_hyperparameter_tuning_metric("accuracy", step / 10 - args.lr, step)
+    hypertune.HyperTune().report_hyperparameter_tuning_metric("loss", args.units / step, step)
 """
 STEPS = {}
 
@@ -191,6 +209,68 @@ def custom_container_training_job():
     assert sorted(one.version_id for one in versions) == ["1", "2"]
     assert aiplatform.Model.list(filter=f'display_name="{NAME}-model"')
     return model.resource_name
+
+
+def tuning_job(name, command, trials=4):
+    return aiplatform.HyperparameterTuningJob(
+        display_name=name,
+        custom_job=custom_job(f"{name}-trial", *command),
+        metric_spec={"accuracy": "maximize", "loss": "minimize"},
+        parameter_spec={
+            "lr": tuning.DoubleParameterSpec(min=0.0001, max=0.1, scale="log"),
+            "units": tuning.IntegerParameterSpec(min=4, max=128, scale="linear"),
+            "optimizer": tuning.CategoricalParameterSpec(
+                values=["sgd", "adam"],
+                conditional_parameter_spec={
+                    "momentum": tuning.DoubleParameterSpec(
+                        min=0.5, max=0.99, scale="linear", parent_values=["sgd"]
+                    )
+                },
+            ),
+        },
+        max_trial_count=trials,
+        parallel_trial_count=2,
+        labels={"kind": "tuning"},
+    )
+
+
+@step
+def hyperparameter_tuning_job_run():
+    job = tuning_job(f"{NAME}-tuning", ("python3", "-c", TRIAL))
+    job.run()
+    assert job.state.name == "JOB_STATE_SUCCEEDED", job.state
+    assert sorted(trial.id for trial in job.trials) == ["1", "2", "3", "4"]
+    for trial in job.trials:
+        assert trial.state.name == "SUCCEEDED", trial
+        given = {one.parameter_id: one.value for one in trial.parameters}
+        assert ("momentum" in given) == (given["optimizer"] == "sgd"), given
+        final = {one.metric_id: one.value for one in trial.final_measurement.metrics}
+        assert trial.final_measurement.step_count == 3, trial
+        assert abs(final["accuracy"] - (0.3 - given["lr"])) < 1e-9 and final["loss"] == given["units"] / 3
+        assert [one.step_count for one in trial.measurements] == [1, 2, 3], trial
+    assert len({str(trial.parameters) for trial in job.trials}) == 4
+    found = aiplatform.HyperparameterTuningJob.list(filter="labels.kind=tuning")
+    assert job.resource_name in [one.resource_name for one in found]
+    of_trial = aiplatform.CustomJob.get(job.trials[0].custom_job.rpartition("/")[2])
+    assert of_trial.display_name == f"{NAME}-tuning-trial-{job.trials[0].id}", of_trial.display_name
+    return job.resource_name
+
+
+@step
+def hyperparameter_tuning_job_cancel_and_fail():
+    job = tuning_job(f"{NAME}-tuning-long", ("sh", "-c", "sleep 600"))
+    job.run(sync=False)
+    job.wait_for_resource_creation()
+    wait_until(lambda: len(job.trials) == 2)
+    again = aiplatform.HyperparameterTuningJob.get(job.resource_name.rpartition("/")[2])
+    wait_until(lambda: again.state.name == "JOB_STATE_RUNNING")
+    again.cancel()
+    wait_until(lambda: again.state.name == "JOB_STATE_CANCELLED")
+    assert again.error.code == 1 and {trial.state.name for trial in again.trials} == {"INFEASIBLE"}
+    wait_until(lambda: deleted(again))
+    text = refused(RuntimeError, tuning_job(f"{NAME}-tuning-failed", ("sh", "-c", "exit 7")).run)
+    assert "code: 3" in text and "trial 1" in text, text
+    return text
 
 
 @step

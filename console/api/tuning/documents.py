@@ -21,14 +21,18 @@ MAX_MEASUREMENTS = 1_000
 
 
 def documents(tuning_jobs: Sequence[TuningJob], absolute: Absolute) -> list[Document]:
-    """Three queries, however many tuning jobs and trials."""
+    """A few queries for each tuning job, however many trials it has."""
     trials: dict[int, list[Trial]] = defaultdict(list)
     rows = Trial.objects.filter(tuning_job__in=[each.pk for each in tuning_jobs])
     for trial in rows.select_related("job", "job__project").order_by("number"):
         trials[trial.tuning_job_id].append(trial)
-    jobs = [trial.job for of in trials.values() for trial in of]
-    uris, seen = resources.web_access_uris(jobs, absolute), measured.of_jobs(jobs)
-    return [_tuning_job(each, trials[each.pk], uris, seen) for each in tuning_jobs]
+    uris = resources.web_access_uris([trial.job for of in trials.values() for trial in of], absolute)
+    return [_tuning_job(each, trials[each.pk], uris, _seen(each, trials[each.pk])) for each in tuning_jobs]
+
+
+def _seen(tuning_job: TuningJob, trials: Iterable[Trial]) -> Mapping[int, measured.Measured]:
+    names = [metric["metricId"] for metric in tuning_job.study["metrics"]]
+    return measured.of_jobs([trial.job for trial in trials], names)
 
 
 def tuning_job_name(tuning_job: TuningJob) -> str:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from jobs.rules.metrics.log_lines import ASKED as LOG_METRICS
 from jobs.rules.spec.custom_job import CustomJobSpec, Pool
 from jobs.rules.tuning.space import Kind, Parameter, Point, Value, flat
 
 
-def spec_of_trial(spec: CustomJobSpec, number: int) -> CustomJobSpec:
-    """The spec of one trial: its output directory is below that of the study."""
+def spec_of_trial(spec: CustomJobSpec, number: int, metrics: Sequence[str]) -> CustomJobSpec:
+    """The spec of one trial: its output directory is below that of the study, and its metrics are looked for in what
+    it prints."""
     base = spec.base_output_directory
-    return replace(spec, base_output_directory=f"{base.rstrip('/')}/{number}") if base else spec
+    pools = tuple(pool and _with_metrics(pool, ",".join(metrics)) for pool in spec.pools)
+    return replace(spec, pools=pools, base_output_directory=f"{base.rstrip('/')}/{number}" if base else "")
 
 
 def with_arguments(spec: CustomJobSpec, point: Point, parameters: tuple[Parameter, ...]) -> CustomJobSpec:
@@ -31,6 +34,12 @@ def text_of(value: Value, kind: Kind) -> str:
     if kind is Kind.DISCRETE and isinstance(value, float) and value.is_integer():
         return str(int(value))
     return value if isinstance(value, str) else repr(value)
+
+
+def _with_metrics(pool: Pool, names: str) -> Pool:
+    if LOG_METRICS in dict(pool.task.env):
+        return pool
+    return replace(pool, task=replace(pool.task, env=(*pool.task.env, (LOG_METRICS, names))))
 
 
 def _with(pool: Pool, args: tuple[str, ...]) -> Pool:

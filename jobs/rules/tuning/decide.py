@@ -32,6 +32,7 @@ def decide(view: TuningView, now: datetime) -> TuningPlan:
     if plan.outcome is None:
         plan.requested = _to_request(view)
         plan.outcome = None if plan.requested or _live(view) else _end_of_all(view)
+    _stop_early(view, plan)
     if plan.outcome is not None:
         _cancel(view, plan, enough)
     plan.state = _state(view, plan.outcome)
@@ -79,6 +80,12 @@ def _to_request(view: TuningView) -> tuple[int, ...]:
     last = max((each.number for each in view.trials), default=0)
     free = min(view.parallel - len(_live(view)), total - len(view.trials))
     return tuple(range(last + 1, last + 1 + max(free, 0)))
+
+
+def _stop_early(view: TuningView, plan: TuningPlan) -> None:
+    for trial in _live(view):
+        if trial.stopped_early and trial.job not in (JobState.CANCELLING, *TERMINAL):
+            plan.cancel[trial.number] = trial.stopped_early
 
 
 def _cancel(view: TuningView, plan: TuningPlan, enough: Enough) -> None:

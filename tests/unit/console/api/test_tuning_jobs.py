@@ -76,7 +76,9 @@ def test_a_trial_shows_its_parameters_measurements_and_job(script, monkeypatch):
     Trial.objects.update(state="SUCCEEDED", parameters=point, final=final, started_at=now, ended_at=now)
     job = Job.objects.get()
     curve = (Measurement(1, {"accuracy": 0.5}, 0.5), Measurement(3, {"accuracy": 0.9}, 1.5))
-    monkeypatch.setattr(measured, "of_jobs", lambda jobs: {job.pk: measured.Measured(curve, ("accuracy",))})
+    monkeypatch.setattr(
+        measured, "of_jobs", lambda jobs, names: {job.pk: measured.Measured(curve, ("accuracy",))}
+    )
     trial = script("bob").get(f"/v1/{made['name']}").json()["trials"][0]
     assert trial["parameters"] == [
         {"parameterId": "lr", "value": 0.01},

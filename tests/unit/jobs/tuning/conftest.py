@@ -6,13 +6,17 @@ import copy
 from types import SimpleNamespace
 
 import pytest
+from django.db.models import F
 from django.utils import timezone
 
 from agents.infra.clock import Clock
-from jobs.models import Job, TuningJob
-from jobs.rules.tuning.trials import Measurement
+from jobs.metrics import points
+from jobs.models import Job, MetricsProof, Run, TuningJob
+from jobs.rules.metrics.journal import Report
 from jobs.scheduling import scheduler
-from jobs.tuning import advance, measured, tuning_jobs
+from jobs.tuning import advance, tuning_jobs
+
+HYPERTUNE = "hypertune"
 
 ASKED = {
     "displayName": "search",
@@ -48,13 +52,9 @@ def asked(**changes):
 
 
 @pytest.fixture
-def study(project, alice, add_host, control_plane, monkeypatch):
+def study(project, alice, add_host, control_plane):
     """study(document): submits it. `run`: everything that is due, until nothing is left to do."""
     host = add_host(cpus=64)
-    reports: dict[int, measured.Measured] = {}
-    monkeypatch.setattr(
-        measured, "of_jobs", lambda jobs: {job.pk: reports[job.pk] for job in jobs if job.pk in reports}
-    )
     made = SimpleNamespace(host=host, row=None, control_plane=control_plane)
 
     def submit(document=None, request_id=None, owner=alice):
@@ -77,15 +77,36 @@ def study(project, alice, add_host, control_plane, monkeypatch):
         made.row.refresh_from_db()
         return made
 
-    def end(number, code=0, loss=None, whole=True, **other):
-        """The program of a trial ends."""
+    def report(number, step=1, **values):
+        """The program of a trial reports metrics."""
+        now = timezone.now()
+        for run in Run.objects.filter(job__trial_row__tuning_job=made.row, job__trial_row__number=number):
+            points.add(
+                run.pk,
+                {
+                    (name, HYPERTUNE): [Report(HYPERTUNE, name, step, value, now.timestamp())]
+                    for name, value in values.items()
+                },
+                now,
+            )
+
+    def end(number, code=0, whole=True, step=1, **values):
+        """It reports what it measured, and ends. `whole`: all its reports are here."""
+        report(number, step, **values)
         job = Job.objects.get(trial_row__tuning_job=made.row, trial_row__number=number)
-        values = {name: value for name, value in {"loss": loss, **other}.items() if value is not None}
-        found = (Measurement(1, values, 2.0),) if values else ()
-        reports[job.pk] = measured.Measured(found, tuple(values), whole)
         for run_id in [each for each in host.runs if each.startswith(f"{job.pk}-")]:
             host.end(control_plane, run_id, exit_code=code)
+        arrive(number, whole)
 
-    made.submit, made.run, made.end, made.look, made.reports = submit, run, end, look, reports
+    def arrive(number, whole=True):
+        runs = Run.objects.filter(job__trial_row__tuning_job=made.row, job__trial_row__number=number)
+        runs.update(
+            metrics_proof=MetricsProof.WHOLE if whole else "",
+            metrics_read=F("log_stored"),
+            log_complete_at=timezone.now(),
+        )
+
+    made.submit, made.run, made.end, made.look = submit, run, end, look
+    made.report, made.arrive = report, arrive
     made.trials = lambda: list(made.row.trials.select_related("job").order_by("number"))
     return made

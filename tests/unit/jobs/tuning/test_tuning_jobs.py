@@ -155,10 +155,12 @@ def test_a_trial_waits_for_its_last_reports(study):
     study.submit().run()
     study.end(1, loss=0.5, whole=False)
     study.run()
-    assert states(study)[0] == "ACTIVE"
-    study.end(1, loss=0.4)
+    assert (states(study)[0], study.trials()[0].job.state) == ("ACTIVE", "SUCCEEDED")
+    study.report(1, step=2, loss=0.4)
+    study.arrive(1)
     study.run()
-    assert study.trials()[0].final == {"step": 1, "elapsed": 2.0, "metrics": {"loss": 0.4}}
+    assert states(study)[0] == "SUCCEEDED"
+    assert (study.trials()[0].final["step"], study.trials()[0].final["metrics"]) == (2, {"loss": 0.4})
 
 
 def test_a_value_that_is_no_number_is_kept(study):
@@ -251,3 +253,24 @@ def test_a_fault_of_one_study_delays_no_other(study, monkeypatch, caplog):
     first.refresh_from_db()
     assert first.state == "QUEUED" and first.due_at > timezone.now()
     assert f"Tuning job {first.pk} could not be advanced" in caplog.text
+
+
+def test_a_trial_that_a_rule_stops_keeps_what_it_measured(study):
+    rule = {"medianAutomatedStoppingSpec": {}}
+    document = asked(maxTrialCount=9, parallelTrialCount=1, studySpec={**asked()["studySpec"], **rule})
+    study.submit(document).run()
+    for number in range(1, 7):
+        for step in range(1, 7):
+            study.report(number, step=step, loss=0.1 * number)
+        study.end(number, step=7, loss=0.1 * number)
+        study.run()
+    for step in range(1, 7):
+        study.report(7, step=step, loss=50.0)
+    study.run()
+    study.arrive(7)
+    study.run()
+    stopped = study.trials()[6]
+    assert (stopped.state, stopped.final["metrics"]) == ("SUCCEEDED", {"loss": 50.0})
+    assert stopped.stopped_early.startswith("Stopped early by the median rule")
+    assert (stopped.job.state, stopped.job.error_message) == ("CANCELLED", stopped.stopped_early)
+    assert states(study)[7] == "ACTIVE"

@@ -113,8 +113,12 @@ def test_a_timeout_or_an_early_stop_keeps_what_was_measured(how):
     assert (change.state, change.final) == (TrialState.SUCCEEDED, measured(1, loss=0.5))
 
 
-def test_a_trial_that_is_stopped_early_is_stopping():
-    assert change_of(replace(running(1), stopped_early="median rule")).state is TrialState.STOPPING
+def test_a_trial_that_is_stopped_early_is_stopping_and_its_job_is_cancelled():
+    stopped = replace(running(1), stopped_early="median rule")
+    plan = decide(tuning(stopped, running(2)), at(10))
+    assert (plan.trials[1].state, plan.cancel) == (TrialState.STOPPING, {1: "median rule"})
+    stopping = replace(stopped, state=TrialState.STOPPING, job=JobState.CANCELLING)
+    assert decide(tuning(stopping, running(2)), at(10)).cancel == {}
 
 
 def test_the_number_of_failed_trials_ends_the_study_and_cancels_the_others():

@@ -8,7 +8,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("jobs", "0037_registry_credentials"),
+        ("jobs", "0038_metrics_of_runs"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 

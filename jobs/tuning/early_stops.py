@@ -1,0 +1,41 @@
+"""Trials that are not worth their GPUs any more, by the rule that the study asks for.
+
+The verdict is a row (`Trial.stopped_early`) before anything is stopped, so it is carried out whatever is restarted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from agents.infra.texts import said
+from jobs.models import Trial
+from jobs.rules.lifecycle.states import JobState
+from jobs.rules.tuning.stopping.early_stopping import stops
+from jobs.rules.tuning.study import Rule, StudySpec
+from jobs.rules.tuning.trials import TrialState
+from jobs.tuning import measured, snapshot
+
+WHY = {
+    Rule.MEDIAN: said("Stopped early by the median rule: the others were better at the same step."),
+    Rule.DECAY_CURVE: said("Stopped early by the decay curve rule: it would not become the best."),
+    Rule.CONVEX: said("Stopped early by the convex rule: it would not become the best."),
+}
+
+
+def note(study: StudySpec, rows: Sequence[Trial]) -> None:
+    """Note which running trials are to be stopped. In the caller's transaction."""
+    running = [row for row in rows if _is_running(row)]
+    if study.early is None or not running or len(study.objectives) != 1:
+        return
+    metric = study.objectives[0]
+    seen = measured.of_jobs([row.job for row in rows], [metric.name])
+    trials = {row.pk: snapshot.tried(row, seen.get(row.job_id, measured.NOTHING)) for row in rows}
+    for row in running:
+        others = [trial for pk, trial in trials.items() if pk != row.pk]
+        if stops(trials[row.pk], others, metric, study.early):
+            row.stopped_early = WHY[study.early.rule]
+            Trial.objects.filter(pk=row.pk, stopped_early="").update(stopped_early=row.stopped_early)
+
+
+def _is_running(row: Trial) -> bool:
+    return row.state == TrialState.ACTIVE and row.job.state == JobState.RUNNING and not row.stopped_early

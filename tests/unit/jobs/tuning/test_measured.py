@@ -1,0 +1,95 @@
+"""What counts of the reports of a trial: of which replica, of which way to report, of which run."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from django.utils import timezone
+
+from jobs.metrics import points
+from jobs.models import Job, MetricsProof, Run
+from jobs.rules.metrics.journal import Report
+from jobs.tuning import measured
+from tests.unit.jobs.tuning.conftest import asked
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def runs(study):
+    """The runs of the first trial of a study whose trials have two replicas."""
+    document = asked(parallelTrialCount=1)
+    document["trialJobSpec"]["workerPoolSpecs"][0]["replicaCount"] = "1"
+    document["trialJobSpec"]["workerPoolSpecs"].append(document["trialJobSpec"]["workerPoolSpecs"][0])
+    study.submit(document).run()
+    return list(Run.objects.order_by("replica__pool"))
+
+
+def report(run, value, step=1, source="hypertune", name="loss"):
+    reported = Report(source, name, step, value, timezone.now().timestamp())
+    points.add(run.pk, {(name, source): [reported]}, timezone.now())
+
+
+def found(names=("loss",)):
+    Run.objects.update(metrics_read=None)
+    return measured.of_jobs([Job.objects.get()], names).get(Job.objects.get().pk, measured.NOTHING)
+
+
+def values(names=("loss",)):
+    return {each.step: each.metrics for each in found(names).measurements}
+
+
+def test_reports_of_the_primary_count_alone(runs):
+    report(runs[0], 0.5)
+    report(runs[1], 0.1, step=2)
+    assert values() == {1: {"loss": 0.5}}
+
+
+def test_without_reports_of_the_primary_those_of_another_replica_count(runs):
+    report(runs[1], 0.1)
+    report(runs[0], 0.9, name="other")
+    assert values() == {1: {"loss": 0.1}}
+    assert found().names == ("loss", "other")
+
+
+def test_what_a_program_reports_counts_before_what_it_prints(runs):
+    report(runs[0], 0.7, step=3, source="log")
+    assert values() == {3: {"loss": 0.7}}
+    report(runs[0], 0.5)
+    assert values() == {1: {"loss": 0.5}}
+
+
+def test_metrics_of_one_step_are_one_measurement(runs):
+    report(runs[0], 0.5)
+    report(runs[0], 0.9, name="accuracy")
+    report(runs[0], 0.4, step=2)
+    assert values(("loss", "accuracy")) == {1: {"loss": 0.5, "accuracy": 0.9}, 2: {"loss": 0.4}}
+
+
+def test_a_later_run_replaces_what_an_earlier_one_reported_at_a_step(runs):
+    later = Run.objects.get(pk=runs[0].pk)
+    later.pk, later.number = f"{runs[0].pk[:-1]}1", 1
+    Run.objects.filter(pk=runs[0].pk).update(released_at=timezone.now())
+    later.save(force_insert=True)
+    report(runs[0], 0.9)
+    report(runs[0], 0.8, step=2)
+    report(later, 0.5)
+    assert values() == {1: {"loss": 0.5}, 2: {"loss": 0.8}}
+
+
+def test_a_value_that_is_no_number_comes_back(runs):
+    report(runs[0], math.nan)
+    report(runs[0], -math.inf, step=2)
+    assert math.isnan(values()[1]["loss"]) and values()[2] == {"loss": -math.inf}
+
+
+def test_it_is_whole_when_hosts_and_logs_have_nothing_more(runs):
+    assert not found().whole
+    Run.objects.update(metrics_proof=MetricsProof.NONE)
+    assert found().whole
+    Run.objects.update(metrics_read=0, log_stored=5, log_complete_at=timezone.now())
+    job = Job.objects.get()
+    assert not measured.of_jobs([job], ("loss",))[job.pk].whole
+    Run.objects.update(metrics_read=5)
+    assert measured.of_jobs([job], ("loss",)).get(job.pk, measured.NOTHING).whole
