@@ -10,8 +10,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from django.utils.translation import gettext, gettext_noop, ngettext
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop, ngettext
 
 from console.presenters.jobs.charts import HEIGHT, WIDTH
 from jobs.metrics.curves import points_of, series_of
@@ -155,7 +155,7 @@ def _compared(
         line = _line("", of_jobs[job], path(joined[job], steps, low, high))
         found.append(ComparedCurve(index, line.path, line.last, line.lowest, line.highest))
     return ComparedChart(
-        key[0], _(SOURCES[key[1]]), steps[0], steps[1], number(low), number(high), tuple(found)
+        key[0], gettext(SOURCES[key[1]]), steps[0], steps[1], number(low), number(high), tuple(found)
     )
 
 
@@ -175,7 +175,7 @@ def _chart(
     steps, low, high = bounds(joined.values())
     return ReportedChart(
         name=name,
-        source=_(SOURCES[source]),
+        source=gettext(SOURCES[source]),
         first_step=steps[0],
         last_step=steps[1],
         bottom=number(low),

@@ -120,7 +120,7 @@ async def test_the_answer_to_htmx_has_the_same_parts(visit, cast, job, run):
         socket = await visit(at(page), "bob")
         await socket.until(lambda v, page=page: len(v.html) == number_of_parts(page))
         # What is exchanged stands below the charts.
-        around = ('id="notes"', 'id="job-head"', 'id="job-points"')
+        around = ('id="notes"', 'id="job-head"', 'id="job-points"', 'id="job-reports"')
         for part in socket.html:
             if not any(name in part for name in around):
                 assert without_times(part).strip() in without_times(answer), page
