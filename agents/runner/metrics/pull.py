@@ -22,7 +22,8 @@ from agents.runner.outbox import Outbox
 from agents.runner.runs import Run, Runs
 from agents.runner.wire import Message, encode
 
-PIECE_BYTES = 256 * 1024
+# About a thousand reports: the console makes a row of each, in one transaction.
+PIECE_BYTES = 64 * 1024
 # The pause between two passes over a run that reports; over the directories of one that has not reported there.
 PASS_S, FIRST_FAR_S, MOST_FAR_S = 2.0, 5.0, 60.0
 FAR_S = 5.0
