@@ -50,6 +50,9 @@ NAMES = (
     "advance.after",  # committed, no hint sent
     "release.before",  # the host proved the run closed, its claims are not released
     "release.after",
+    "tuning.drawn",  # the parameters of a trial are committed, its job is not placed yet
+    "tuning.before",  # what became of trials is written, not committed
+    "tuning.after",  # committed; jobs of trials are not cancelled yet, no hint sent
     "roll.written",  # the file of a segment exists, its row does not
     "roll.after",
 )

@@ -48,7 +48,9 @@ PREPARED = (
 # A server of the host itself that accepts connections and never says a word: what is fetched from it takes for ever.
 MUTE_PORT = 4433
 MUTE = f"import socket, time; s = socket.create_server(('127.0.0.1', {MUTE_PORT})); time.sleep(3600)"
-ELSEWHERE = {*IN_WEB, *RARE, *STRANGE, *RECORDED, *PREPARED, *REPORTED}
+# Reached only where there are studies: tests/flows/test_tuning.py.
+OF_STUDIES = ("tuning.drawn", "tuning.before", "tuning.after")
+ELSEWHERE = {*IN_WEB, *RARE, *STRANGE, *RECORDED, *PREPARED, *REPORTED, *OF_STUDIES}
 POINTS = [point for point in failpoints.NAMES if point not in ELSEWHERE]
 # Truncates its own log after the host has sent it, also a busy host, so that there is a gap to report.
 CUTTER = "echo begin; sleep 3; : > /proc/self/fd/1; echo again; sleep 0.3"

@@ -1,0 +1,130 @@
+"""A tuning job whose trials are a cluster each: what every replica of every trial finds."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.harness.product import job_spec
+from tests.harness.wait_and_processes import wait_for
+
+# Prints what it finds. The loss stands in its log alone.
+MEMBER = """import json, os, sys
+print("environment", json.dumps(dict(os.environ)))
+print("argv", json.dumps(sys.argv[1:]))
+print("step=1 loss=%s" % sys.argv[-1].partition("=")[2])
+"""
+POOLS = ("workerpool0-0", "workerpool1-0", "workerpool1-1", "workerpool2-0")
+STUDY = {
+    "metrics": [{"metricId": "loss", "goal": "MINIMIZE"}],
+    "parameters": [
+        {"parameterId": "layers", "integerValueSpec": {"minValue": "1", "maxValue": "9"}},
+        {"parameterId": "rate", "doubleValueSpec": {"minValue": -1.0, "maxValue": 1.0}},
+    ],
+}
+OVER = ("JOB_STATE_SUCCEEDED", "JOB_STATE_FAILED", "JOB_STATE_CANCELLED")
+
+
+class Study:
+    """Two trials, one after the other, of a chief, two workers and a parameter server."""
+
+    def __init__(self, yard):
+        self.client = yard.client
+        command = ["python3", "-c", MEMBER]
+        one, two = {"command": command, "machine": "custom-1-256"}, {"command": command, "replicas": 2}
+        spec = job_spec(one, two, one)["jobSpec"]
+        spec["baseOutputDirectory"] = {"outputUriPrefix": f"{yard.fleet[0].home}/out-study"}
+        document = {
+            "displayName": "study",
+            "studySpec": STUDY,
+            "maxTrialCount": 2,
+            "parallelTrialCount": 1,
+            "trialJobSpec": spec,
+        }
+        url = self.client.jobs_url.replace("customJobs", "hyperparameterTuningJobs")
+        self.created = self.client.call("POST", url, json=document).json()
+        self.url = f"{yard.url}/v1/{self.created['name']}"
+        self.found = wait_for(self.ended, "the study to end", timeout=240, dump=yard.tail)
+        self.trials = {trial["id"]: trial for trial in self.found["trials"]}
+
+    def ended(self):
+        found = self.client.call("GET", self.url).json()
+        return found if found["state"] in OVER else None
+
+    def printed(self, trial, replica, what):
+        log = self.client.log(int(self.trials[trial]["customJob"].rpartition("/")[2]), replica).decode()
+        return json.loads(next(line for line in log.splitlines() if line.startswith(what)).partition(" ")[2])
+
+    def environments(self):
+        for trial in self.trials:
+            for replica in POOLS:
+                yield trial, replica, self.printed(trial, replica, "environment")
+
+    def parameters(self, trial):
+        return {each["parameterId"]: each["value"] for each in self.trials[trial]["parameters"]}
+
+
+@pytest.fixture(scope="module")
+def study(yard):
+    return Study(yard)
+
+
+def test_S0_02_a_tuning_job_is_queued_at_first(study):
+    assert study.created["state"] == "JOB_STATE_QUEUED"
+    assert study.found["state"] == "JOB_STATE_SUCCEEDED", study.found.get("error")
+
+
+def test_S4_12_every_trial_is_a_whole_cluster(study):
+    clusters = {trial: set() for trial in study.trials}
+    for trial, _, environment in study.environments():
+        cluster = json.loads(environment["CLUSTER_SPEC"])["cluster"]
+        assert {pool: len(members) for pool, members in cluster.items()} == {
+            "workerpool0": 1,
+            "workerpool1": 2,
+            "workerpool2": 1,
+        }
+        clusters[trial].add(json.dumps(cluster, sort_keys=True))
+    assert all(len(found) == 1 for found in clusters.values())
+
+
+def test_S4_48_S4_60_S4_71_each_replica_can_read_which_trial_it_is(study):
+    for trial, _, environment in study.environments():
+        for variable in ("CLUSTER_SPEC", "TF_CONFIG"):
+            assert json.loads(environment[variable])["task"]["trial"] == trial
+        assert environment["CLOUD_ML_TRIAL_ID"] == trial
+    assert sorted(study.trials) == ["1", "2"]
+
+
+def test_S4_63_the_example_of_a_worker_in_trial_1(study):
+    config = json.loads(study.printed("1", "workerpool1-0", "environment")["TF_CONFIG"])
+    assert {name: len(members) for name, members in config["cluster"].items()} == {
+        "chief": 1,
+        "ps": 1,
+        "worker": 2,
+    }
+    task = config["task"]
+    assert (task["type"], task["index"], task["trial"]) == ("worker", 0, "1")
+
+
+def test_S4_68_each_trial_has_arguments_of_its_own_which_are_its_parameters(study):
+    given = {trial: study.parameters(trial) for trial in study.trials}
+    assert given["1"] != given["2"]
+    for trial, _, _ in study.environments():
+        layers, rate = given[trial]["layers"], given[trial]["rate"]
+        for replica in POOLS:
+            assert study.printed(trial, replica, "argv") == [f"--layers={layers}", f"--rate={rate!r}"]
+
+
+def test_S4_69_the_program_need_not_know_that_it_is_a_trial(study):
+    """It only printed its loss."""
+    for trial, found in study.trials.items():
+        assert found["state"] == "SUCCEEDED"
+        assert found["finalMeasurement"]["metrics"] == [
+            {"metricId": "loss", "value": study.parameters(trial)["rate"]}
+        ]
+
+
+def test_each_trial_has_an_output_directory_of_its_own(study):
+    for trial, _, environment in study.environments():
+        assert environment["AIP_MODEL_DIR"].endswith(f"/out-study/{trial}/model/")
