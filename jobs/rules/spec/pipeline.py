@@ -165,7 +165,7 @@ def _check_definition(fields: MessageReader) -> None:
     definition = fields.text(name)
     if definition == TUNING:
         fields.complain(
-            name, said("hyperparameter tuning is not supported yet: submit one custom job for each trial.")
+            name, said("a pipeline does not tune hyperparameters here: submit a hyperparameter tuning job.")
         )
     elif definition != CUSTOM and not fields.complained(name):
         fields.complain(name, said("must be {custom}: Trainyard has no other tasks.", custom=CUSTOM))
