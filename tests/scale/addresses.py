@@ -12,7 +12,16 @@ from django.utils import timezone
 
 from agents.models import Gpu, Host
 from console.models import SavedView
-from jobs.models import Artifact, Job, JobTemplate, NotificationTarget, Run, ShellSession, TrainingPipeline
+from jobs.models import (
+    Artifact,
+    Job,
+    JobTemplate,
+    NotificationTarget,
+    Run,
+    ShellSession,
+    TrainingPipeline,
+    TuningJob,
+)
 from tests.harness import addresses
 
 # The name of a page, or the end of a REST address → why it is not asked for. Those that take no GET are found by their
@@ -111,6 +120,7 @@ def examples(seeded: Seeded) -> dict[str, object]:
     shell = ShellSession.objects.exclude(recording="").order_by("pk")[0]
     gpu = Gpu.objects.filter(host=seeded.host)[0]
     artifact = Artifact.objects.filter(project__name="team-1")[0]
+    tuning = TuningJob.objects.filter(project__name="team-1")[0]
     pipeline = TrainingPipeline.objects.filter(project__name="team-1")[0]
     return {
         **{
@@ -134,7 +144,7 @@ def examples(seeded: Seeded) -> dict[str, object]:
             "to": "ours",
             "new_name": "copy",
         },
-        **{"pipeline_id": pipeline.pk, "operation": seeded.wide, "whole": "own-1"},
+        **{"pipeline_id": pipeline.pk, "tuning_id": tuning.pk, "operation": seeded.wide, "whole": "own-1"},
         **{"ticket": "no-ticket", "registry": "ghcr.io"},
         **dict.fromkeys(("token", "token_id", "passkey_id", "stray_id", "type_id"), 1),
         **{"what": "recheck", "act": "batchCancel", "verb": "check", "name": "own-1"},

@@ -16,11 +16,14 @@ from jobs.models import (
     RegisteredModel,
     StoredObject,
     TrainingPipeline,
+    Trial,
+    TuningJob,
 )
 from jobs.rules.spec.pipeline import CUSTOM
 
 OBJECTS, ARTIFACTS, MODELS, VERSIONS = 2_000, 60, 60, 3
 PIPELINES = 2_000
+TUNING_JOBS, TRIALS = 200, 50
 BATCH = 2_000
 
 
@@ -31,6 +34,7 @@ def fill(projects: Sequence[Project], now: datetime) -> None:
         _artifacts(project, blobs, now)
         _models(project, now)
     _pipelines(now)
+    _tuning_jobs(now)
 
 
 def _blobs(project: Project, now: datetime) -> list[Blob]:
@@ -131,6 +135,52 @@ def _pipelines(now: datetime) -> None:
                 created_at=now,
             )
             for pk, project, owner in list(jobs[: PIPELINES * 10])[::10]
+        ),
+        batch_size=BATCH,
+    )
+
+
+def _tuning_jobs(now: datetime) -> None:
+    """Each job is the trial of one of them, up to so many."""
+    jobs = list(
+        Job.objects.order_by("pk").values_list("pk", "project_id", "owner_id")[: TUNING_JOBS * TRIALS]
+    )
+    study = {"metrics": [{"metricId": "loss"}], "parameters": []}
+    TuningJob.objects.bulk_create(
+        TuningJob(
+            id=pk,
+            project_id=project,
+            owner_id=owner,
+            location_name="default",
+            display_name=f"study of {pk}",
+            study=study,
+            trial_spec={},
+            max_trials=TRIALS,
+            parallel_trials=TRIALS,
+            max_failed_trials=0,
+            may_prioritize=False,
+            seed=1,
+            state="SUCCEEDED",
+            created_at=now,
+            updated_at=now,
+            ended_at=now,
+        )
+        for pk, project, owner in jobs[::TRIALS]
+    )
+    Trial.objects.bulk_create(
+        (
+            Trial(
+                tuning_job_id=jobs[number - number % TRIALS][0],
+                number=1 + number % TRIALS,
+                state="SUCCEEDED",
+                job_id=pk,
+                job_state="SUCCEEDED",
+                parameters={"x": number / 7},
+                final={"step": 1, "elapsed": 1.0, "metrics": {"loss": number / 7}},
+                started_at=now,
+                ended_at=now,
+            )
+            for number, (pk, _, _) in enumerate(jobs)
         ),
         batch_size=BATCH,
     )

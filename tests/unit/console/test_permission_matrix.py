@@ -36,6 +36,7 @@ from tests.unit.console.views.example_rows import (
     a_shell,
     a_stored_file,
     a_template,
+    a_tuning_job,
     an_output,
     document,
 )
@@ -239,6 +240,11 @@ REST = [
     ("DELETE", f"{JOBS}/operations/{{operation}}", ("project", "see"), None),
     ("POST", f"{JOBS}/operations/{{operation}}:wait", ("project", "see"), {}),
     ("POST", f"{JOBS}/operations/{{operation}}:cancel", ("project", "see"), {}),
+    ("GET", f"{JOBS}/hyperparameterTuningJobs", ("project", "see"), None),
+    ("POST", f"{JOBS}/hyperparameterTuningJobs", ("project", "submit"), {}),
+    ("GET", f"{JOBS}/hyperparameterTuningJobs/{{tuning}}", ("job", "see"), None),
+    ("DELETE", f"{JOBS}/hyperparameterTuningJobs/{{tuning}}", ("job", "delete"), None),
+    ("POST", f"{JOBS}/hyperparameterTuningJobs/{{tuning}}:cancel", ("job", "cancel"), {}),
     ("GET", f"{JOBS}/trainingPipelines", ("project", "see"), None),
     ("POST", f"{JOBS}/trainingPipelines", ("project", "submit"), {}),
     ("GET", f"{JOBS}/trainingPipelines/{{pipeline}}", ("job", "see"), None),
@@ -478,7 +484,7 @@ def test_every_socket_follows_from_the_table():
 
 
 def test_every_address_for_scripts_has_a_row(db):
-    example = dict.fromkeys(("job", "host", "target", "token", "pipeline", "operation"), 1) | {
+    example = dict.fromkeys(("job", "host", "target", "token", "pipeline", "tuning", "operation"), 1) | {
         "sha256": "0" * 64
     }
     named = [(method, path) for method, path, *_ in REST] + REST_OWN + REST_OPEN
@@ -519,6 +525,7 @@ def scene(cast, project, no_host_answers):
     return clients, {
         **ids,
         "pipeline": a_pipeline(job, "digits").pk,
+        "tuning": a_tuning_job(job).pk,
         "operation": deleted.pk,
         "sha256": sha256,
     }

@@ -25,6 +25,7 @@ from tests.unit.console.views.example_rows import (
     a_pipeline,
     a_shell,
     a_template,
+    a_tuning_job,
 )
 
 __all__ = ["browser", "cast", "no_host_answers", "project"]
@@ -32,7 +33,13 @@ __all__ = ["browser", "cast", "no_host_answers", "project"]
 # What belongs to a project, so that others must not learn whether it is there; with something that is not there.
 OF_PROJECT = {"job_id": 1, "run_id": "1-workerpool0-0-a1-r0", "project": "no-project", "target_id": 7}
 OF_PROJECT |= {"target": 7, "template_id": 7, "key": "f" * 32}
-OF_PROJECT |= {"model_id": "no-model", "model": "no-model", "pipeline_id": "7", "bucket": "no-bucket"}
+OF_PROJECT |= {
+    "model_id": "no-model",
+    "model": "no-model",
+    "pipeline_id": "7",
+    "tuning_id": "7",
+    "bucket": "no-bucket",
+}
 # What stands in each answer anew: padding, a token against forged forms, a time.
 CHANGING = re.compile(rb'<!-- .*? -->|"csrfmiddlewaretoken" value="[^"]*"|"served-at" content="[^"]*"')
 WAYS = ("get", "post", "put", "patch", "delete")
@@ -71,6 +78,7 @@ def there(cast, project, no_host_answers):
             "model": "classifier",
             "number": 1,
             "pipeline_id": pipeline.pk,
+            "tuning_id": a_tuning_job(job).pk,
             "whole": "t/compose",
         },
         **dict.fromkeys(("token_id", "passkey_id", "view_id", "type_id", "operation"), 1),

@@ -30,6 +30,8 @@ from jobs.models import (
     Stray,
     TrainingPipeline,
     Transition,
+    Trial,
+    TuningJob,
 )
 from jobs.projects import job_templates
 from jobs.rules.spec import parse
@@ -161,6 +163,36 @@ def a_job(project, owner, state="RUNNING", name="train", replicas=1, host=None, 
             a_run(job, replica, host, phase=phase)
     moved(job, "", "QUEUED")
     return job
+
+
+def a_tuning_job(job, **changes):
+    """A study of one trial, which is this job."""
+    now = timezone.now()
+    made = TuningJob.objects.create(
+        **{
+            "id": services.new_id(now),
+            "project": job.project,
+            "location_name": job.location_name,
+            "display_name": f"{job.display_name}-study",
+            "owner": job.owner,
+            "owner_name": job.owner_name,
+            "study": {"metrics": [{"metricId": "loss"}], "parameters": []},
+            "trial_spec": job.spec,
+            "max_trials": 1,
+            "parallel_trials": 1,
+            "max_failed_trials": 0,
+            "may_prioritize": False,
+            "seed": 1,
+            "state": "RUNNING",
+            "created_at": now,
+            "updated_at": now,
+            **changes,
+        }
+    )
+    Trial.objects.create(
+        tuning_job=made, number=1, state="ACTIVE", job=job, job_state=job.state, parameters={"x": 0.5}
+    )
+    return made
 
 
 def a_pipeline(job, model_id=""):
