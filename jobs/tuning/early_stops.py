@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from django.utils.module_loading import import_string
+
 from agents.infra.texts import said
 from jobs.models import Trial
 from jobs.rules.lifecycle.states import JobState
-from jobs.rules.tuning.stopping.early_stopping import stops
 from jobs.rules.tuning.study import Rule, StudySpec
 from jobs.rules.tuning.trials import TrialState
 from jobs.tuning import measured, snapshot
@@ -27,6 +28,8 @@ def note(study: StudySpec, rows: Sequence[Trial]) -> None:
     running = [row for row in rows if _is_running(row)]
     if study.early is None or not running or len(study.objectives) != 1:
         return
+    # By name: one of the rules imports numpy (drawing.py).
+    stops = import_string("jobs.rules.tuning.stopping.early_stopping.stops")
     metric = study.objectives[0]
     seen = measured.of_jobs([row.job for row in rows], [metric.name])
     trials = {row.pk: snapshot.tried(row, seen.get(row.job_id, measured.NOTHING)) for row in rows}
