@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from urllib.parse import unquote, urlsplit
 
 from django.urls import reverse_lazy
@@ -13,6 +14,9 @@ from console.runtime import backend_settings
 
 # Before any model is loaded: fields keep the function of their default.
 clock.install()
+# Before numpy is loaded, as its library reads it then. The matrices here are small: more threads need four times the
+# processor time, and what they sum depends on how many they are.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 TRAINYARD = environment.current()
 BASE_DIR = environment.PROJECT_ROOT
