@@ -21,13 +21,15 @@ from tests.bench import (
     shell,
     stored_files,
     tab,
+    tuning,
     viewers,
 )
 from tests.bench.figures import Figure, table
 
 PARTS = {
-    # Before all others: these enter the network of the hosts, from which no package can be fetched.
+    # Before all others: those enter the network of the hosts, from which no package can be fetched.
     "first-start": first_start.first_start,
+    "tuning": tuning.tuning,
     "decide": decide.decide,
     "first-line": jobs.first_line,
     "jobs": jobs.throughput,
