@@ -14,6 +14,7 @@ from tests.mutants.safeguard import Safeguard
 from tests.mutants.shells import SHELLS
 from tests.mutants.stored_files import STORED_FILES
 from tests.mutants.time_and_connections import TIME_AND_CONNECTIONS
+from tests.mutants.tuning import TUNING
 
 RUNNER = "tests/unit/agents/runner"
 RULES = "tests/unit/jobs/rules/lifecycle"
@@ -263,5 +264,6 @@ SAFEGUARDS = (
     *RACES,
     *SHELLS,
     *STORED_FILES,
+    *TUNING,
     *TIME_AND_CONNECTIONS,
 )
