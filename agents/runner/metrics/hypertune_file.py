@@ -161,18 +161,22 @@ class HypertuneFile:
             raise
 
     def _watch(self, path: str, mask: int) -> int:
+        return self._open_inotify().watch(path, mask)
+
+    def _open_inotify(self) -> Inotify:
         """Kernels grant a login few of these: one is made when a program reports, not for each run."""
         if self._inotify is None:
             self._inotify = Inotify()
             self.fd = self._inotify.fd
             own = metrics_directory(self.directory)
             self._directory_watch = self._inotify.watch(own, IN_MOVED_TO | IN_CREATE)
-        return self._inotify.watch(path, mask)
+        return self._inotify
 
     def _rotate(self) -> None:
         """Put a fresh file under the name. The one that had it is the program's until it is closed."""
         before = self._name()
-        if len(self._held) >= MAX_HELD:
+        # Without inotify nobody tells when a file is closed.
+        if len(self._held) >= MAX_HELD or self._open_inotify().fd < 0:
             self._release()
             return
         place = os.path.join(self.directory, HELD)
@@ -180,10 +184,11 @@ class HypertuneFile:
         self._number += 1
         # So that the next keeper finds it, should this one be killed.
         kept, fresh = os.path.join(place, "%08d" % self._number), os.path.join(place, "fresh")
-        if before.watch < 0:
-            before.watch = self._watch(self.path, IN_CLOSE_WRITE)
-        foreign = self._foreign(kept) if self._is_replaced() else None
-        if not foreign:
+        is_replaced = self._is_replaced()
+        foreign = self._foreign(kept) if is_replaced else None
+        if not is_replaced:
+            if before.watch < 0:
+                before.watch = self._watch(self.path, IN_CLOSE_WRITE)
             with contextlib.suppress(OSError):
                 os.link(self.path, kept, follow_symlinks=False)
                 before.path = kept
@@ -193,11 +198,13 @@ class HypertuneFile:
         os.rename(fresh, self.path)
         self._current.path = self.path
         for held in (before, foreign):
-            if held:
+            if held and held.watch >= 0:
                 self._held[held.watch] = held
                 give_up_lease(held.fd)
-        if foreign:
-            self._take([before.watch, foreign.watch])
+        if is_replaced:
+            self._take([held.watch for held in (before, foreign) if held])
+            if before.watch < 0:
+                os.close(before.fd)  # it had its lease until now: nobody has opened it
 
     def _foreign(self, kept: str) -> HeldFile | None:
         """The file that the program itself has put under the name."""

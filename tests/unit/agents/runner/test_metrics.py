@@ -156,6 +156,16 @@ def test_two_runs_of_one_login_never_meet(console, host, library):
         assert len(by_step(Reports(console, run).to_end())) == count
 
 
+def test_without_inotify_the_last_reports_are_known(host, library):
+    console = host.connect(TRAINYARD_NO_INOTIFY="1")
+    console.hello()
+    console.start("r1", REAL, env={"PYTHONPATH": library, "COUNT": "250"})
+    console.text("r1", "__init__.py")
+    go(host)
+    found = by_step(Reports(console).to_end())
+    assert set(range(151, 251)) <= found.keys()
+
+
 def test_a_run_that_reports_nothing_says_so_and_leaves_nothing(console, host):
     console.start("r1", ["true"])
     Reports(console)
