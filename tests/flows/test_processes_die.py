@@ -104,18 +104,24 @@ def changed_tree(tmp_path):
     return tmp_path
 
 
+def runner_of(yard, job):
+    """The runner on the login on which the job runs. A machine has logins for other projects too, with its name."""
+    on_host = "SELECT h.runner_sha FROM agents_host h JOIN jobs_run r ON r.host_id = h.id"
+    return yard.query(f"{on_host} WHERE r.job_id = {job.id}")[0]["runner_sha"]
+
+
 def test_the_runner_is_upgraded_under_a_running_job(yard, client, changed_tree):
     """Failure mode 40, both ways: the new runner adopts runs of the old one, and the old one those of the new one."""
     first = LongJob(yard, name="old runner").running()
     third = LongJob(yard, name="old runner, cancelled by the new one").running()
-    [before] = yard.query(f"SELECT runner_sha FROM agents_host WHERE name = '{first.host().name}'")
+    before = runner_of(yard, first)
     yard.stop()
     yard.root = changed_tree
     try:
         yard.start()
         first.grows(what="the log to go on after the upgrade")
-        [after] = yard.query(f"SELECT runner_sha FROM agents_host WHERE name = '{first.host().name}'")
-        assert before["runner_sha"] and after["runner_sha"] not in ("", before["runner_sha"])
+        after = runner_of(yard, first)
+        assert before and after not in ("", before)
         client.cancel(third.id)
         client.wait(third.id, "CANCELLED")
         second = LongJob(yard, name="new runner").running()
