@@ -23,8 +23,7 @@ from jobs.models.artifacts import (
 from jobs.models.audit import AuditEntry
 from jobs.models.history import RecordingPiece, RecordingState, ShellSession, Tick, Transition
 from jobs.models.jobs import Job, JobLabel, Replica
-from jobs.models.locations import ImageAlias, LocationBinding
-from jobs.models.logins import LoginTemplate, ProjectLogin
+from jobs.models.locations import ImageAlias, LocationBinding, LoginTemplate, ProjectLogin
 from jobs.models.logs import LogGap, LogPiece, LogSegment
 from jobs.models.machine_types import MachineType
 from jobs.models.maintenance import HostMaintenance

@@ -96,6 +96,8 @@ NAMELESS = frozenset({"utils", "util", "common", "helpers", "helper", "base", "m
 STATE_WRITERS = frozenset({"jobs/lifecycle/advance.py", "jobs/scheduling/scheduler.py"})
 # The state of a GPU is another thing, below the floor of jobs, and has one writer of its own.
 GPU_STATE_WRITER = "agents/hosts/gpu_quarantine.py"
+# So is that of a study and of its trials.
+STUDY_STATE_WRITERS = frozenset({"jobs/rules/tuning/decide.py", "jobs/tuning/drawing.py"})
 RAW_LOG_READERS = frozenset(
     f"jobs/logs/{name}.py" for name in ("masking", "reader", "stored_bytes", "verify")
 )
@@ -268,7 +270,7 @@ def things_have_names(file: File) -> Iterator[str]:
 
 
 def state_has_two_writers(file: File) -> Iterator[str]:
-    if file.path in STATE_WRITERS | {GPU_STATE_WRITER}:
+    if file.path in STATE_WRITERS | STUDY_STATE_WRITERS | {GPU_STATE_WRITER}:
         return
     for node in file.nodes:
         targets = node.targets if isinstance(node, ast.Assign) else []

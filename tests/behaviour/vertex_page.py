@@ -43,14 +43,14 @@ TEXTS = {
 HEAD = """\
 # What Trainyard does with Vertex AI's messages
 
-Trainyard speaks Vertex AI's REST API for training: custom jobs, hyperparameter tuning jobs, training pipelines of custom
-tasks, the models that these leave, operations and locations. [using.md](using.md#rest-api) says how to call it.
+Trainyard speaks Vertex AI's REST API for training: custom jobs, hyperparameter tuning jobs, training pipelines of
+custom tasks, the models that these leave, operations and locations. [using.md](using.md#rest-api) says how to call it.
 
 A HyperparameterTuningJob is taken with all its fields but `encryption_spec`; its `trial_job_spec` is read as a job's.
-Of the other messages each field of Google's schema is in one of these tables. *Honoured*: it has its effect. *Kept without effect*: it is
-stored and shown; the answer to the submit, the form and the page of the job say that nothing follows from it.
-*Ignored*: the service sets it, so a value that a client sends means nothing. *Refused*: the request gets 400 with the
-path of the field. A field that is in none of Google's messages is refused too.
+Of the other messages each field of Google's schema is in one of these tables. *Honoured*: it has its effect. *Kept
+without effect*: it is stored and shown; the answer to the submit, the form and the page of the job say that nothing
+follows from it. *Ignored*: the service sets it, so a value that a client sends means nothing. *Refused*: the request
+gets 400 with the path of the field. A field that is in none of Google's messages is refused too.
 
 Images other than `host`, and Python packages, run where a runtime for them exists; else the submit is refused.
 Google's prebuilt images run as what the location uses in their place

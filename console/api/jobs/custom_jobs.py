@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from django.db import transaction
@@ -103,6 +104,10 @@ def warnings(job: Job) -> dict[str, str]:
     ]
     if full := log_storage.warning(job.project_id):
         texts.append(full)
+    return as_header(texts)
+
+
+def as_header(texts: Sequence[str]) -> dict[str, str]:
     plain = [text.encode("ascii", "replace").decode()[:MAX_WARNING] for text in texts]
     quoted = [re.sub(r'["\\\x00-\x1f\x7f]', "'", text) for text in plain]
     return {"Warning": ", ".join(f'299 trainyard "{text}"' for text in quoted)} if quoted else {}

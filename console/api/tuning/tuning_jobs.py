@@ -11,11 +11,14 @@ from rest_framework.response import Response
 from console.api import paging, resources
 from console.api.errors import BadRequest
 from console.api.jobs import filters
-from console.api.jobs.custom_jobs import in_location, request_id
+from console.api.jobs.custom_jobs import as_header, in_location, request_id
 from console.api.tuning.documents import documents
 from console.api.views import GoogleView, absolute_url, person
 from console.auth import access
 from jobs.models import TuningJob
+from jobs.rules.spec.parse import parse_spec
+from jobs.rules.tuning.lost_arguments import lost_arguments
+from jobs.scheduling.machine_types import of_location
 from jobs.tuning import tuning_jobs
 
 
@@ -37,7 +40,8 @@ class TuningJobsView(GoogleView):
                 timezone.now(),
                 access.can(request.user, "prioritize", tenant),
             )
-        return Response(_documents(request, [made])[0])
+        warnings = as_header(list(lost_arguments(parse_spec(made.trial_spec, of_location(location)))))
+        return Response(_documents(request, [made])[0], headers=warnings)
 
     def get(self, request: Request, project: str, location: str) -> Response:
         tenant = access.project_or_404(request.user, "see", project)

@@ -22,10 +22,10 @@ def lost_arguments(spec: CustomJobSpec) -> Iterator[str]:
         if pool is not None and _loses(pool):
             yield said(
                 "The parameters of trials do not reach the program of workerpool{place}: they follow the script of "
-                '"{shell} -c", and the shell keeps them. Write "$@" behind the program in the script, and "trial" as '
+                '"{name} -c", and the shell keeps them. Write "$@" behind the program in the script, and "trial" as '
                 "one more argument after the script; or start the program without a shell.",
                 place=place,
-                shell=_name(pool.task.argv[0]),
+                name=_name(pool.task.argv[0]),
             )
 
 

@@ -168,3 +168,17 @@ def test_the_canonical_document_is_taken_again(script):
     again = created(bob, studySpec=first["studySpec"], trialJobSpec=first["trialJobSpec"])
     assert again["studySpec"] == first["studySpec"] and again["trialJobSpec"] == first["trialJobSpec"]
     assert created(bob, **asked())["studySpec"]["algorithm"] == "RANDOM_SEARCH"
+
+
+def test_a_command_that_loses_the_parameters_is_warned_of(script):
+    pools = [
+        {
+            "machineSpec": {},
+            "replicaCount": "1",
+            "containerSpec": {"imageUri": "host", "command": ["sh", "-c", "x"]},
+        }
+    ]
+    document = {**FROM_SDK, "trialJobSpec": {"workerPoolSpecs": pools}}
+    answer = script("bob").post(TUNING, document, content_type="application/json")
+    assert "do not reach the program of workerpool0" in answer.headers["Warning"]
+    assert "Warning" not in script("bob").post(TUNING, FROM_SDK, content_type="application/json").headers
