@@ -61,7 +61,11 @@ def _set_lately(now: datetime) -> str:
 
 
 def _taken_anew(rows: list[MachineClock], now: datetime) -> str:
-    since = rows[0].unsure_since
+    """A doubt stays for its day, however often machines are started meanwhile: each start is looked at."""
+    return next(filter(None, (_start_in_doubt(row.unsure_since, rows, now) for row in rows)), "")
+
+
+def _start_in_doubt(since: datetime, rows: list[MachineClock], now: datetime) -> str:
     before = [row.noted_at for row in rows if row.noted_at < since]
     if now - since >= DOUBT or not before or since - max(before) <= RESTART:
         return ""

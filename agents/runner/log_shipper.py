@@ -250,7 +250,9 @@ class LogShipper:
             generation, self._holes = read_cut(self.directory)
             self._cut_stamp = stamp
         shrunk = size + self._shift < max(self._seen, 0 if self.closed else self.sent)
-        refilled = differs and not self._tail.in_holes(self._holes)
+        # What serve itself freed reads as zeros, like what the keeper punched out.
+        holes = [*self._holes, [0, self._shipped]]
+        refilled = differs and not self._tail.in_holes(holes)
         if refilled and (size <= SMALL_BYTES or self._cuts < MAX_CUTS):
             shrunk = True
         if shrunk or generation > self._generation:

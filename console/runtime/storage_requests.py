@@ -32,6 +32,8 @@ CONTENTS = re.compile(
 )
 # Addresses of objects: `alt=media` asks for the bytes.
 OBJECTS = re.compile(r"/+storage/v1/b/[^/]+/o/.|/+api/v1/projects/[^/]+/buckets/[^/]+/objects/.")
+# Read here and not by Django: this runs before a malformed query can be answered.
+MEDIA = re.compile(r"(?:^|&)alt=media(?:&|$)")
 COMPOSE = re.compile(r"/+storage/v1/b/[^/]+/o/.+/compose$")
 
 
@@ -41,6 +43,6 @@ def work_of(request: HttpRequest) -> Work:
     path = request.path
     if request.method == "POST":
         return Work.STORES if COMPOSE.match(path) else Work.NONE
-    if CONTENTS.match(path) or (OBJECTS.match(path) and request.GET.get("alt") == "media"):
+    if CONTENTS.match(path) or (OBJECTS.match(path) and MEDIA.search(request.META["QUERY_STRING"])):
         return Work.READS
     return Work.NONE

@@ -5,6 +5,12 @@ import django.db.models.manager
 from django.conf import settings
 from django.db import migrations, models
 
+from jobs.models.guards import make_guards
+
+
+def guard(apps, schema_editor):
+    make_guards(schema_editor.connection)
+
 
 class Migration(migrations.Migration):
     dependencies = [
@@ -273,4 +279,6 @@ class Migration(migrations.Migration):
                 fields=("tuning_job", "pool", "name"), name="tuning_secret_once"
             ),
         ),
+        # SQLite makes the table of jobs anew, without its triggers.
+        migrations.RunPython(guard, migrations.RunPython.noop),
     ]

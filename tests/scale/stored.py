@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from datetime import datetime
+from itertools import groupby, islice
+from operator import itemgetter
 
 from jobs.models import (
     Artifact,
@@ -23,7 +25,8 @@ from jobs.rules.spec.pipeline import CUSTOM
 
 OBJECTS, ARTIFACTS, MODELS, VERSIONS = 2_000, 60, 60, 3
 PIPELINES = 2_000
-TUNING_JOBS, TRIALS = 200, 50
+# Of each project, and of each of these.
+TUNING_JOBS, TRIALS = 10, 50
 BATCH = 2_000
 
 
@@ -141,46 +144,48 @@ def _pipelines(now: datetime) -> None:
 
 
 def _tuning_jobs(now: datetime) -> None:
-    """Each job is the trial of one of them, up to so many."""
-    jobs = list(
-        Job.objects.order_by("pk").values_list("pk", "project_id", "owner_id")[: TUNING_JOBS * TRIALS]
-    )
-    study = {"metrics": [{"metricId": "loss"}], "parameters": []}
-    TuningJob.objects.bulk_create(
-        TuningJob(
-            id=pk,
-            project_id=project,
-            owner_id=owner,
-            location_name="default",
-            display_name=f"study of {pk}",
-            study=study,
-            trial_spec={},
-            max_trials=TRIALS,
-            parallel_trials=TRIALS,
-            max_failed_trials=0,
-            may_prioritize=False,
-            seed=1,
-            state="SUCCEEDED",
-            created_at=now,
-            updated_at=now,
-            ended_at=now,
+    """Each of their trials is a job of the same project."""
+    rows = Job.objects.order_by("project", "pk").values_list("project_id", "pk", "owner_id")
+    for project, of_project in groupby(rows.iterator(), itemgetter(0)):
+        jobs = list(islice(of_project, TUNING_JOBS * TRIALS))
+        first = jobs[::TRIALS]
+        TuningJob.objects.bulk_create(_tuning_job(project, pk, owner, now) for _, pk, owner in first)
+        Trial.objects.bulk_create(
+            (_trial(first[index // TRIALS][1], index, pk, now) for index, (_, pk, _) in enumerate(jobs)),
+            batch_size=BATCH,
         )
-        for pk, project, owner in jobs[::TRIALS]
+
+
+def _tuning_job(project: int, pk: int, owner: int, now: datetime) -> TuningJob:
+    return TuningJob(
+        id=pk,
+        project_id=project,
+        owner_id=owner,
+        location_name="default",
+        display_name=f"study of {pk}",
+        study={"metrics": [{"metricId": "loss"}], "parameters": []},
+        trial_spec={},
+        max_trials=TRIALS,
+        parallel_trials=TRIALS,
+        max_failed_trials=0,
+        may_prioritize=False,
+        seed=1,
+        state="SUCCEEDED",
+        created_at=now,
+        updated_at=now,
+        ended_at=now,
     )
-    Trial.objects.bulk_create(
-        (
-            Trial(
-                tuning_job_id=jobs[number - number % TRIALS][0],
-                number=1 + number % TRIALS,
-                state="SUCCEEDED",
-                job_id=pk,
-                job_state="SUCCEEDED",
-                parameters={"x": number / 7},
-                final={"step": 1, "elapsed": 1.0, "metrics": {"loss": number / 7}},
-                started_at=now,
-                ended_at=now,
-            )
-            for number, (pk, _, _) in enumerate(jobs)
-        ),
-        batch_size=BATCH,
+
+
+def _trial(tuning_job: int, index: int, job: int, now: datetime) -> Trial:
+    return Trial(
+        tuning_job_id=tuning_job,
+        number=1 + index % TRIALS,
+        state="SUCCEEDED",
+        job_id=job,
+        job_state="SUCCEEDED",
+        parameters={"x": index / 7},
+        final={"step": 1, "elapsed": 1.0, "metrics": {"loss": index / 7}},
+        started_at=now,
+        ended_at=now,
     )

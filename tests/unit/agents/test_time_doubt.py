@@ -47,6 +47,14 @@ def test_a_time_that_was_taken_from_a_clock_is_believed_after_a_day(world, wrong
     assert why() == ""
 
 
+def test_another_start_ends_no_doubt(world):
+    world.look(restart(world, 120, 10 * YEAR_S))
+    world.true += 120
+    again = world.process(Machine("a third boot", up_s=3.0, wrong_s=10 * YEAR_S))
+    world.look(again, seconds=10)
+    assert "Nobody kept Trainyard's time for" in why()
+
+
 def test_a_usual_restart_is_in_no_doubt(world):
     restart(world, 600)
     assert why() == ""

@@ -76,6 +76,7 @@ def test_all_variables_of_the_cluster_are_known_to_the_advice():
         addresses={"workerpool0-0": "10.0.0.1:1", "workerpool1-0": "10.0.0.2:2"},
         host_name="h",
         gpus=8,
+        trial="1",
     )
     assert set(variables) - {"PET_NPROC_PER_NODE"} == SET_FOR_REPLICAS - {"CUDA_VISIBLE_DEVICES"}
 
