@@ -23,13 +23,21 @@ from jobs.models.artifacts import (
 from jobs.models.audit import AuditEntry
 from jobs.models.history import RecordingPiece, RecordingState, ShellSession, Tick, Transition
 from jobs.models.jobs import Job, JobLabel, Replica
-from jobs.models.locations import ImageAlias, LocationBinding, LoginTemplate, ProjectLogin
+from jobs.models.locations import ImageAlias, LocationBinding
+from jobs.models.logins import LoginTemplate, ProjectLogin
 from jobs.models.logs import LogGap, LogPiece, LogSegment
 from jobs.models.machine_types import MachineType
 from jobs.models.maintenance import HostMaintenance
 from jobs.models.notifications import Notification, NotificationTarget
 from jobs.models.outputs import HostOutputs, LocationStorage, OutputFile, OutputStage
-from jobs.models.pipelines import ModelVersion, RegisteredModel, TrainingPipeline
+from jobs.models.pipelines import (
+    ModelVersion,
+    RegisteredModel,
+    TrainingPipeline,
+    Trial,
+    TuningJob,
+    TuningSecret,
+)
 from jobs.models.preparations import Preparation, PreparationNeed
 from jobs.models.projects import Membership, Project, Role
 from jobs.models.queue import ExpectedStart, QueuePin
@@ -39,7 +47,6 @@ from jobs.models.samples import GpuHour, LocationHour, MetricPoint, MetricSeries
 from jobs.models.secrets import JobSecret, MaskedLog, MaskedRange, RegistryCredential, Secret
 from jobs.models.strays import Proof, Stray
 from jobs.models.templates import JobTemplate
-from jobs.models.tuning import Trial, TuningJob, TuningSecret
 from jobs.models.usage import MonthlyUse, Usage
 
 __all__ = [

@@ -1,11 +1,10 @@
-"""Which projects a location serves (without a row: all), and which images it uses in place of others; and logins of its
-machines that serve one project each. Without a template, a machine serves all by its one login."""
+"""Which projects a location serves (without a row: all), and which images it uses in place of others."""
 
 from __future__ import annotations
 
 from django.db import models
 
-from agents.models import Host, Location
+from agents.models import Location
 from jobs.models.projects import Project
 
 
@@ -30,21 +29,3 @@ class ImageAlias(models.Model):
     class Meta:
         ordering = ["name"]
         constraints = [models.UniqueConstraint(fields=["location", "name"], name="image_alias_once")]
-
-
-class LoginTemplate(models.Model):
-    """From now on, new jobs run on this machine under a login of their project."""
-
-    host = models.OneToOneField(
-        Host, on_delete=models.CASCADE, primary_key=True, related_name="login_template"
-    )
-    template = models.CharField(max_length=64, help_text="train-{project}, or train-{id}")
-
-
-class ProjectLogin(models.Model):
-    """The project that a login (a host row with a machine) serves. It never changes: the files of a login stay."""
-
-    host = models.OneToOneField(
-        Host, on_delete=models.CASCADE, primary_key=True, related_name="project_login"
-    )
-    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="logins")

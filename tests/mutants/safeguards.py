@@ -244,7 +244,7 @@ SAFEGUARDS = (
     Safeguard(
         "punched-out-before-it-was-read",
         "agents/runner/log_shipper.py",
-        " and not self._tail.in_holes(self._holes)",
+        " and not self._tail.in_holes(holes)",
         "",
         (f"{RUNNER}/test_sent_tail.py::test_what_the_keeper_punched_out_was_not_cut_by_the_program",),
     ),

@@ -160,7 +160,11 @@ def test_versions_aliases_and_their_end(script):
     ("changes", "field", "word"),
     [
         ({"displayName": ...}, "display_name", "required"),
-        ({"trainingTaskDefinition": TUNING}, "training_task_definition", "submit a hyperparameter tuning job"),
+        (
+            {"trainingTaskDefinition": TUNING},
+            "training_task_definition",
+            "submit a hyperparameter tuning job",
+        ),
         ({"trainingTaskDefinition": "x"}, "training_task_definition", "custom_task_1.0.0.yaml"),
         ({"trainingTaskInputs": ...}, "training_task_inputs", "required"),
         ({"trainingTaskInputs": {"workerPools": []}}, "training_task_inputs.workerPools", "not a field"),
