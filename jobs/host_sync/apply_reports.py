@@ -6,7 +6,7 @@ their jobs where facts came.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -46,12 +46,14 @@ _run = UpdateStatements(lambda: Run.objects.filter(pk=Parameter("run")))
 
 @dataclass(slots=True)
 class IntakeResult:
-    """What a batch brought: offsets for the link, jobs for the decider, logs for open pages, tails to be rolled."""
+    """What a batch brought: offsets for the link, jobs for the decider, jobs of which all metrics of a run are
+    here, logs for open pages, tails to be rolled."""
 
     current: bool = True
     acks: dict[str, int] = field(default_factory=dict)
     pulls: dict[str, int] = field(default_factory=dict)
     jobs: set[int] = field(default_factory=set)
+    measured: set[int] = field(default_factory=set)
     logs: set[str] = field(default_factory=set)
     long_tails: set[str] = field(default_factory=set)
 
@@ -62,6 +64,7 @@ class IntakeResult:
             self.acks | more.acks,
             self.pulls | more.pulls,
             self.jobs | more.jobs,
+            self.measured | more.measured,
             self.logs | more.logs,
             self.long_tails | more.long_tails,
         )
@@ -166,6 +169,14 @@ def apply_reports(
         writes.changed.append((run, changed))
     if changed & {"log_stored", "log_size", "log_complete_at"}:
         result.logs.add(run.pk)
+    if _is_measured(run, reports, changed):
+        result.measured.add(run.job_id)
+
+
+def _is_measured(run: Run, reports: RunReports, changed: Collection[str]) -> bool:
+    """Whether the last of what its program reported has come. Most programs report nothing, and nobody waits."""
+    of_journal = bool(reports.metrics) and "metrics_proof" in changed
+    return of_journal or ("log_complete_at" in changed and run.metrics_read is not None)
 
 
 def _quarantine_busy_gpus(run: Run, reports: RunReports, now: datetime) -> None:

@@ -47,6 +47,7 @@ from jobs.models import Job, Run
 from jobs.projects import log_storage
 from jobs.recordings import intake as recordings
 from jobs.rules.lifecycle.states import RunPhase
+from jobs.wake import hints
 
 _RUN = PartialModel(Run, without=("order", "log_proof", "stop_reason"))
 _lease = SelectStatement(
@@ -176,6 +177,7 @@ def _write(
     writes.save()
     if unknown:
         strays.record_strays(host_id, {run: each.facts[-1].document for run, each in unknown.items()}, now)
+    hints.trials(result.measured)
     if result.jobs:
         _are_due(ids=result.jobs, due_at=now)
     return result

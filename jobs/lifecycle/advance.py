@@ -29,7 +29,7 @@ from agents.infra.sql import Parameter, UpdateStatement, UpdateStatements
 from agents.infra.texts import said
 from jobs.lifecycle import claims, job_history, snapshot
 from jobs.lifecycle.snapshot import Rows
-from jobs.models import Job, Replica, Run, Transition, Trial
+from jobs.models import Job, Replica, Run, Transition
 from jobs.rules.lifecycle.decide import decide
 from jobs.rules.lifecycle.plan import Plan, RestartWait, Stop, UnprovedRun
 from jobs.rules.lifecycle.states import TERMINAL, JobState, ReplicaState, RunPhase, check
@@ -136,8 +136,7 @@ def _advance(batch: list[Rows], clock: Clock) -> Advanced:
             _apply(rows, plan, changes)
     _write(changes)
     announce.hints(changes.topics)
-    if changes.trials:
-        hints.tuning(set(Trial.objects.filter(job__in=changes.trials).values_list("tuning_job", flat=True)))
+    hints.trials(changes.trials)
     return Advanced(frozenset(changes.hosts), changes.freed)
 
 

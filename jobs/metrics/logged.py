@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 from datetime import datetime
 
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, QuerySet
 
 from agents.infra.database_errors import DATABASE_UNAVAILABLE
 from jobs.logs import reader
@@ -22,6 +22,7 @@ from jobs.metrics import points
 from jobs.models import MetricSeries, Run
 from jobs.rules.metrics.journal import LOG, Report
 from jobs.rules.metrics.log_lines import names_asked, values_in
+from jobs.wake import hints
 
 log = logging.getLogger(__name__)
 
@@ -30,8 +31,21 @@ AT_ONCE, READ_BYTES, SLICE_S = 50, 1 << 20, 1.0
 
 def read_due(now: datetime, clock: Callable[[], float] = time.monotonic) -> None:
     """Read what is new in the logs of jobs that ask for it. The rest waits after SLICE_S."""
+    _read_each(_unread(), now, clock)
+
+
+def read_ended(jobs: Collection[int], now: datetime, clock: Callable[[], float] = time.monotonic) -> None:
+    """Read now what is left in the logs of these jobs, up to SLICE_S: somebody waits for their last values."""
+    if jobs:
+        _read_each(_unread().filter(job__in=jobs, log_complete_at__isnull=False), now, clock)
+
+
+def _unread() -> QuerySet[Run]:
+    return Run.objects.filter(metrics_read__isnull=False, log_stored__gt=F("metrics_read"))
+
+
+def _read_each(due: QuerySet[Run], now: datetime, clock: Callable[[], float]) -> None:
     until = clock() + SLICE_S
-    due = Run.objects.filter(metrics_read__isnull=False, log_stored__gt=F("metrics_read"))
     # In any order: a log that fails each time must not keep others waiting.
     for run in due.defer("log_proof").order_by("?")[:AT_ONCE]:
         try:
@@ -56,6 +70,8 @@ def _read(run: Run, now: datetime) -> None:
         if Run.objects.filter(pk=run.pk, metrics_read=run.metrics_read).update(metrics_read=to):
             found = _reports(run, text, now)
             points.add(run.pk, found, now)
+            if run.log_complete_at is not None and to >= run.log_stored:
+                hints.trials([run.job_id])
 
 
 def _end_of_lines(data: bytes, is_last: bool) -> int:

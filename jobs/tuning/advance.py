@@ -22,6 +22,7 @@ from agents.infra.refusals import Refused
 from agents.infra.secrets import SecretUnreadable
 from agents.infra.texts import said
 from jobs import services
+from jobs.metrics import logged
 from jobs.models import Trial, TuningJob
 from jobs.rules.lifecycle.plan import TRAINYARD
 from jobs.rules.lifecycle.states import TERMINAL
@@ -74,6 +75,7 @@ def advance(ids: Collection[int], clock: Clock) -> None:
 def _advance(pk: int, clock: Clock) -> None:
     while drawing.draw_next(pk, clock.now()):
         failpoint("tuning.drawn")
+    _read_last_lines(pk, clock.now())
     with transaction.atomic():
         tuning_job = _lock(pk)
         if tuning_job is None:
@@ -90,6 +92,12 @@ def _advance(pk: int, clock: Clock) -> None:
         services.cancel(jobs[number], TRAINYARD, clock.now(), why)
     if more:
         hints.tuning([pk])
+
+
+def _read_last_lines(pk: int, now: datetime) -> None:
+    """The program of a trial may print what it measured, and the study waits for it."""
+    over = Trial.objects.filter(tuning_job=pk, ended_at=None, job__state__in=TERMINAL)
+    logged.read_ended(list(over.values_list("job", flat=True)), now)
 
 
 def _lock(pk: int) -> TuningJob | None:

@@ -19,6 +19,7 @@ from django.db import transaction
 
 from agents.infra.outbox import Outbox
 from agents.models import Host
+from jobs.models import Trial
 from jobs.wake import wakeup_list
 
 log = logging.getLogger(__name__)
@@ -61,6 +62,12 @@ def notifications(ids: Collection[int]) -> None:
 def tuning(ids: Collection[int]) -> None:
     """Look at these tuning jobs: a trial has moved, or its parameters are wanted."""
     _after_commit("jobs.tasks.tune", ids)
+
+
+def trials(jobs: Collection[int]) -> None:
+    """Look at the tuning jobs that these jobs are trials of. Other jobs may be among them."""
+    if jobs:
+        tuning(set(Trial.objects.filter(job__in=jobs).values_list("tuning_job", flat=True)))
 
 
 def enrol(host_id: int) -> None:

@@ -57,12 +57,13 @@ class Study:
             "trialJobSpec": job_spec(["python3", "-c", PROGRAM])["jobSpec"],
         }
         url = yard.client.jobs_url.replace("customJobs", "hyperparameterTuningJobs")
-        workers = yard.processes.pause("worker")
+        # Both sweep, so both draw.
+        stopped = [pid for role in ("worker", "dispatcher") for pid in yard.processes.pause(role)]
         try:
             name = yard.client.call("POST", url, 60, json=document).json()["name"]
             yard.execute(f"UPDATE jobs_tuningjob SET seed = {SEED} WHERE id = {name.rpartition('/')[2]}")  # noqa: S608
         finally:
-            yard.processes.resume(*workers)
+            yard.processes.resume(*stopped)
         self.url = f"{yard.url}/v1/{name}"
 
     def ended(self):
