@@ -86,7 +86,7 @@ jobs/logs: jobs/rules/{lifecycle} jobs/{models secrets wake} agents/{infra links
 jobs/maintenance: jobs/rules/{lifecycle list_text spec storage_names} jobs/{host_sync lifecycle models projects
     scheduling wake} agents/{clock_keeper hosts infra models ssh time_doubt}
 jobs/management: jobs/{models}
-jobs/metrics: jobs/rules/{lifecycle metrics} jobs/{logs models} agents/{infra links}
+jobs/metrics: jobs/rules/{lifecycle metrics} jobs/{logs models wake} agents/{infra links}
 jobs/models: jobs/rules/{lifecycle scheduling spec tuning} agents/{infra models}
 jobs/notifications: jobs/rules/{lifecycle notifications} jobs/{models projects wake} agents/{infra models}
 jobs/pipelines: jobs/rules/{lifecycle spec} jobs/{models projects services} agents/{infra}
@@ -116,7 +116,7 @@ jobs/sweep: jobs/{artifacts host_sync idle_rule lifecycle logs maintenance metri
 jobs/tasks: jobs/{lifecycle maintenance notifications scheduling sweep tuning} agents/{infra links}
 jobs/tuning: jobs/rules/{lifecycle metrics spec tuning} jobs/{lifecycle metrics models preparations projects scheduling
     secrets services wake} agents/{hosts infra}
-jobs/wake: agents/{infra models}
+jobs/wake: jobs/{models} agents/{infra models}
 """
 
 
