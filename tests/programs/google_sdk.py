@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 import tarfile
 import tempfile
@@ -269,7 +270,8 @@ def hyperparameter_tuning_job_cancel_and_fail():
     assert again.error.code == 1 and {trial.state.name for trial in again.trials} == {"INFEASIBLE"}
     wait_until(lambda: deleted(again))
     text = refused(RuntimeError, tuning_job(f"{NAME}-tuning-failed", ("sh", "-c", "exit 7")).run)
-    assert "code: 3" in text and "trial 1" in text, text
+    # Two run at once: either may be the first to end.
+    assert "code: 3" in text and re.search("trial [12]:", text), text
     return text
 
 
