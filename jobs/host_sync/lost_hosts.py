@@ -100,9 +100,17 @@ def _close(runs: QuerySet[Run], why: str, now: datetime, declared: bool = False)
     return jobs
 
 
-def refuse_unfetched_recordings(hosts: Sequence[Host], field: str) -> None:
-    """Raise Refused while these hosts still have something of the recordings of shells: it would be lost."""
-    if recordings.unfetched(Run.objects.filter(host__in=hosts)).exists():
+def refuse_unfetched(hosts: Sequence[Host], field: str) -> None:
+    """Raise Refused while these hosts still have something that is not here: it would be lost."""
+    runs = Run.objects.filter(host__in=hosts)
+    closed = runs.filter(phase=RunPhase.CLOSED, job__deleted_at=None)
+    if closed.filter(log_complete_at=None).exists():
+        raise Refused(
+            field, said("The host still has log bytes that are not here yet. Try again in a moment.")
+        )
+    if closed.filter(metrics_proof="", forgotten_at=None).exists():
+        raise Refused(field, said("The host still has metrics that are not here yet. Try again in a moment."))
+    if recordings.unfetched(runs).exists():
         why = said("The host still has recordings of shells that are not here yet. Try again in a moment.")
         raise Refused(field, why)
 

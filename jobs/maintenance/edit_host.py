@@ -19,7 +19,6 @@ from jobs.maintenance import logins
 from jobs.maintenance.enrol_host import audited
 from jobs.models import LoginTemplate, Project, Run
 from jobs.projects import audit
-from jobs.rules.lifecycle.states import RunPhase
 from jobs.scheduling import pass_lock
 from jobs.wake import announce, hints
 
@@ -101,12 +100,7 @@ def _refuse_held(row: Host, way: Way) -> None:
                 login=row.user,
             ),
         )
-    closed = own.filter(phase=RunPhase.CLOSED, job__deleted_at=None, log_complete_at=None)
-    if closed.exists():
-        raise Refused(
-            "user", said("The host still has log bytes that are not here yet. Try again in a moment.")
-        )
-    lost_hosts.refuse_unfetched_recordings([row], "user")
+    lost_hosts.refuse_unfetched([row], "user")
     _refuse_login_of_project(row, way.user)
 
 

@@ -13,14 +13,13 @@ from jobs.host_sync import lost_hosts
 from jobs.maintenance.enrol_host import audited
 from jobs.models import Run
 from jobs.projects import audit
-from jobs.rules.lifecycle.states import RunPhase
 from jobs.scheduling import pass_lock
 from jobs.wake import announce, hints
 
 
 def remove_host(host: Host, actor: str, now: datetime) -> None:
     """Retire the host. Raises Refused while a run holds anything there, or while the host, which answers, still has
-    log bytes or recordings that were not fetched. Doing it again changes nothing."""
+    log bytes, metrics or recordings that were not fetched. Doing it again changes nothing."""
     with transaction.atomic():
         pass_lock.lock_pass()  # nothing is placed on it meanwhile
         row = Host.every.select_for_update(no_key=True).get(pk=host.pk)
@@ -34,11 +33,7 @@ def remove_host(host: Host, actor: str, now: datetime) -> None:
             )
             raise Refused("host", why)
         answering = [each for each in rows if each.status == HostStatus.UP]
-        if any(_has_unfetched_logs(each) for each in answering):
-            raise Refused(
-                "host", said("It still has log bytes that are not here yet. Try again in a moment.")
-            )
-        lost_hosts.refuse_unfetched_recordings(answering, "host")
+        lost_hosts.refuse_unfetched(answering, "host")
         for each in rows:
             _retire(each, actor, now)
 
@@ -50,8 +45,3 @@ def _retire(row: Host, actor: str, now: datetime) -> None:
         audit.record(actor, "host.remove", "host", row.name, audited(row), None, now)
     hints.hosts([row.pk])
     announce.hints(["hosts", f"host:{row.pk}"])
-
-
-def _has_unfetched_logs(host: Host) -> bool:
-    closed = Run.objects.filter(host=host, phase=RunPhase.CLOSED, job__deleted_at=None)
-    return closed.filter(log_complete_at=None).exists()

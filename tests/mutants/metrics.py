@@ -6,6 +6,7 @@ from tests.mutants.safeguard import Safeguard
 
 RUNNER = "tests/unit/agents/runner/test_metrics.py"
 STORE = "tests/unit/jobs/metrics/test_metrics.py"
+MAINTENANCE = "tests/unit/jobs/maintenance"
 LIMITS = "tests/unit/agents/links/test_frame_limits.py"
 
 METRICS = (
@@ -44,6 +45,16 @@ METRICS = (
         " and bool(row.metrics_proof)",
         "",
         (f"{STORE}::test_a_run_is_not_forgotten_before_its_reports_are_here",),
+    ),
+    Safeguard(
+        "host-kept-for-its-metrics",
+        "jobs/host_sync/lost_hosts.py",
+        'if closed.filter(metrics_proof="", forgotten_at=None).exists():',
+        "if False:",
+        (
+            f"{MAINTENANCE}/test_remove_host.py::test_a_host_with_metrics_that_are_not_here_is_not_removed_while_it_answers",
+            f"{MAINTENANCE}/test_edit_host.py::test_the_login_stays_until_everything_of_its_runs_is_here",
+        ),
     ),
     Safeguard(
         "series-of-a-run-are-bounded",

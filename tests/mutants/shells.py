@@ -103,9 +103,9 @@ SHELLS = (
     ),
     Safeguard(
         "host-kept-for-its-recordings",
-        "jobs/maintenance/remove_host.py",
-        'lost_hosts.refuse_unfetched_recordings(answering, "host")',
-        "pass",
+        "jobs/host_sync/lost_hosts.py",
+        "if recordings.unfetched(runs).exists():",
+        "if False:",
         (f"{REMOVAL}::test_a_host_with_a_recording_that_is_not_here_is_not_removed_while_it_answers",),
     ),
     Safeguard(

@@ -130,6 +130,16 @@ def test_the_login_changes_only_while_nothing_runs(host, tried, project):
     why = refused(host, user="train")
     assert why.field == "user" and "1 run belongs to the login gpu" in why.message and not tried.ways
     Run.objects.update(released_at=timezone.now())
+    assert edit(host, user="train")
+
+
+def test_the_login_stays_until_everything_of_its_runs_is_here(host, tried, project):
+    busy(host, project)
+    Run.objects.update(phase="closed", released_at=timezone.now(), log_complete_at=None, metrics_proof="")
+    assert "log bytes" in refused(host, user="train").message
+    Run.objects.update(log_complete_at=timezone.now())
+    assert "metrics" in refused(host, user="train").message
+    Run.objects.update(metrics_proof="whole")
     coming = {"recording": "a" * 32, "recording_state": RecordingState.COMING}
     ShellSession.objects.create(run=Run.objects.get(), opened_at=timezone.now(), **coming)
     assert "recordings of shells" in refused(host, user="train").message

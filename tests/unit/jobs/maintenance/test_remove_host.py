@@ -9,9 +9,10 @@ from django.utils import timezone
 
 from agents.infra.refusals import Refused
 from agents.models import Host, HostStatus
+from jobs import services
 from jobs.logs import reader
 from jobs.maintenance.remove_host import remove_host
-from jobs.models import RecordingPiece, RecordingState, Run, ShellSession
+from jobs.models import MetricsProof, RecordingPiece, RecordingState, Run, ShellSession
 from jobs.recordings import store
 from tests.unit.jobs.fake_hosts import settle
 
@@ -93,6 +94,36 @@ def test_a_host_with_a_recording_that_is_not_here_is_not_removed_while_it_answer
     Host.objects.update(status=HostStatus.UNREACHABLE)
     remove_host(host.row, "alice", timezone.now())
     assert is_cut(session)
+
+
+def test_a_host_with_metrics_that_are_not_here_is_not_removed_while_it_answers(
+    add_host, submit, control_plane
+):
+    host = add_host()
+    submit()
+    settle(control_plane, host)
+    host.end(control_plane, Run.objects.get().pk, exit_code=0)
+    settle(control_plane, host)
+    Run.objects.update(metrics_proof="")
+    with pytest.raises(Refused, match="metrics"):
+        remove_host(host.row, "alice", timezone.now())
+    assert Host.objects.get().retired_at is None
+    Host.objects.update(status=HostStatus.UNREACHABLE)
+    remove_host(host.row, "alice", timezone.now())
+    assert Host.every.get().retired_at and Run.objects.get().metrics_proof == MetricsProof.CUT
+
+
+def test_what_a_deleted_job_reported_keeps_no_host(add_host, submit, control_plane, alice):
+    host = add_host()
+    job = submit()
+    settle(control_plane, host)
+    host.end(control_plane, Run.objects.get().pk, exit_code=0)
+    settle(control_plane, host)
+    Run.objects.update(metrics_proof="")
+    job.refresh_from_db()
+    services.delete(job, "alice", timezone.now())
+    remove_host(host.row, "alice", timezone.now())
+    assert Host.every.get().retired_at
 
 
 @pytest.mark.parametrize("boot, lost", [("boot-1", False), ("boot-2", True)])
