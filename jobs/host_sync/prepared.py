@@ -19,7 +19,7 @@ from agents.models import Host
 from jobs.host_sync import facts
 from jobs.host_sync.apply_reports import PendingWrites
 from jobs.lifecycle import snapshot
-from jobs.models import Job, Preparation, PreparationNeed, Run
+from jobs.models import Job, MetricsProof, Preparation, PreparationNeed, Run
 from jobs.preparations import asking, commits, history, images, reasons
 from jobs.preparations.kinds import KINDS
 from jobs.preparations.masking import Mask
@@ -183,7 +183,10 @@ def _refuse(jobs: set[int], now: datetime) -> set[int]:
     for run in runs.select_related("job__project").defer("order", "log_proof"):
         columns = facts.fill_facts(run, _refusal(failures[run.pk], run.job.project.name), now)
         run.preparing, run.log_complete_at, run.forgotten_at = False, now, now
-        writes.changed.append((run, columns | {"preparing", "log_complete_at", "forgotten_at"}))
+        run.metrics_proof = MetricsProof.NONE
+        writes.changed.append(
+            (run, columns | {"preparing", "log_complete_at", "forgotten_at", "metrics_proof"})
+        )
     writes.save()
     return {run.job_id for run, _ in writes.changed}
 

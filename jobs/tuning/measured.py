@@ -57,9 +57,12 @@ def of_jobs(jobs: Iterable[Job], names: Collection[str]) -> Mapping[int, Measure
 
 
 def _is_behind() -> Q:
-    """Runs of which something may still come: from their host, or out of their log."""
+    """Runs of which something may still come: from their host, or out of their log. Of a host that was declared gone
+    nothing is waited for: a study would hang on a machine that is never seen again."""
+    gone = Q(declared_lost_at__isnull=False, proved_at=None)
+    coming = Q(metrics_proof="", forgotten_at=None)
     unread = Q(metrics_read__isnull=False) & (Q(metrics_read__lt=F("log_stored")) | Q(log_complete_at=None))
-    return Q(metrics_proof="") | unread
+    return (coming | unread) & ~gone
 
 
 def _measured(job: Job, series: Sequence[MetricSeries], names: Collection[str], whole: bool) -> Measured:

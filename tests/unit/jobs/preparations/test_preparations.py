@@ -148,6 +148,7 @@ def test_a_fault_of_hosts_is_tried_three_times_in_all(job, hosts, control_plane)
     assert job.state == "FAILED", job.reason
     assert job.error_message == "Internal error occurred for the current attempt"
     assert not hosts[0].started_runs and not hosts[1].started_runs
+    assert not Run.objects.filter(metrics_proof="").exists(), "nothing is waited for: nothing was started"
 
 
 def test_a_cancel_while_hosts_prepare_ends_the_job_at_once(job, hosts, control_plane):

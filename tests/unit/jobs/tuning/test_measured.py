@@ -93,3 +93,21 @@ def test_it_is_whole_when_hosts_and_logs_have_nothing_more(runs):
     assert not measured.of_jobs([job], ("loss",))[job.pk].whole
     Run.objects.update(metrics_read=5)
     assert measured.of_jobs([job], ("loss",)).get(job.pk, measured.NOTHING).whole
+
+
+def test_nothing_is_waited_for_of_a_host_that_was_declared_gone(runs):
+    Run.objects.filter(pk=runs[1].pk).update(metrics_proof=MetricsProof.NONE, metrics_read=None)
+    now = timezone.now()
+    job = Job.objects.get()
+    assert not measured.of_jobs([job], ("loss",))[job.pk].whole
+    Run.objects.filter(pk=runs[0].pk).update(declared_lost_at=now, metrics_read=0, log_stored=5)
+    assert measured.of_jobs([job], ("loss",)).get(job.pk, measured.NOTHING).whole
+    Run.objects.filter(pk=runs[0].pk).update(proved_at=now)
+    assert not measured.of_jobs([job], ("loss",))[job.pk].whole, "it has come back with what it has"
+
+
+def test_nothing_is_waited_for_of_a_run_that_its_host_has_forgotten(runs):
+    """Or was never told of: what it needs could not be prepared there."""
+    assert not found().whole
+    Run.objects.update(forgotten_at=timezone.now())
+    assert found().whole
