@@ -36,7 +36,7 @@ TUNING = (
         "jobs/rules/tuning/bayesian.py",
         "if not taken(codes):",
         "if True:",
-        (f"{SUGGESTED}::test_a_finite_space_is_searched_to_its_end_and_no_point_comes_twice",),
+        (f"{SUGGESTED}::test_the_best_point_does_not_come_again_although_the_model_likes_it_most",),
     ),
     Safeguard(
         "parameters-that-are-not-active",
@@ -57,7 +57,7 @@ TUNING = (
         "jobs/rules/tuning/bayesian.py",
         "believing(process, data.values, columns.encode(running)) for",
         "process for",
-        (f"{SUGGESTED}::test_trials_that_run_at_once_are_apart",),
+        (f"{SUGGESTED}::test_a_trial_that_runs_where_the_next_would_be_sends_it_elsewhere",),
     ),
     Safeguard(
         "cancelled-trials-teach-nothing",
@@ -79,6 +79,48 @@ TUNING = (
         "len(curve.at) < early.min_measurements or ",
         "",
         (PROTECTED,),
+    ),
+    Safeguard(
+        "all-reports-before-a-trial-is-over",
+        "jobs/rules/tuning/ended_trials.py",
+        "(trial.whole or _is_lost(trial))",
+        "True",
+        (
+            f"{RULES}/test_decide.py::test_a_trial_is_not_over_before_all_its_reports_are_here",
+            "tests/unit/jobs/tuning/test_tuning_jobs.py::test_a_trial_waits_for_its_last_reports",
+        ),
+    ),
+    Safeguard(
+        "nothing-runs-under-a-study-that-is-over",
+        "jobs/rules/tuning/decide.py",
+        "if not _live(view):\n            return",
+        "if True:\n            return",
+        (f"{RULES}/test_decide.py::test_a_cancelled_study_waits_until_all_its_jobs_are_over",),
+    ),
+    Safeguard(
+        "the-queue-is-no-runtime",
+        "jobs/rules/tuning/study_end.py",
+        "if started_at else None",
+        "if started_at else datetime.fromisoformat('2000-01-01T00:00:00+00:00')",
+        (f"{RULES}/test_decide.py::test_the_time_in_the_queue_is_no_runtime",),
+    ),
+    Safeguard(
+        "no-waiting-for-a-host-that-is-gone",
+        "jobs/tuning/measured.py",
+        "(coming | unread) & ~gone",
+        "coming | unread",
+        (
+            "tests/unit/jobs/tuning/test_measured.py::test_nothing_is_waited_for_of_a_host_that_was_declared_gone",
+        ),
+    ),
+    Safeguard(
+        "no-waiting-for-a-run-that-was-forgotten",
+        "jobs/tuning/measured.py",
+        'Q(metrics_proof="", forgotten_at=None)',
+        'Q(metrics_proof="")',
+        (
+            "tests/unit/jobs/tuning/test_measured.py::test_nothing_is_waited_for_of_a_run_that_its_host_has_forgotten",
+        ),
     ),
     Safeguard(
         "one-thread-of-numpy",

@@ -112,6 +112,15 @@ def test_a_finite_space_is_searched_to_its_end_and_no_point_comes_twice(algorith
     assert len(points) == len(set(points)) == size(SMALL) == 6
 
 
+def test_the_best_point_does_not_come_again_although_the_model_likes_it_most():
+    """Where all others are far worse, what promises most is where the best trial was."""
+    study = study_of(Parameter("n", Kind.INTEGER, 1, 40))
+    for seed in (1, 2, 3):
+        trials = searched(study, lambda point: float(point["n"]), 14, seed)
+        points = [key(trial.parameters) for trial in trials]
+        assert len(points) == len(set(points)) == 14
+
+
 @examples(60)
 @given(spaces(finite=True, most=2), st.sampled_from([DEFAULT_ALGORITHM, RANDOM, GRID]))
 def test_every_finite_space_comes_to_its_end(parameters, algorithm):
@@ -205,14 +214,17 @@ def test_maximizing_is_minimizing_of_the_negative():
     assert [trial.parameters for trial in less] == [trial.parameters for trial in more]
 
 
-def test_trials_that_run_at_once_are_apart():
-    known = tuple(searched(study_of(X, Y), bowl, 10))
-    rows = list(known)
-    for number in range(11, 16):
-        found = suggest(study_of(X, Y), StudyRows(tuple(rows)), number, 1)
-        rows.append(Trial(number, TrialState.ACTIVE, found.parameters))
-    points = [(trial.parameters["x"], trial.parameters["y"]) for trial in rows[10:]]
-    assert min(math.dist(one, other) for one in points for other in points if one != other) > 1e-3
+def test_a_trial_that_runs_where_the_next_would_be_sends_it_elsewhere():
+    """The same number and seed, so the same candidates: what differs is that somebody is there already. That the very
+    same point does not come twice is not enough: the one beside it would teach as little."""
+    study, apart = study_of(X, Y), []
+    for seed in range(1, 9):
+        known = tuple(searched(study_of(X, Y, algorithm=RANDOM), bowl, 8, seed))
+        alone = suggest(study, StudyRows(known), 9, seed).parameters
+        beside = Trial(10, TrialState.ACTIVE, alone)
+        found = suggest(study, StudyRows((*known, beside)), 9, seed).parameters
+        apart.append(math.dist((alone["x"], alone["y"]), (found["x"], found["y"])))
+    assert sum(distance > 0.01 for distance in apart) >= 5, apart
 
 
 def test_a_failed_trial_repels():
