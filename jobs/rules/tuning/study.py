@@ -71,7 +71,11 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A bound in time: so long after the study's start, or at a moment."""
+    """A bound in time: so long after the start of the first trial, or at a moment.
+
+    Google's documents count a duration from the creation of the study. There nothing waits for hosts; here a study may
+    wait for days, and a bound that is spent in the queue would end it before its first trial. The time in the queue is
+    no runtime."""
 
     seconds: float | None = None
     moment: datetime | None = None

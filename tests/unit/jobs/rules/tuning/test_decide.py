@@ -219,6 +219,26 @@ def test_time_alone_ends_a_study_and_is_looked_at_again():
     assert decide(tuning(succeeded(1), running(2), **rules), at(10)).outcome == Outcome(JobState.SUCCEEDED)
 
 
+def test_the_time_in_the_queue_is_no_runtime():
+    """A study that waits for hosts is not over before its first trial; it has its whole runtime when that starts."""
+    most = stopping(maximum_runtime=Limit(seconds=600.0))
+    for first in (waiting(1), replace(waiting(1), job=JobState.PENDING)):
+        plan = decide(tuning(first, started_at=None, **most), at(600))
+        assert (plan.outcome, plan.cancel, plan.look_again_s) == (None, {}, None)
+    begun = replace(running(1), started_at=at(600), job_started_at=at(600))
+    assert decide(tuning(begun, started_at=None, **most), at(601)).started_at == at(600)
+    assert decide(tuning(begun, started_at=at(600), **most), at(609)).look_again_s == 60.0
+    assert decide(tuning(begun, started_at=at(600), **most), at(610)).outcome is not None
+    least = stopping(max_trials=1, minimum_runtime=Limit(seconds=600.0))
+    assert decide(tuning(succeeded(1), started_at=None, **least), at(600)).outcome is None
+
+
+def test_a_moment_ends_a_study_that_waits_too():
+    rules = stopping(maximum_runtime=Limit(moment=at(5)))
+    plan = decide(tuning(waiting(1), started_at=None, **rules), at(5))
+    assert plan.outcome is not None and set(plan.cancel) == {1}
+
+
 def test_a_moment_ends_a_study():
     rules = stopping(maximum_runtime=Limit(moment=at(5)))
     assert decide(tuning(succeeded(1), **rules), at(4)).outcome is None
