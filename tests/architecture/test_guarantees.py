@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "guarantees.md").read_text()
-PROMISES = [f"G{number}" for number in (*range(1, 18), *range(19, 28))]
+PROMISES = [f"G{number}" for number in (*range(1, 18), *range(19, 30))]
 FAILURES = [str(number) for number in (*range(1, 13), *range(14, 42), 44, 45, 46, 49, *range(50, 55))]
 NAMED = re.compile(r"`(tests/[^`\s]*)`")
 ROW = re.compile(r"^\*\*(G?\d+)\.", re.M)
