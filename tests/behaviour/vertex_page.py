@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ from jobs.rules.spec.json_fields import InvalidDocument, camel
 from jobs.rules.spec.parse import parse_custom_job
 from jobs.rules.spec.pipeline import CUSTOM, parse_pipeline
 from jobs.rules.spec.without_effect import kept_fields
+from jobs.rules.tuning.parse_tuning_job import parse_tuning_job
+from jobs.rules.tuning.study import kept_fields as kept_of_study
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "vertex.md"
@@ -39,6 +41,30 @@ TEXTS = {
     "model_id": "digits",
     "parent_model": "digits",
     "version_aliases": "prod",
+    "learning_rate_parameter_name": "n",
+}
+# A study in which each field may be put, and what its parameter is where the field is of another kind. No value is the
+# one that a field gets.
+STUDY: dict[str, Any] = {
+    "displayName": "x",
+    "maxTrialCount": 4,
+    "parallelTrialCount": 2,
+    "studySpec": {
+        "metrics": [{"metricId": "loss"}],
+        "parameters": [{"parameterId": "n", "integerValueSpec": {"minValue": "2", "maxValue": "8"}}],
+    },
+    "trialJobSpec": {"workerPoolSpecs": [{"containerSpec": CONTAINER}]},
+}
+VALUES: dict[str, Any] = {
+    "double_value_spec": {"minValue": 0.25, "maxValue": 0.75},
+    "integer_value_spec": {"minValue": "-3", "maxValue": "8"},
+    "categorical_value_spec": {"values": ["b", "a"]},
+    "discrete_value_spec": {"values": [0.5, 1.5]},
+}
+PARENTS = {
+    "parent_int_values": ("integer_value_spec", [2]),
+    "parent_categorical_values": ("categorical_value_spec", ["b"]),
+    "parent_discrete_values": ("discrete_value_spec", [1.5]),
 }
 HEAD = """\
 # What Trainyard does with Vertex AI's messages
@@ -46,11 +72,10 @@ HEAD = """\
 Trainyard speaks Vertex AI's REST API for training: custom jobs, hyperparameter tuning jobs, training pipelines of
 custom tasks, the models that these leave, operations and locations. [using.md](using.md#rest-api) says how to call it.
 
-A HyperparameterTuningJob is taken with all its fields but `encryption_spec`; its `trial_job_spec` is read as a job's.
-Of the other messages each field of Google's schema is in one of these tables. *Honoured*: it has its effect. *Kept
-without effect*: it is stored and shown; the answer to the submit, the form and the page of the job say that nothing
-follows from it. *Ignored*: the service sets it, so a value that a client sends means nothing. *Refused*: the request
-gets 400 with the path of the field. A field that is in none of Google's messages is refused too.
+Each field of Google's schema is in one of these tables. *Honoured*: it has its effect. *Kept without effect*: it is
+stored and shown; the answer to the submit, the form and the page of the job say that nothing follows from it.
+*Ignored*: the service sets it, so a value that a client sends means nothing. *Refused*: the request gets 400 with the
+path of the field. A field that is in none of Google's messages is refused too.
 
 Images other than `host`, and Python packages, run where a runtime for them exists; else the submit is refused.
 Google's prebuilt images run as what the location uses in their place
@@ -80,12 +105,22 @@ def rows_of_pipeline() -> Iterator[tuple[str, str, str]]:
         yield path, *of_pipeline(path, example_of(field))
 
 
-def leaves(message: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """The fields that hold no message of Google's own, each with an example."""
+def rows_of_study() -> Iterator[tuple[str, str, str]]:
+    """Each field of a HyperparameterTuningJob. The spec of its trials is that of a job."""
+    from google.cloud.aiplatform_v1.types import HyperparameterTuningJob
+
+    for path, example in leaves(HyperparameterTuningJob.pb().DESCRIPTOR, whole=("trial_job_spec", "trials")):
+        if path != "trial_job_spec":
+            yield path, *of_study(path, example)
+
+
+def leaves(message: Any, path: str = "", whole: Sequence[str] = ()) -> Iterator[tuple[str, Any]]:
+    """The fields that hold no message of Google's own, each with an example. `whole`: messages that are one field. So
+    is one that holds itself, as a parameter below a condition."""
     for field in message.fields:
         at = f"{path}{field.name}{'[]' * (field.is_repeated and not is_map(field))}"
-        if is_message(field):
-            yield from leaves(field.message_type, f"{at}.")
+        if is_message(field) and field.name not in whole and field.name != "parameter_spec":
+            yield from leaves(field.message_type, f"{at}.", whole)
         else:
             yield at, example_of(field)
 
@@ -106,12 +141,20 @@ def example_of(field: Any) -> Any:
     if field.enum_type is not None:
         one = field.enum_type.values[-1].name
     elif field.message_type is not None:
-        known = {"Duration": "60s", "Timestamp": "2026-11-20T08:34:55Z"}
+        known = {
+            "Duration": "60s",
+            "Timestamp": "2026-11-20T08:34:55Z",
+            "BoolValue": True,
+            "Int32Value": 1,
+            "ParameterSpec": {"parameterId": "b", "doubleValueSpec": {"minValue": 0, "maxValue": 1}},
+        }
         one = known.get(field.message_type.name, {"a": "b"})
     elif field.type == field.TYPE_BOOL:
         one = True
     elif field.type in (field.TYPE_INT32, field.TYPE_INT64):
         one = 1
+    elif field.type in (field.TYPE_DOUBLE, field.TYPE_FLOAT):
+        one = 0.5
     return [one] if field.is_repeated else one
 
 
@@ -156,6 +199,40 @@ def observed(path: str, before: dict[str, Any], document: dict[str, Any]) -> tup
         # Sent or not, the job is the same: the service sets the field, or the example is what the job had anyway.
         return (HONOURED if found(document, path) == found(before, path) else IGNORED), ""
     return HONOURED, ""
+
+
+def of_study(path: str, example: Any) -> tuple[str, str]:
+    document = copy.deepcopy(STUDY)
+    _prepare(document["studySpec"], path)
+    before = copy.deepcopy(document)
+    put(document, path, example)
+    try:
+        asked = parse_tuning_job(document)
+    except InvalidDocument as refused:
+        return REFUSED, words(path, refused)
+    plain = path.replace("[]", "[0]").removeprefix("study_spec.")
+    if camels(plain) in dict(kept_of_study(asked.study)):
+        return WITHOUT, ""
+    return (IGNORED if asked == parse_tuning_job(before) else HONOURED), ""
+
+
+def _prepare(study: dict[str, Any], path: str) -> None:
+    """What must be in the study so that the field may be."""
+    parameter = study["parameters"][0]
+    parts = [part.removesuffix("[]") for part in path.split(".")]
+    if "safety_config" in parts:
+        # Something must be optimized.
+        study["metrics"].append({"metricId": "cost"})
+    for kind in (part for part in parts if part in VALUES):
+        parameter.pop("integerValueSpec")
+        parameter[camel(kind)] = copy.deepcopy(VALUES[kind])
+    if "conditional_parameter_specs" in parts:
+        parent = next((part for part in parts if part in PARENTS), "parent_int_values")
+        kind, values = PARENTS[parent]
+        parameter.pop("integerValueSpec")
+        parameter[camel(kind)] = copy.deepcopy(VALUES[kind])
+        below = {"parameterId": "c", "doubleValueSpec": {"minValue": 0, "maxValue": 1}}
+        parameter["conditionalParameterSpecs"] = [{camel(parent): {"values": values}, "parameterSpec": below}]
 
 
 def of_pipeline(path: str, example: Any) -> tuple[str, str]:
@@ -238,7 +315,9 @@ def versions() -> tuple[str, str]:
 
 def page() -> str:
     newest, old = versions()
-    parts = [HEAD, "## CustomJob\n", table(rows_of_job()), "## TrainingPipeline\n"]
+    parts = [HEAD, "## CustomJob\n", table(rows_of_job()), "## HyperparameterTuningJob\n"]
+    parts += ["`trial_job_spec` has the fields of `job_spec` above.\n", table(rows_of_study())]
+    parts += ["## TrainingPipeline\n"]
     parts += ["`training_task_inputs` has the fields of `job_spec` above.\n", table(rows_of_pipeline())]
     parts += [
         "## Google's SDK\n",

@@ -16,10 +16,13 @@ from console.api.tuning.documents import documents
 from console.api.views import GoogleView, absolute_url, person
 from console.auth import access
 from jobs.models import TuningJob
+from jobs.rules.spec import advice, without_effect
 from jobs.rules.spec.parse import parse_spec
 from jobs.rules.tuning.lost_arguments import lost_arguments
+from jobs.rules.tuning.study import kept_fields
 from jobs.scheduling.machine_types import of_location
 from jobs.tuning import tuning_jobs
+from jobs.tuning.snapshot import study_of
 
 
 class TuningJobsView(GoogleView):
@@ -40,8 +43,7 @@ class TuningJobsView(GoogleView):
                 timezone.now(),
                 access.can(request.user, "prioritize", tenant),
             )
-        warnings = as_header(list(lost_arguments(parse_spec(made.trial_spec, of_location(location)))))
-        return Response(_documents(request, [made])[0], headers=warnings)
+        return Response(_documents(request, [made])[0], headers=as_header(_warnings(made, location)))
 
     def get(self, request: Request, project: str, location: str) -> Response:
         tenant = access.project_or_404(request.user, "see", project)
@@ -76,6 +78,14 @@ class CancelView(GoogleView):
         with transaction.atomic():
             tuning_jobs.cancel(found, person(request).get_username(), timezone.now())
         return Response({})
+
+
+def _warnings(made: TuningJob, location: str) -> list[str]:
+    """What may not do what the person wants."""
+    spec = parse_spec(made.trial_spec, of_location(location))
+    of_trials = [(f"trialJobSpec.{name}", value) for name, value in without_effect.kept_fields(spec)]
+    kept = [*((f"studySpec.{name}", value) for name, value in kept_fields(study_of(made))), *of_trials]
+    return [*lost_arguments(spec), *(each.text for each in advice.without_effect(kept))]
 
 
 def _documents(request: Request, found: list[TuningJob]) -> list[resources.Document]:

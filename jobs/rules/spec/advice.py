@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from agents.infra.texts import join, said, said_of
@@ -65,7 +65,7 @@ def advice(
         *_checkpoints(spec),
         *_storage(spec, storage),
         *_cloud_storage(spec, missing, apart),
-        *_without_effect(spec),
+        *without_effect(kept_fields(spec)),
     )
 
 
@@ -257,10 +257,10 @@ def _cloud_storage(spec: CustomJobSpec, missing: Collection[str], apart: Collect
         )
 
 
-def _without_effect(spec: CustomJobSpec) -> Iterator[Advice]:
-    kept = [f"{name} ({value})" for name, value in kept_fields(spec)]
+def without_effect(kept: Sequence[tuple[str, str]]) -> Iterator[Advice]:
+    """`kept`: names of fields in the document, with their values."""
     if kept:
-        fields = list_text(kept, MAX_KEPT)
+        fields = list_text([f"{name} ({value})" for name, value in kept], MAX_KEPT)
         yield Advice(
             HINT, said("Kept and shown, but without effect on hosts of your own: {fields}.", fields=fields)
         )

@@ -137,6 +137,22 @@ class TuningJob:
     asked_secrets: tuple[AskedSecret, ...] = field(default=(), compare=False, repr=False)
 
 
+def kept_fields(study: StudySpec) -> tuple[tuple[str, str], ...]:
+    """The fields that are kept without effect, by their names in the document, with their values: a measurement that
+    is predicted is none, and how many trials should be safe is left to the model (`bayesian.py`)."""
+    found = [
+        (f"metrics[{place}].safetyConfig.desiredMinSafeTrialsFraction", str(metric.safety.desired_share))
+        for place, metric in enumerate(study.metrics)
+        if metric.safety is not None and metric.safety.desired_share
+    ]
+    early = study.early
+    if early is not None and early.learning_rate_parameter:
+        found.append((f"{camel(early.rule)}.learningRateParameterName", early.learning_rate_parameter))
+    if early is not None and early.update_all_stopped:
+        found.append((f"{camel(early.rule)}.updateAllStoppedTrials", "true"))
+    return tuple(found)
+
+
 def study_document(study: StudySpec) -> dict[str, object]:
     """The canonical JSON of a StudySpec."""
     early = {} if study.early is None else {camel(study.early.rule): _early_document(study.early)}

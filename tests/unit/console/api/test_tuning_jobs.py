@@ -182,3 +182,23 @@ def test_a_command_that_loses_the_parameters_is_warned_of(script):
     answer = script("bob").post(TUNING, document, content_type="application/json")
     assert "do not reach the program of workerpool0" in answer.headers["Warning"]
     assert "Warning" not in script("bob").post(TUNING, FROM_SDK, content_type="application/json").headers
+
+
+def test_what_is_kept_without_effect_is_told(script):
+    document = asked()
+    document["studySpec"]["metrics"].append(
+        {"metricId": "ram", "safetyConfig": {"safetyThreshold": 8, "desiredMinSafeTrialsFraction": 0.9}}
+    )
+    document["studySpec"]["convexAutomatedStoppingSpec"] = {
+        "learningRateParameterName": "lr",
+        "updateAllStoppedTrials": True,
+    }
+    document["trialJobSpec"]["network"] = "a"
+    told = script("bob").post(TUNING, document, content_type="application/json").headers["Warning"]
+    for field in (
+        "studySpec.metrics[1].safetyConfig.desiredMinSafeTrialsFraction (0.9)",
+        "studySpec.convexAutomatedStoppingSpec.learningRateParameterName (lr)",
+        "studySpec.convexAutomatedStoppingSpec.updateAllStoppedTrials (true)",
+        "trialJobSpec.network (a)",
+    ):
+        assert field in told

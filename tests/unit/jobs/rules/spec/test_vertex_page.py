@@ -11,7 +11,7 @@ from tests.behaviour.vertex_page import HONOURED, IGNORED, REFUSED, WITHOUT
 @pytest.fixture(scope="module")
 def rows():
     """What was observed of each field, by its path. Reading Google's schema takes seconds."""
-    found = [*vertex_page.rows_of_job(), *vertex_page.rows_of_pipeline()]
+    found = [*vertex_page.rows_of_job(), *vertex_page.rows_of_pipeline(), *vertex_page.rows_of_study()]
     return {path: what for path, what, _ in found}
 
 
@@ -26,4 +26,9 @@ def test_each_kind_of_field_is_told_from_the_others(rows):
     assert rows[f"{pool}.nfs_mounts[].path"] == rows["input_data_config"] == REFUSED
     assert rows["job_spec.tensorboard"] == rows[f"{pool}.disk_spec.boot_disk_size_gb"] == WITHOUT
     assert rows["create_time"] == rows["training_task_metadata"] == IGNORED
-    assert len(rows) > 100
+    study = "study_spec"
+    assert rows[f"{study}.parameters[].conditional_parameter_specs[].parameter_spec"] == HONOURED
+    assert rows[f"{study}.study_stopping_config.max_num_trials"] == HONOURED
+    assert rows[f"{study}.convex_automated_stopping_spec.update_all_stopped_trials"] == WITHOUT
+    assert rows["encryption_spec.kms_key_name"] == REFUSED and rows["trials[]"] == IGNORED
+    assert len(rows) > 140
