@@ -82,7 +82,8 @@ def web_access_uris(jobs: Iterable[Job], absolute: Absolute) -> dict[int, dict[s
 
 
 def masked(document: Document, mask: str) -> Document:
-    """Only the fields in the read mask, such as `name,jobSpec.scheduling`, in camelCase or snake_case."""
+    """Only the fields in the read mask, such as `name,jobSpec.scheduling`, in camelCase or snake_case. Of a list each
+    element keeps what is named: `trials.state`."""
     if not mask or mask == "*":
         return document
     kept: Document = {}
@@ -107,10 +108,14 @@ def _keep(source: Document, path: list[str], target: Document) -> None:
     head, rest = path[0], path[1:]
     if head not in source:
         return
-    if not rest or not isinstance(source[head], dict):
-        target[head] = source[head]
+    found = source[head]
+    if rest and isinstance(found, dict):
+        _keep(found, rest, target.setdefault(head, {}))
+    elif rest and isinstance(found, list) and all(isinstance(each, dict) for each in found):
+        for each, kept in zip(found, target.setdefault(head, [{} for _ in found]), strict=True):
+            _keep(each, rest, kept)
     else:
-        _keep(source[head], rest, target.setdefault(head, {}))
+        target[head] = found
 
 
 def _camel(name: str) -> str:

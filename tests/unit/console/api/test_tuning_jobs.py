@@ -66,6 +66,11 @@ def test_a_tuning_job_comes_back_as_the_client_reads_it(script):
     assert script("vera").get(f"/v1/{made['name']}").json() == made
     masked = bob.get(f"/v1/{made['name']}?readMask=name,displayName").json()
     assert masked == {"name": made["name"], "displayName": "hp"}
+    of_trials = bob.get(f"/v1/{made['name']}?readMask=trials.id,study_spec.metrics,trials.state").json()
+    assert of_trials == {
+        "trials": [{"id": "1", "state": "REQUESTED"}],
+        "studySpec": {"metrics": [{"metricId": "accuracy", "goal": "MAXIMIZE"}]},
+    }
     assert bob.get(f"/v1beta1/{made['name']}").json() == made
 
 
