@@ -47,7 +47,8 @@ def _run(words: Sequence[str]) -> int:
     verb = words[0]
     module = importlib.import_module(f".verbs.{VERBS[verb][0]}", __package__)
     parser = parser_of(verb, module.ARGUMENTS[verb])
-    run_verb: Callable[[Session], int] = getattr(module, verb, None) or getattr(module, f"{verb}_")
+    name = verb.replace("-", "_")
+    run_verb: Callable[[Session], int] = getattr(module, name, None) or getattr(module, f"{name}_")
     args, command = split(parser, list(words[1:]))
     args.words = command
     session = Session(args)

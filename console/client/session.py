@@ -15,6 +15,7 @@ from .errors import NOT_UNDERSTOOD, ClientError
 
 _ID = re.compile(r"[0-9]{1,19}")
 _IN_NAME = re.compile(r"(?:customJobs|jobs)/([0-9]{1,19})(?:/|$)")
+_STUDY_NAME = re.compile(r"projects/[^/?#]+/locations/[^/?#]+/hyperparameterTuningJobs/[0-9]{1,19}")
 LAST = "last"
 
 
@@ -73,6 +74,22 @@ class Session:
     @property
     def custom_jobs(self) -> str:
         return f"/v1/projects/{quoted(self.project)}/locations/{quoted(self.location)}/customJobs"
+
+    def studies(self, location: str = "-") -> str:
+        """The address of the tuning jobs of a location; `-` for all."""
+        return f"/v1/projects/{quoted(self.project)}/locations/{quoted(location)}/hyperparameterTuningJobs"
+
+    def study(self, text: str) -> str:
+        """The address of the study that is named by its number, its resource name or the address of its page."""
+        found = _STUDY_NAME.search(text)
+        if found:
+            return f"/v1/{found[0]}"
+        number = text.rstrip("/").rpartition("/")[2]
+        if not _ID.fullmatch(number):
+            raise ClientError(
+                f"{text!r} is no study.", "Its number: trainyard studies lists them.", NOT_UNDERSTOOD
+            )
+        return f"{self.studies()}/{number}"
 
     def pages(self, path: str, key: str, query: dict[str, object], most: int = 0) -> Iterator[dict[str, Any]]:
         """The rows of a list, page by page; at most `most` of them, 0 for all."""

@@ -240,6 +240,37 @@ def test_files_go_to_the_storage_and_come_back_over_a_restart(logged_in, yard, t
     logged_in.run("rm", "-r", "--yes", "gs://by-command-line/copy")
 
 
+def test_a_study_from_a_file_to_its_best_trial(logged_in, yard, tmp_path):
+    program = 'echo "{\\"step\\": 1, \\"loss\\": ${1#--x=}}" >> "$TRAINYARD_METRICS"'
+    config = {
+        "studySpec": {
+            "metrics": [{"metricId": "loss", "goal": "MINIMIZE"}],
+            "parameters": [{"parameterId": "x", "discreteValueSpec": {"values": [0.25, 0.5, 0.75]}}],
+        },
+        "trialJobSpec": job_spec(["sh", "-c", program, "trial"])["jobSpec"],
+    }
+    (tmp_path / "quarters.json").write_text(json.dumps(config))
+    words = ["tune", tmp_path / "quarters.json", "--max-trial-count", "9", "--parallel-trial-count", "2"]
+    number = re.search(r"Submitted study (\d+)", logged_in.run(*words).stdout)[1]
+
+    def over():
+        found = json.loads(logged_in.run("study", number, "--json").stdout)
+        return found if found["state"].endswith(("SUCCEEDED", "FAILED")) else None
+
+    found = wait_for(over, "the study to end", timeout=180, every=0.5)
+    assert found["state"] == "JOB_STATE_SUCCEEDED" and found["displayName"] == "quarters"
+    shown = logged_in.run("study").stdout
+    assert re.search(r"^best +trial \d: loss=0.25 with x=0.25$", shown, re.MULTILINE)
+    assert len(re.findall(r"^\d+ +SUCCEEDED ", shown, re.MULTILINE)) == 3, "the space has three points"
+    assert re.search(
+        rf"^{number} +quarters +SUCCEEDED +3/9 +loss=0.25", logged_in.run("studies").stdout, re.M
+    )
+    trial = found["trials"][0]["customJob"].rpartition("/")[2]
+    assert f"quarters-trial-{found['trials'][0]['id']}" in logged_in.run("describe", trial).stdout
+    assert logged_in.run("delete-study", "--yes", number).stdout == f"Deleted: {number}\n"
+    assert logged_in.run("study", number, check=False).returncode == 1
+
+
 def test_what_people_look_at(logged_in, yard):
     host = yard.fleet[0].name
     assert host in logged_in.run("hosts").stdout

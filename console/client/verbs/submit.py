@@ -86,7 +86,7 @@ def submit(session: Session) -> int:
             shipped[tree.root] = _shipped(session, tree)
         code = {"artifact": shipped[tree.root]}
         job["jobSpec"]["workerPoolSpecs"][pool].setdefault("trainyard", {})["code"] = code
-    made = _submitted(session, job)
+    made = submitted(session, session.custom_jobs, job)
     return _afterwards(session, made)
 
 
@@ -147,7 +147,8 @@ def _words(text: str) -> list[str]:
     return text.split(separator) if text else []
 
 
-def _from_file(name: str) -> Document:
+def read_document(name: str) -> Document:
+    """The object in a file; - for stdin."""
     try:
         text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as problem:
@@ -155,6 +156,11 @@ def _from_file(name: str) -> Document:
     found = _parsed(text, name)
     if not isinstance(found, dict):
         raise ClientError(f"{name} has no job: an object is expected.", "", NOT_UNDERSTOOD)
+    return found
+
+
+def _from_file(name: str) -> Document:
+    found = read_document(name)
     if "jobSpec" in found or "job_spec" in found:
         return found
     # What gcloud takes as --config: the specification alone.
@@ -186,11 +192,7 @@ def _parsed(text: str, name: str) -> object:
 
 def _common(args: argparse.Namespace, job: Document) -> None:
     """What options say beside the pools. They win over a file."""
-    if args.name:
-        job["displayName"] = args.name
-    labels = dict(_pair(each, "--label") for each in _each(args.label))
-    if labels:
-        job["labels"] = {**job.get("labels", {}), **labels}
+    name_and_labels(args, job)
     spec = job.get("jobSpec") or job["job_spec"]
     if args.enable_web_access:
         spec["enableWebAccess"] = True
@@ -202,6 +204,15 @@ def _common(args: argparse.Namespace, job: Document) -> None:
         if task is not None:
             named = {one["name"] for one in variables}
             task["env"] = [*(one for one in task.get("env", ()) if one.get("name") not in named), *variables]
+
+
+def name_and_labels(args: argparse.Namespace, document: Document) -> None:
+    if args.name:
+        document.pop("display_name", None)
+        document["displayName"] = args.name
+    labels = dict(_pair(each, "--label") for each in _each(args.label))
+    if labels:
+        document["labels"] = {**document.get("labels", {}), **labels}
 
 
 def _each(texts: list[str]) -> list[str]:
@@ -241,12 +252,12 @@ def _shipped(session: Session, tree: Tree) -> str:
         return upload_artifact(session, file, digest, count, name)
 
 
-def _submitted(session: Session, job: Document) -> Document:
+def submitted(session: Session, path: str, job: Document) -> Document:
     """Send the job. A repetition after a lost answer finds the job of the first time."""
     key = f"cli-{uuid.uuid4()}"
     for last in range(TRIES):
         try:
-            answer = session.api.request("POST", session.custom_jobs, None, job, {"Idempotency-Key": key})
+            answer = session.api.request("POST", path, None, job, {"Idempotency-Key": key})
             break
         except Offline:
             if last == TRIES - 1:
