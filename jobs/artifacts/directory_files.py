@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from django.core.files.storage import FileSystemStorage
 
+from jobs.artifacts import file_locks
+from jobs.artifacts.file_locks import Lock
 from jobs.artifacts.storage import READ_BYTES, BytesMissing, Part, sync
 
 
 class DirectoryFiles(FileSystemStorage):
     """Django's storage in a directory, with what jobs/artifacts/storage.py asks of a storage."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        # Where there are no locks: how large a file was when it was last looked at.
+        self._sizes: dict[str, int] = {}
 
     def keep(self, path: Path, key: str) -> None:
         target = Path(self.path(key))
@@ -23,10 +30,11 @@ class DirectoryFiles(FileSystemStorage):
             os.link(path, target)
         except OSError:
             # The directory is a mount of its own, or its file system has no links.
-            with target.open("xb") as held:
-                fcntl.flock(held.fileno(), fcntl.LOCK_EX)
-                shutil.copyfile(path, target)
-                sync(target)
+            with path.open("rb") as received, target.open("xb") as held:
+                file_locks.take(held.fileno())
+                shutil.copyfileobj(received, held, READ_BYTES)
+                held.flush()
+                os.fsync(held.fileno())
         # The directories of the project and of the digest may be new too: each is an entry in the one above it.
         for above in list(target.parents)[: key.count("/") + 1]:
             sync(above)
@@ -35,11 +43,19 @@ class DirectoryFiles(FileSystemStorage):
         """Whether it is being copied: a large file to a slow mount takes longer than an orphan is kept."""
         try:
             with Path(self.path(key)).open("rb+") as file:
-                fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
+                lock, size = file_locks.take(file.fileno()), os.fstat(file.fileno()).st_size
         except FileNotFoundError:
             return False
+        if lock is Lock.NONE:
+            return self._grows(key, size)
+        return lock is Lock.HELD
+
+    def _grows(self, key: str, size: int) -> bool:
+        """Whether it may have grown since the last look, an hour ago. The first look cannot know."""
+        if self._sizes.get(key) != size:
+            self._sizes[key] = size
+            return True
+        del self._sizes[key]
         return False
 
     def pieces(self, key: str, start: int, end: int) -> Iterator[bytes]:

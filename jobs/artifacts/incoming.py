@@ -7,7 +7,6 @@ believes, and the sweep removes it.
 from __future__ import annotations
 
 import base64
-import fcntl
 import hashlib
 import os
 import secrets
@@ -21,7 +20,7 @@ import google_crc32c
 
 from agents.infra.refusals import Exhausted, Refused, Unavailable
 from agents.infra.texts import said
-from jobs.artifacts import storage
+from jobs.artifacts import file_locks, storage
 from jobs.artifacts.room import Reserve, while_it_comes
 from jobs.models import Project
 
@@ -79,7 +78,7 @@ class Incoming:
         self.path, self._most, self._step, self._reserve = path, most, STEP_BYTES, reserve
         self._hashes = Hashes(with_md5)
         self._file = path.open("wb", buffering=0)
-        fcntl.flock(self._file.fileno(), fcntl.LOCK_EX)
+        file_locks.take(self._file.fileno())
 
     @property
     def size(self) -> int:

@@ -6,7 +6,6 @@ of the whole are compared at the end, so a file that a power cut has damaged bec
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import secrets
@@ -22,7 +21,8 @@ from django.db import transaction
 from agents import time_doubt
 from agents.infra.refusals import Exhausted, Refused, Unavailable
 from agents.infra.texts import said
-from jobs.artifacts import blobs, incoming, objects, room, storage
+from jobs.artifacts import blobs, file_locks, incoming, objects, room, storage
+from jobs.artifacts.file_locks import Lock
 from jobs.artifacts.incoming import Digests, Hashes, TooLarge
 from jobs.artifacts.objects import About
 from jobs.artifacts.room import Reserve
@@ -34,6 +34,8 @@ LIFE = timedelta(days=7)
 MAX_OPEN = 200
 # A received file that no row explains, and that has not grown for so long, is removed.
 IDLE_S = 3600.0
+# The same where the file system has no locks: it may be on its way to a storage elsewhere for so long.
+IDLE_UNLOCKED_S = 86400.0
 # The files of the directory that this process has seen, by name: their size and when they last had grown.
 _seen: dict[str, tuple[int, float]] = {}
 
@@ -78,11 +80,9 @@ class Part:
         self._step = self.size + incoming.STEP_BYTES
 
     def _lock(self) -> None:
-        try:
-            fcntl.flock(self._file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if file_locks.take(self._file.fileno()) is Lock.HELD:
             # Google's client tries again after a 503, but not after a 409.
-            raise Unavailable(said("Another request is sending bytes of this upload. Try again.")) from None
+            raise Unavailable(said("Another request is sending bytes of this upload. Try again."))
 
     def write(self, data: bytes) -> None:
         known = min(self._known, len(data))
@@ -230,17 +230,18 @@ def sweep(now: datetime, elapsed: float) -> int:
             continue
         if _seen.get(name, (-1, 0.0))[0] != size:
             _seen[name] = (size, elapsed)
-        elif elapsed - _seen[name][1] >= IDLE_S and not _is_of_upload(name):
-            removed += _remove_unlocked(path)
+        elif (idle_s := elapsed - _seen[name][1]) >= IDLE_S and not _is_of_upload(name):
+            removed += _remove_unlocked(path, idle_s)
     return removed
 
 
-def _remove_unlocked(path: Path) -> bool:
+def _remove_unlocked(path: Path, idle_s: float) -> bool:
     """Remove the file of a receiver that has died. One that lives holds its lock, also while it sends the file on."""
-    with suppress(FileNotFoundError, BlockingIOError), FileIO(path, "rb+") as file:
-        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        path.unlink(missing_ok=True)
-        return True
+    with suppress(FileNotFoundError), FileIO(path, "rb+") as file:
+        lock = file_locks.take(file.fileno())
+        if lock is Lock.TAKEN or (lock is Lock.NONE and idle_s >= IDLE_UNLOCKED_S):
+            path.unlink(missing_ok=True)
+            return True
     return False
 
 

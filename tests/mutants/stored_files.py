@@ -82,15 +82,15 @@ STORED_FILES = (
     Safeguard(
         "one-request-of-an-upload",
         "jobs/artifacts/uploads.py",
-        "fcntl.flock(self._file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)",
-        "pass",
+        "if file_locks.take(self._file.fileno()) is Lock.HELD:",
+        "if False:",
         (f"{ARTIFACTS}/test_uploads.py::test_only_one_request_sends_at_a_time",),
     ),
     Safeguard(
         "lock-of-what-is-received",
         "jobs/artifacts/uploads.py",
-        "        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)\n        path.unlink",
-        "        path.unlink",
+        "if lock is Lock.TAKEN or (lock is Lock.NONE and idle_s >= IDLE_UNLOCKED_S):",
+        "if True:",
         (f"{ARTIFACTS}/test_uploads.py::test_a_file_that_is_sent_on_for_hours_is_not_swept",),
     ),
     Safeguard(
@@ -98,7 +98,17 @@ STORED_FILES = (
         "jobs/artifacts/blobs.py",
         "if storage.is_coming(key):",
         "if False:",
-        (f"{ARTIFACTS}/test_blobs.py::test_a_file_that_is_copied_for_hours_is_no_orphan",),
+        (f"{ARTIFACTS}/test_file_locks.py::test_a_file_that_is_copied_for_hours_is_no_orphan",),
+    ),
+    Safeguard(
+        "file-systems-without-locks",
+        "jobs/artifacts/file_locks.py",
+        "        return Lock.NONE\n",
+        "        raise\n",
+        (
+            f"{ARTIFACTS}/test_file_locks.py"
+            "::test_a_file_system_without_locks_takes_files_all_the_same_and_it_is_told_once",
+        ),
     ),
     Safeguard(
         "reservation-while-it-is-sent-on",

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import os
 import resource
-import shutil
 import threading
 from datetime import timedelta
 
@@ -272,25 +271,6 @@ def test_a_file_that_is_gone_is_told_and_not_read_as_empty(bucket):
     storage.remove(row.blob.key)
     with pytest.raises(storage.BytesMissing):
         list(objects.open_object(StoredObject.objects.get()))
-
-
-def test_a_file_that_is_copied_for_hours_is_no_orphan(bucket, monkeypatch):
-    """The storage is a slow mount of its own. The sweep looks every hour."""
-
-    def no_link(*args):
-        raise OSError("another file system")
-
-    def slow_copy(source, target):
-        copy(source, target)
-        for hour in range(4):
-            assert blobs.sweep_orphans(3600.0 * hour) == 0
-
-    copy = shutil.copyfile
-    monkeypatch.setattr(os, "link", no_link)
-    monkeypatch.setattr(shutil, "copyfile", slow_copy)
-    row = put(bucket, "a")
-    assert blobs.sweep_orphans(3600.0 * 4) == 0
-    assert b"".join(objects.open_object(row)) == b"hello"
 
 
 @pytest.mark.django_db(transaction=True)
