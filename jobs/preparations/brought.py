@@ -25,6 +25,9 @@ from jobs.rules.spec.secret_variables import GIT_CREDENTIAL, AskedSecret, Secret
 from jobs.rules.spec.tasks import Code, PythonPackage, code_document
 
 TREE, ENVIRONMENT = "tree", "environment"
+# In each key of a repository. Keys of before had no person in them: under those a host may have what anybody's
+# credential has opened.
+GIT = "git"
 _PACKAGE = re.compile(r"\.(?:whl|zip|tar\.gz|tgz|tar\.bz2|tar\.xz)$")
 _WHEEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+!-]{0,200}\.whl", re.ASCII)
 # Google's SDK puts the time of day into the name of a source archive; pip does not read that name.
@@ -55,7 +58,7 @@ def resolve(
         if pool is not None and pool.code is not None:
             known = before.get(_source(code_document(pool.code)))
             found = known or _code(pool.code, project, f"{path}.trainyard.code", complaints)
-            pools.setdefault(str(number), {})["code"] = _as_asked(found, pool.code)
+            pools.setdefault(str(number), {})["code"] = {**found, "directory": pool.code.directory}
         if pool is not None and isinstance(pool.task, PythonPackage):
             field = f"{path}.python_package_spec.package_uris"
             packages = [
@@ -110,13 +113,6 @@ def _code(code: Code, project: Project, path: str, complaints: Complaints) -> di
     return _bytes(stored.blob) if stored is not None else {}
 
 
-def _as_asked(found: Mapping[str, Any], code: Code) -> dict[str, Any]:
-    """The code that was found, perhaps by the job that is copied, with what this document says beside it."""
-    kept = {name: value for name, value in found.items() if name != "credential"}
-    credential = code.git.credential_secret if code.git else ""
-    return {**kept, "directory": code.directory, **({"credential": credential} if credential else {})}
-
-
 def _package(uri: str, project: Project, path: str, complaints: Complaints) -> dict[str, Any]:
     name = uri.rpartition("/")[2]
     if not _PACKAGE.search(name) or (name.endswith(".whl") and not _WHEEL.fullmatch(name)):
@@ -166,28 +162,34 @@ def order_parts(job: Job, number: int) -> dict[str, Any]:
     pool = _pools(job).get(str(number), {})
     parts: dict[str, Any] = {}
     if "code" in pool:
-        parts["code"] = {"tree": tree_of(job, pool)["key"], "directory": pool["code"]["directory"]}
+        parts["code"] = {"tree": tree_of(job, number)["key"], "directory": pool["code"]["directory"]}
     if "packages" in pool:
         parts["runtime"] = {"kind": "python", "environment": environment_of(pool, index_of(job))["key"]}
     return parts
 
 
-def tree_of(job: Job, pool: Mapping[str, Any]) -> dict[str, Any]:
+def tree_of(job: Job, number: int) -> dict[str, Any]:
     """What a host is told to prepare a pool's code. A branch is that of the job: another job may find it moved.
 
     What a credential opens is for jobs of its person alone: those of others would fail with it where they need not, or
     get what they may not.
     """
-    code = pool["code"]
+    code = pool_of(job, number)["code"]
     if "git" not in code:
         files = [_file(code)]
         return {"key": _key(TREE, code["sha256"]), "blob": code["sha256"], "blobs": files}
     git = {"url": code["git"]["url"], "revision": code.get("commit") or code["git"]["revision"]}
     job_of_branch = None if _COMMIT.fullmatch(git["revision"]) else job.pk
-    parts = [TREE, git["url"], git["revision"], job_of_branch]
-    if credential := code.get("credential"):
+    parts = [TREE, GIT, git["url"], git["revision"], job_of_branch]
+    if credential := _credential(job, number):
         parts += [job.project_id, job.owner_name, credential]
     return {"key": _key(*parts), "git": git}
+
+
+def _credential(job: Job, number: int) -> str:
+    """The name of the secret. The document has it, also that of a job which an earlier version has resolved."""
+    code = job.spec["workerPoolSpecs"][number].get("trainyard", {}).get("code", {})
+    return str(code.get("git", {}).get("credentialSecret", ""))
 
 
 def environment_of(pool: Mapping[str, Any], index: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ class TreeKind:
 
     def needs(self, run: Run, spec: CustomJobSpec, pool: Pool) -> Iterable[Need]:
         if "code" in run.order:
-            what = brought.tree_of(run.job, brought.pool_of(run.job, run.replica.pool))
+            what = brought.tree_of(run.job, run.replica.pool)
             yield Need(self.name, what["key"], what, said("the code of the job"))
 
     def secrets(self, preparation: Preparation) -> Mapping[str, Any]:

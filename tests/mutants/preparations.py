@@ -63,6 +63,16 @@ PREPARATIONS = (
         (f"{REGISTRIES}::test_a_wrong_password_of_a_project_fails_no_job_of_another",),
     ),
     Safeguard(
+        "keys-of-repositories-of-before",
+        "jobs/preparations/brought.py",
+        'parts = [TREE, GIT, git["url"]',
+        'parts = [TREE, git["url"]',
+        (
+            "tests/unit/jobs/preparations/test_brought.py"
+            "::test_what_hosts_have_under_the_keys_of_before_is_not_used_again",
+        ),
+    ),
+    Safeguard(
         "code-behind-a-credential-for-everybody",
         "jobs/preparations/brought.py",
         "parts += [job.project_id, job.owner_name, credential]",

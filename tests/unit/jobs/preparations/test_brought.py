@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 
 import pytest
 from django.contrib.auth.models import User
@@ -191,7 +192,7 @@ def test_the_commit_of_a_branch_is_recorded_and_used_from_then_on(submit, hosts,
     assert len(hosts[0].started_runs) == len(hosts[1].started_runs) == 1
     job.refresh_from_db()
     assert [job.resolved["pools"][pool]["code"]["commit"] for pool in "01"] == [COMMIT, COMMIT]
-    later = brought.tree_of(job, brought.pool_of(job, 0))
+    later = brought.tree_of(job, 0)
     assert later["git"] == {"url": GIT["url"], "revision": COMMIT} and later["key"] != the_key(job)
 
 
@@ -220,8 +221,8 @@ def test_a_copy_runs_the_commit_that_its_job_ran(submit, again, hosts):
     job.save()
     copy = again(job)
     assert copy.spec == job.spec and copy.resolved == job.resolved
-    tree = brought.tree_of(copy, brought.pool_of(copy, 0))
-    assert tree["git"]["revision"] == COMMIT and tree == brought.tree_of(job, brought.pool_of(job, 1))
+    tree = brought.tree_of(copy, 0)
+    assert tree["git"]["revision"] == COMMIT and tree == brought.tree_of(job, 1)
     named = again(job, gang(with_code(git=GIT, directory="src"), with_code(git={**GIT, "revision": "dev"})))
     first, second = (named.resolved["pools"][pool]["code"] for pool in "01")
     assert first["commit"] == COMMIT and first["directory"] == "src" and "commit" not in second
@@ -273,7 +274,7 @@ def test_a_branch_that_moved_between_two_hosts_fails_the_job(submit, hosts, cont
 def test_jobs_of_one_branch_fetch_it_anew_and_those_of_one_commit_do_not(submit, hosts):
     def key(revision):
         job = submit(gang(with_code(git={**GIT, "revision": revision})), place=False)
-        return brought.tree_of(job, brought.pool_of(job, 0))["key"]
+        return brought.tree_of(job, 0)["key"]
 
     assert key("main") != key("main") and key(COMMIT) == key(COMMIT)
 
@@ -314,6 +315,25 @@ def test_what_a_credential_opens_is_for_jobs_of_its_person_alone(submit, add_hos
         project, bob, gang(with_code(git=exactly)), "default", None, timezone.now(), cloned_from=jobs[0].pk
     )
     assert "credential" not in copy.resolved["pools"]["0"]["code"]
+
+
+def test_what_hosts_have_under_the_keys_of_before_is_not_used_again(submit, add_host, project, alice):
+    """They had no person in them: one that is named like that may be what anybody's credential has opened."""
+    add_host("h1", cpus=32)
+    Host.objects.update(memory_mb=640_000)
+    store.put(alice, "token", "right", "alice", timezone.now())
+    before = hashlib.sha256(json.dumps(["tree", GIT["url"], COMMIT, None]).encode()).hexdigest()
+    exactly = {**GIT, "revision": COMMIT}
+    for git in (exactly, {**exactly, "credentialSecret": "token"}):
+        job = submit(gang(with_code(git=git)), place=False)
+        # As an earlier version has resolved it.
+        job.resolved["pools"]["0"]["code"] = {"git": exactly, "directory": ""}
+        Job.every.filter(pk=job.pk).update(resolved=job.resolved)
+    scheduler.schedule(timezone.now())
+    keys = set(Preparation.objects.filter(kind="tree").values_list("key", flat=True))
+    assert len(keys) == 2 and before not in keys
+    ordered = {run.order["code"]["tree"] for run in Run.objects.all()}
+    assert ordered == keys
 
 
 def test_a_job_that_waits_has_its_credential_however_many_others_are_over(submit, add_host, project, alice):
