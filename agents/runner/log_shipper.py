@@ -26,8 +26,9 @@ KEEP_BYTES = 64 * 1024
 MAX_MARKS = 100_000
 PUNCH_STEP = 1024 * 1024
 CUT_PAUSE_S, MAX_CUT_PAUSE_S = 0.02, 5.0
-# A program that writes into the middle of a longer log would have all of it sent again each time: not more often.
-SMALL_BYTES, MAX_CUTS = 1024 * 1024, 20
+# A program that writes over its log, unseen, has it sent again: while these were fewer bytes in the life of the run.
+# What is as short as a line or two is always sent.
+AGAIN_BYTES, SMALL_BYTES = 8 * 1024 * 1024, 4096
 # A small frame goes at once, but not more often than this: the lines of a busy writer are gathered.
 QUIET_S = 0.004
 
@@ -52,6 +53,8 @@ class LogShipper:
         self._can_punch = True
         self._cut_stamp: Tuple[int, int] | None = None
         self._cuts = 0
+        # How many bytes were sent again, and up to where none are, on the wire.
+        self._again = self._over = 0
         self._holes: List[List[int]] = []
         self._digest = LogDigest()
         self._tail = SentTail(directory)
@@ -67,6 +70,7 @@ class LogShipper:
         self._shift = whole(found.get("shift"))
         self._generation = whole(found.get("generation"))
         self._shipped = whole(found.get("shipped"))
+        self._again, self._over = whole(found.get("again")), whole(found.get("over"))
         try:
             size = os.stat(self._path("log"), follow_symlinks=False).st_size
             if self._shipped > size:
@@ -80,7 +84,13 @@ class LogShipper:
         self._seen = self._tail.end + self._shift
 
     def _save(self) -> bool:
-        document = {"shift": self._shift, "generation": self._generation, "shipped": self._shipped}
+        document = {
+            "shift": self._shift,
+            "generation": self._generation,
+            "shipped": self._shipped,
+            "again": self._again,
+            "over": self._over,
+        }
         try:
             write_with_spares(self.directory, "log.sent", json.dumps(document).encode(), False)
             return True
@@ -165,9 +175,9 @@ class LogShipper:
         far_behind = alone and size - start >= 4 * BULK_BYTES
         length = min(BULK_BYTES if far_behind else FRAME_BYTES, size - start, room)
         data = os.pread(self.fd, self._up_to_hole(start, length), start)
-        stamp = self._cut_stamp
+        before = self._cut_stamp, self._shift
         self._watch_cuts(os.fstat(self.fd).st_size)
-        if stamp != self._cut_stamp or not data:
+        if before != (self._cut_stamp, self._shift) or not data:
             return b""  # cut while we read: the data may be zeros. Look again.
         self.not_before = now + (QUIET_S if len(data) < FRAME_BYTES else 0)
         return self._data_frame(start, data, now, packs=not (self._raw and far_behind and link_idle))
@@ -249,13 +259,11 @@ class LogShipper:
         if stamp != self._cut_stamp:
             generation, self._holes = read_cut(self.directory)
             self._cut_stamp = stamp
-        shrunk = size + self._shift < max(self._seen, 0 if self.closed else self.sent)
+        is_cut = size + self._shift < max(self._seen, 0 if self.closed else self.sent)
+        is_cut = is_cut or generation > self._generation
         # What serve itself freed reads as zeros, like what the keeper punched out.
         holes = [*self._holes, [0, self._shipped]]
-        refilled = differs and not self._tail.in_holes(holes)
-        if refilled and (size <= SMALL_BYTES or self._cuts < MAX_CUTS):
-            shrunk = True
-        if shrunk or generation > self._generation:
+        if is_cut or (differs and not self._tail.in_holes(holes) and self._sends_again(size)):
             # One byte more than is known: nobody can tell how much was written and cut unseen.
             self._shift = max(self._seen, self.sent) + 1
             self._seen, self._shipped = self._shift, 0
@@ -265,6 +273,23 @@ class LogShipper:
             self._save()
             self._tail.skipped(0, self._shift)
 
+    def _sends_again(self, size: int) -> bool:
+        """Whether a log is sent again over which its program has written, unseen. If it was sent too often, a gap says
+        so once, and what the program adds goes on behind it."""
+        if size <= SMALL_BYTES:
+            return True
+        if self._again < AGAIN_BYTES:
+            self._again += size
+            return True
+        # After a cut that was seen it is said again.
+        if self.pulled and self._over <= self._shift:
+            # The gap is a byte that never was: it takes the place of what is not sent.
+            self._over = self.sent + 1
+            self._seen = max(self._seen, self.sent) + 1
+            self._shift += 1
+            self._save()
+        return False
+
     def _lost_at(self, offset: int, size: int) -> Tuple[int, str] | None:
         """(to, reason) when the byte at this wire offset is gone.
 
@@ -273,6 +298,8 @@ class LogShipper:
         """
         if offset < self._shift:
             return self._shift, "truncated"
+        if offset < self._over:
+            return self._over, "rewritten"
         place = offset - self._shift
         for start, end in self._holes:
             if start <= place < end <= size:

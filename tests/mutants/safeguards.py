@@ -235,6 +235,15 @@ SAFEGUARDS = (
         (f"{RUNNER}/test_sent_tail.py::test_a_new_serve_sends_what_was_filled_in_again",),
     ),
     Safeguard(
+        "log-over-which-its-program-writes",
+        "agents/runner/log_shipper.py",
+        "if self._again < AGAIN_BYTES:",
+        "if True:",
+        (
+            f"{RUNNER}/test_sent_tail.py::test_a_log_over_which_its_program_writes_is_sent_again_a_few_times_only",
+        ),
+    ),
+    Safeguard(
         "log-of-before-a-power-cut",
         "agents/runner/sent_tail.py",
         " and boot == _boot()",

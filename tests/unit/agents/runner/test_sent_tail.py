@@ -20,8 +20,12 @@ class Shipper:
 
     def __init__(self, directory, stored=b""):
         self.now, self.stored, self.gaps, self.decoder = 0.0, bytearray(stored), [], Decoder()
+        self.renew(directory)
+
+    def renew(self, directory):
+        """Another serve goes on."""
         self.shipper = LogShipper("r1", str(directory))
-        self.shipper.pull(len(stored))
+        self.shipper.pull(len(self.stored))
 
     def send(self):
         while (frame := self.shipper.frame(self.now)) is not None:
@@ -127,19 +131,92 @@ def test_an_old_note_is_not_left_on_a_full_disk(log, monkeypatch):
     assert not (log.parent / "log.tail").exists()
 
 
-def test_a_program_that_writes_into_the_middle_of_a_long_log_has_it_sent_a_few_times_only(log, monkeypatch):
-    monkeypatch.setattr(log_shipper, "MAX_CUTS", 3)
+def overwrite(log, letter, size=MIB + 1):
+    """Write over the end of a log, which keeps its size."""
+    with open(log, "r+b") as file:
+        file.seek(size - 1)
+        file.write(letter)
+
+
+@pytest.fixture
+def budget(monkeypatch):
+    """A log of 1 MiB may be sent again three times."""
+    monkeypatch.setattr(log_shipper, "AGAIN_BYTES", 3 * MIB)
+
+
+@pytest.mark.parametrize("is_new_serve", [False, True])
+def test_a_log_over_which_its_program_writes_is_sent_again_a_few_times_only(log, budget, is_new_serve):
     log.write_bytes(b"x" * (MIB + 1))
-    shipper = Shipper(log.parent)
-    for letter in b"abcdefgh":
-        shipper.send()
-        with open(log, "r+b") as file:
-            file.seek(MIB)
-            file.write(bytes([letter]))
-    shipper.send()
-    assert len(shipper.gaps) == 3
+    console = Shipper(log.parent)
+    for letter in "abcdefgh":
+        console.send()
+        overwrite(log, letter.encode())
+        if is_new_serve:
+            console.shipper.close()
+            console.renew(log.parent)
+    console.send()
+    assert [gap[2] for gap in console.gaps] == ["truncated"] * 3 + ["rewritten"]
+    assert len(console.stored) == 4 * (MIB + 1) + 4
+    with open(log, "ab") as file:
+        file.write(b"and this is new\n")
+    assert console.send().endswith(b"xc?and this is new\n"), "what is added is sent, whole and once"
+    assert len(console.gaps) == 4
     # A short one costs little: each time it is sent.
     log.write_bytes(b"short")
-    shipper.send()
+    console.send()
     log.write_bytes(b"other")
-    assert shipper.send().endswith(b"?short?other")
+    assert console.send().endswith(b"?short?other")
+
+
+def test_the_gap_is_told_though_the_serve_that_decided_it_was_killed(log, budget, monkeypatch):
+    log.write_bytes(b"x" * (MIB + 1))
+    console = Shipper(log.parent)
+    for letter in "abc":
+        console.send()
+        overwrite(log, letter.encode())
+    stored = console.send()
+    overwrite(log, b"d")
+    with monkeypatch.context() as killed:
+        killed.setattr(LogShipper, "_gap", lambda *_: (_ for _ in ()).throw(SystemExit))
+        with pytest.raises(SystemExit):
+            console.send()
+    console.shipper.close()
+    console.renew(log.parent)
+    with open(log, "ab") as file:
+        file.write(b"new")
+    assert console.send() == stored + b"?new" and console.gaps[-1][2] == "rewritten"
+
+
+def test_a_log_over_which_is_written_while_it_is_read_has_its_gap_first(log, monkeypatch):
+    monkeypatch.setattr(log_shipper, "AGAIN_BYTES", 0)
+    log.write_bytes(b"x" * (MIB + 1))
+    console = Shipper(log.parent)
+    stored = console.send()
+    with open(log, "ab") as file:
+        file.write(b"0123456789")
+    read = os.pread
+
+    def meanwhile(fd, length, start):
+        data = read(fd, length, start)
+        if start == MIB + 1:
+            overwrite(log, b"y")
+        return data
+
+    monkeypatch.setattr(os, "pread", meanwhile)
+    assert console.send() == stored + b"?0123456789"
+    assert [gap[2] for gap in console.gaps] == ["rewritten"]
+
+
+def test_a_cut_that_is_seen_is_sent_however_much_was_sent_again(log, monkeypatch):
+    monkeypatch.setattr(log_shipper, "AGAIN_BYTES", 0)
+    log.write_bytes(b"x" * (MIB + 1))
+    console = Shipper(log.parent)
+    for letter in "ab":
+        console.send()
+        overwrite(log, letter.encode())
+    console.send()
+    log.write_bytes(b"y" * MIB)
+    assert console.send().endswith(b"?" + b"y" * MIB)
+    overwrite(log, b"z", MIB)
+    console.send()
+    assert [gap[2] for gap in console.gaps] == ["rewritten", "truncated", "rewritten"]
