@@ -34,9 +34,12 @@ RECEIVED = "received_body"
 
 
 class Sink(Protocol):
-    """Where a body goes. A problem of `write` ends the receiving, and is raised in the second call."""
+    """Where a body goes. A problem of `write` ends the receiving, and is raised in the second call. `renew` keeps what it
+    has reserved of a quota while the body waits to be stored."""
 
     def write(self, data: bytes) -> None: ...
+
+    def renew(self) -> None: ...
 
     def discard(self) -> None: ...
 
@@ -73,6 +76,12 @@ def is_first_call(request: HttpRequest) -> bool:
 def has_come(request: HttpRequest) -> bool:
     """Whether the body has come to its sink, which has reserved what it takes of a quota."""
     return isinstance(getattr(request, RECEIVED, None), Received)
+
+
+def is_complete(request: HttpRequest) -> bool:
+    """Whether all of the body has come, so that the second call stores it."""
+    found = getattr(request, RECEIVED, None)
+    return isinstance(found, Received) and found.complete
 
 
 @contextmanager

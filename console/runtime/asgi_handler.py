@@ -8,6 +8,7 @@ that read or write stored files have pools of their own (storage_requests.py).
 
 from __future__ import annotations
 
+import asyncio
 import io
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -48,6 +49,7 @@ class ThreadedHandler(ASGIHandler):
             Work.READS: ThreadPoolExecutor(STORAGE_THREADS, thread_name_prefix=Work.READS.value),
             Work.STORES: ThreadPoolExecutor(STORAGE_THREADS, thread_name_prefix=Work.STORES.value),
         }
+        self._turns = asyncio.Semaphore(STORAGE_THREADS)
         super().__init__()
 
     def close(self) -> None:
@@ -67,32 +69,44 @@ class ThreadedHandler(ASGIHandler):
         """A request whose body goes into a file: the view is called before it comes, and after."""
         set_script_prefix("/")
         await signals.request_started.asend(sender=self.__class__, scope=scope)
-        response = await self._call(scope, io.BytesIO(), None)
+        response: HttpResponseBase | None = await self._call(scope, io.BytesIO(), None)
+        rest = True
         if isinstance(response, BodyWanted):
-            found = await large_requests.receive_body(response, receive)
-            if found is None:
-                response = large_requests.too_many()
-            else:
-                response = await self._call_with(scope, response, found)
-            rest = found is None or found.problem is not None
-        else:
-            rest = True
+            with large_requests.place() as is_free:
+                if is_free:
+                    response, rest = await self._receive_and_store(scope, response, receive)
+                else:
+                    await large_requests.discard(response.sink)
+                    response = large_requests.too_many()
+        if response is None:
+            return
         if rest and not await large_requests.drop_rest(receive, scope["headers"]):
             response.headers["Connection"] = "close"
         await self.send_response(response, send)
         await self._in_thread(response.close)()
 
+    async def _receive_and_store(
+        self, scope: dict[str, Any], wanted: BodyWanted, receive: Receive
+    ) -> tuple[HttpResponseBase | None, bool]:
+        """The answer to a body, None where its client has gone; and whether some of the body may not have come."""
+        found = await large_requests.receive_body(wanted, receive)
+        try:
+            if not found.complete:
+                # Nothing is stored, so nothing is waited for.
+                return await self._call_with(scope, wanted, found), found.problem is not None
+            async with large_requests.turn(self._turns, found.sink, receive) as is_there:
+                return await self._call_with(scope, wanted, found) if is_there else None, False
+        finally:
+            await large_requests.discard(found.sink)
+
     async def _call_with(
         self, scope: dict[str, Any], wanted: BodyWanted, found: Received
     ) -> HttpResponseBase:
         """The second call, with the body that came."""
-        try:
-            if wanted.as_form and isinstance(found.sink, Incoming) and found.complete:
-                with found.sink.path.open("rb") as file:
-                    return await self._call(scope, file, found)
-            return await self._call(scope, io.BytesIO(), found)
-        finally:
-            await large_requests.discard(found.sink)
+        if wanted.as_form and isinstance(found.sink, Incoming) and found.complete:
+            with found.sink.path.open("rb") as file:
+                return await self._call(scope, file, found)
+        return await self._call(scope, io.BytesIO(), found)
 
     async def _call(self, scope: dict[str, Any], body: IO[bytes], found: Received | None) -> HttpResponseBase:
         request, problem = self.create_request(scope, body)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from django.http import HttpResponse
@@ -19,8 +20,11 @@ Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 
 # Threads that write and hash. One keeps up with a network of 10 Gbit/s.
 THREADS = 4
-# How many bodies a web process receives at the same time. Each takes three pieces of memory.
+# How many uploads a web process has at the same time, each from its first byte until it is stored. While it is received
+# it takes three pieces of memory; then a file waits for the storage.
 MOST_AT_ONCE = 64
+# How often the reservation of one that waits is renewed.
+RENEWED_S = 60.0
 # How much of a refused body is read and dropped, and for how long, so that the client reads the answer and not a reset.
 DROPPED_BYTES = 16 * 1024 * 1024
 DROPPED_S = 2.0
@@ -29,20 +33,54 @@ _threads = ThreadPoolExecutor(THREADS, thread_name_prefix="upload")
 _open = 0
 
 
-async def receive_body(wanted: BodyWanted, receive: Receive) -> Received | None:
-    """Receive the body into the sink that the view has made. None when too many come at this moment."""
+@contextmanager
+def place() -> Iterator[bool]:
+    """The place of an upload until it is stored. False when too many are under way at this moment."""
     global _open
     if _open >= MOST_AT_ONCE:
-        await discard(wanted.sink)
-        return None
+        yield False
+        return
     _open += 1
+    try:
+        yield True
+    finally:
+        _open -= 1
+
+
+async def receive_body(wanted: BodyWanted, receive: Receive) -> Received:
+    """Receive the body into the sink that the view has made."""
     try:
         return await _pump(wanted.sink, receive)
     except BaseException:
         _threads.submit(_run, wanted.sink.discard)
         raise
+
+
+@asynccontextmanager
+async def turn(turns: asyncio.Semaphore, sink: Sink, receive: Receive) -> AsyncIterator[bool]:
+    """The turn of a complete body to be stored. What it has reserved of the quota stays reserved while it waits.
+
+    False where the client has gone meanwhile. It was told nothing, so it sends the file again, or goes on.
+    """
+    taken = asyncio.ensure_future(turns.acquire())
+    gone = asyncio.ensure_future(_until_gone(receive))
+    try:
+        # Where the storage is not slow, nobody waits.
+        await asyncio.sleep(0)
+        while not (taken.done() or gone.done()):
+            await _in_thread(sink.renew)
+            await asyncio.wait({taken, gone}, timeout=RENEWED_S, return_when=asyncio.FIRST_COMPLETED)
+        yield taken.done() and not gone.done()
     finally:
-        _open -= 1
+        gone.cancel()
+        if taken.done() and not taken.cancelled():
+            turns.release()
+        taken.cancel()
+
+
+async def _until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 async def _pump(sink: Sink, receive: Receive) -> Received:

@@ -38,7 +38,7 @@ COMPOSE = re.compile(r"/+storage/v1/b/[^/]+/o/.+/compose$")
 
 
 def work_of(request: HttpRequest) -> Work:
-    if large_bodies.has_come(request):
+    if large_bodies.is_complete(request):
         return Work.STORES
     path = request.path
     if request.method == "POST":

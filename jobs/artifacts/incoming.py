@@ -106,6 +106,11 @@ class Incoming:
         os.fsync(self._file.fileno())
         return self._hashes.digests()
 
+    def renew(self) -> None:
+        """It is whole and waits to be stored: what it has reserved of the quota stays its own."""
+        if self._reserve is not None:
+            self._reserve.renew()
+
     def discard(self) -> None:
         """Close and remove it. What the storage keeps is a name of its own."""
         self._file.close()

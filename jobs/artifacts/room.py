@@ -107,6 +107,12 @@ class Reserve:
             with suppress(*DATABASE_UNAVAILABLE):
                 Reservation.objects.filter(name=self._name).update(size=size)
 
+    def renew(self) -> None:
+        """The file waits, and no byte comes that would do it."""
+        if self._is_made:
+            with suppress(*DATABASE_UNAVAILABLE):
+                _renew(self._name)
+
     def release(self) -> None:
         """Without the database it ends by itself."""
         if self._is_made:

@@ -115,6 +115,9 @@ class Part:
         """Make durable what the sender is told of."""
         os.fsync(self._file.fileno())
 
+    def renew(self) -> None:
+        """What was reserved of the quota lasts as long as the upload."""
+
     def discard(self) -> None:
         """Close the file. What was received stays for the next request."""
         self._file.close()

@@ -6,21 +6,26 @@ import asyncio
 import socket
 import threading
 import time
+from datetime import timedelta
 
 import pytest
 from asgiref.testing import ApplicationCommunicator
 from django.contrib.auth.models import User
+from django.db import connections
 from django.http import Http404
 from django.test import RequestFactory
 from django.urls import resolve
 from django.utils import timezone
 
 from console import environment
-from console.runtime import backend_settings
+from console.runtime import backend_settings, large_requests
 from console.runtime.asgi_handler import STORAGE_THREADS, THREADS, ThreadedHandler
 from console.runtime.storage_requests import Work, work_of
-from jobs.artifacts import buckets, objects
-from jobs.models import Membership, Project, Role, StoredObject
+from jobs.artifacts import buckets, objects, room, storage
+from jobs.models import Membership, Project, Reservation, Role, StoredObject
+from jobs.projects import quotas
+from jobs.projects.quotas import QuotaTarget
+from jobs.rules.scheduling.quota import Metric
 from tests.harness.s3_server import S3Server
 from tests.unit.console.script_tokens import token_of
 
@@ -90,8 +95,8 @@ def token(db):
     return token_of(alice)
 
 
-def begin(handler, method, path, token, body=b"", query=b""):
-    """A request that was sent, and the task of its answer."""
+def talk(handler, method, path, token, body=b"", query=b""):
+    """A connection, on which nothing was sent yet."""
     headers = [(b"host", b"testserver"), (b"authorization", f"Bearer {token}".encode())]
     scope = {
         "type": "http",
@@ -100,22 +105,46 @@ def begin(handler, method, path, token, body=b"", query=b""):
         "query_string": query,
         "headers": [*headers, (b"content-length", str(len(body)).encode())],
     }
-    talk = ApplicationCommunicator(handler, scope)
+    return ApplicationCommunicator(handler, scope)
+
+
+def begin(handler, method, path, token, body=b"", query=b""):
+    """A request that was sent, and the task of its answer."""
+    sent = talk(handler, method, path, token, body, query)
 
     async def answer():
-        await talk.send_input({"type": "http.request", "body": body})
-        status = (await talk.receive_output(120))["status"]
-        while (await talk.receive_output(120)).get("more_body"):
+        await sent.send_input({"type": "http.request", "body": body})
+        status = (await sent.receive_output(120))["status"]
+        while (await sent.receive_output(120)).get("more_body"):
             pass
-        await talk.wait(120)
+        await sent.wait(120)
         return status
 
     return asyncio.create_task(answer())
 
 
+def uploads(handler, token, number):
+    return [
+        begin(handler, "PUT", f"{B}/objects/new-{each}", token, f"bytes {each}".encode())
+        for each in range(number)
+    ]
+
+
+async def asked(question):
+    """The answer of something that may ask the database, in a thread whose connection is closed then."""
+
+    def ask():
+        try:
+            return question()
+        finally:
+            connections.close_all()
+
+    return await asyncio.to_thread(ask)
+
+
 async def until(condition):
     end = time.monotonic() + 60
-    while not condition():
+    while not await asked(condition):
         assert time.monotonic() < end
         await asyncio.sleep(0.02)
 
@@ -126,10 +155,7 @@ def test_pages_and_rest_answer_while_uploads_and_downloads_stand_still_in_the_st
 
     async def crowd():
         handler = ThreadedHandler()
-        waiting = [
-            begin(handler, "PUT", f"{B}/objects/new-{number}", token, f"bytes {number}".encode())
-            for number in range(AT_ONCE)
-        ]
+        waiting = uploads(handler, token, AT_ONCE)
         await until(lambda: len(still.taken) >= STORAGE_THREADS)
         waiting += [
             begin(handler, "GET", f"{B}/objects/there", token, query=b"alt=media") for _ in range(AT_ONCE)
@@ -153,6 +179,85 @@ def test_pages_and_rest_answer_while_uploads_and_downloads_stand_still_in_the_st
     assert statuses == [200] * 7 and took < USUAL_S
     assert over == [503] * (2 * AT_ONCE), "each of them was told"
     assert list(StoredObject.objects.values_list("name", flat=True)) == ["there"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_upload_counts_until_it_is_stored(still, token, monkeypatch):
+    """More than a process may have at once are refused, also while the storage stands still and nothing comes."""
+    still.use()
+    monkeypatch.setattr(large_requests, "MOST_AT_ONCE", STORAGE_THREADS + 2)
+
+    async def crowd():
+        handler = ThreadedHandler()
+        waiting = uploads(handler, token, STORAGE_THREADS + 2)
+        await until(lambda: len(still.taken) >= STORAGE_THREADS and large_requests._open == len(waiting))
+        refused = await asyncio.gather(*uploads(handler, token, 3))
+        assert not any(task.done() for task in waiting)
+        still.end()
+        await asyncio.gather(*waiting)
+        handler.close()
+        return refused
+
+    assert asyncio.run(crowd()) == [503] * 3
+    assert large_requests._open == 0 and received() == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_client_that_is_gone_leaves_the_queue(still, token):
+    still.use()
+
+    async def crowd():
+        handler = ThreadedHandler()
+        waiting = uploads(handler, token, STORAGE_THREADS)
+        await until(lambda: len(still.taken) >= STORAGE_THREADS)
+        gone = [talk(handler, "PUT", f"{B}/objects/gone-{each}", token, b"bytes") for each in range(3)]
+        for each in gone:
+            await each.send_input({"type": "http.request", "body": b"bytes"})
+        await until(lambda: len(received()) == STORAGE_THREADS + 3)
+        for each in gone:
+            await each.send_input({"type": "http.disconnect"})
+            await each.wait(60)
+        left = len(received()), large_requests._open
+        still.end()
+        await asyncio.gather(*waiting)
+        handler.close()
+        return left
+
+    assert asyncio.run(crowd()) == (STORAGE_THREADS, STORAGE_THREADS)
+    assert large_requests._open == 0 and received() == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_waits_for_the_storage_keeps_its_reservation(still, token, monkeypatch):
+    """It waits for longer than the reservation of a file lasts whose sender has died."""
+    still.use()
+    monkeypatch.setattr(large_requests, "RENEWED_S", 0.05)
+    project = Project.objects.get(name="default")
+    quotas.set_limit(QuotaTarget(project), Metric.STORAGE_GB, "", 1.0, "root", timezone.now())
+    soon = timezone.now() + timedelta(minutes=1)
+
+    async def crowd():
+        handler = ThreadedHandler()
+        waiting = uploads(handler, token, STORAGE_THREADS)
+        await until(lambda: len(still.taken) >= STORAGE_THREADS)
+        waiting.append(begin(handler, "PUT", f"{B}/objects/large", token, bytes(2 * room.UNRESERVED)))
+        await until(lambda: reservations().exists())
+        await asked(lambda: reservations().update(until=soon))
+        await until(lambda: reservations().filter(until__gt=soon).exists())
+        still.end()
+        await asyncio.gather(*waiting)
+        handler.close()
+
+    asyncio.run(crowd())
+    assert not reservations().exists(), "it was refused, so nothing is reserved"
+
+
+def reservations():
+    return Reservation.objects.all()
+
+
+def received():
+    return [path.name for path in storage.receiving_directory().iterdir()]
 
 
 SHA = "a" * 64
