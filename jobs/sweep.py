@@ -27,7 +27,7 @@ from agents.infra.refusals import Unavailable
 from agents.infra.sql import Parameter, SelectStatement, UpdateStatement
 from agents.models import Host
 from jobs import idle_rule, shells
-from jobs.artifacts import blobs, expiry, levels, uploads
+from jobs.artifacts import blobs, expiry, leftovers, levels, uploads
 from jobs.host_sync import gpu_hours, location_hours, prepared, samples
 from jobs.host_sync.lost_hosts import mark_jobs_of
 from jobs.lifecycle.advance import advance
@@ -82,6 +82,20 @@ _changed_hosts = SelectStatement(
 
 
 @dataclass(frozen=True)
+class Period:
+    """How often something is done at most, and the tick that says when it was done last."""
+
+    tick: str
+    every: timedelta
+
+
+LEFTOVERS = Period("leftovers", timedelta(hours=1))
+BLOBS = Period("blobs", timedelta(minutes=10))
+# What took too long goes on after this, so that the rest of the sweep has most of the time.
+WHILE = timedelta(minutes=1)
+
+
+@dataclass(frozen=True)
 class Part:
     """One kind of work. With a period it is done once in that time, by the sweep that claims its tick."""
 
@@ -118,7 +132,8 @@ def parts() -> tuple[Part, ...]:
         Part(close_shells, "shells", timedelta(seconds=15)),
         Part(tidy, "orphans", timedelta(hours=1)),
         Part(tidy_stored_files, "stored files", timedelta(hours=1)),
-        Part(remove_blobs, "blobs", timedelta(minutes=10)),
+        Part(remove_leftovers, LEFTOVERS.tick, LEFTOVERS.every),
+        Part(remove_blobs, BLOBS.tick, BLOBS.every),
         Part(fold_usage, "usage", timedelta(minutes=1)),
         Part(measure_logs, "log storage", timedelta(seconds=10)),
         Part(measure_files, "file storage", timedelta(seconds=30)),
@@ -251,24 +266,37 @@ def tidy(clock: Clock) -> None:
 
 
 def tidy_stored_files(clock: Clock) -> None:
-    """Remove what nothing explains. A storage elsewhere may not answer: then the next hour does it."""
+    """Forget uploads that have not ended, and delete what is too old."""
     uploads.sweep(clock.now(), elapsed())
     expiry.expire(clock.now())
+
+
+def remove_leftovers(clock: Clock) -> None:
+    """Remove stored files that nothing explains. A storage elsewhere may not answer: then the next hour does it."""
     try:
-        blobs.sweep_orphans(elapsed())
-        blobs.sweep_parts(elapsed())
+        leftovers.sweep_orphans(elapsed())
+        leftovers.sweep_parts(elapsed())
     except Unavailable as problem:
         log.warning("Stored files were not looked through: %s", problem.message)
+    if leftovers.are_looks_open():
+        do_again(LEFTOVERS, clock.now())
 
 
 def remove_blobs(clock: Clock) -> None:
     """Remove stored files that nothing has pointed to for an hour."""
     try:
-        while blobs.sweep(clock.now()) == blobs.BATCH:
-            pass
+        _, is_done = blobs.sweep(clock.now())
     except Unavailable as problem:
         # The row has gone, and its file is an orphan now.
         log.warning("Files that nothing needs were not removed: %s", problem.message)
+        return
+    if not is_done:
+        do_again(BLOBS, clock.now())
+
+
+def do_again(part: Period, now: datetime) -> None:
+    """The work has stopped before its end: it is due again in a while, and not after its period."""
+    Tick.objects.filter(name=part.tick).update(at=now - part.every + WHILE)
 
 
 def close_shells(clock: Clock) -> None:

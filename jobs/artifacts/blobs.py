@@ -7,10 +7,9 @@ the row is deleted first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
-from itertools import islice
 from pathlib import Path
 
 from django.db import connection, transaction
@@ -23,16 +22,9 @@ from jobs.artifacts import room, storage
 from jobs.artifacts.incoming import Digests, check_disk
 from jobs.models import Artifact, Blob, BlobHold, Job, Project, StoredObject
 
-# How long a blob is kept that nothing points to, and a file that has no row.
+# How long a blob is kept that nothing points to.
 KEPT = timedelta(hours=1)
-# A file of 100 GB may take so long to a remote storage.
-KEPT_PART = timedelta(days=1)
 BATCH = 500
-# A storage that takes longer to remove a file is slow.
-SLOW_S = 1.0
-# When this process first saw that a file has no row, by the clock that nobody sets.
-_seen: dict[str, float] = {}
-_seen_parts: dict[storage.Part, float] = {}
 
 
 @contextmanager
@@ -117,26 +109,39 @@ def release(blob: Blob, now: datetime) -> None:
     Blob.objects.filter(pk=blob.pk).update(touched_at=now)
 
 
-def sweep(now: datetime) -> int:
-    """Remove the blobs that nothing has pointed to for an hour. Returns how many were removed.
+def sweep(now: datetime) -> tuple[int, bool]:
+    """Remove the blobs that nothing has pointed to for an hour, for some seconds: jobs wait for the rest of the sweep.
 
-    A storage that is slow now gets no more work at this time: jobs wait for the rest of the sweep.
-    """
+    Returns how many were removed, and whether these were all."""
+    until = clock.elapsed() + storage.SWEEP_S
     removed = 0
-    for pk in list(_unused(now).order_by("pk").values_list("pk", flat=True)[:BATCH]):
-        with transaction.atomic():
-            # What points to a row locks it: whoever did so meanwhile is seen by the second look.
-            skip = connection.features.has_select_for_update_skip_locked
-            row = Blob.objects.select_for_update(skip_locked=skip).filter(pk=pk).first()
-            if row is None or not _unused(now).filter(pk=pk).exists():
-                continue
-            row.delete()
-        began = clock.elapsed()
-        storage.remove(row.key)
-        removed += 1
-        if clock.elapsed() - began > SLOW_S:
-            break
-    return removed
+    for pk in _unused_rows(now):
+        if clock.elapsed() >= until:
+            return removed, False
+        key = _drop_row(pk, now)
+        if key:
+            storage.remove(key)
+            removed += 1
+    return removed, True
+
+
+def _unused_rows(now: datetime) -> Iterator[int]:
+    last = 0
+    while batch := list(_unused(now).filter(pk__gt=last).order_by("pk").values_list("pk", flat=True)[:BATCH]):
+        yield from batch
+        last = batch[-1]
+
+
+def _drop_row(pk: int, now: datetime) -> str:
+    """Returns the name of its file, empty where it has come to be needed."""
+    with transaction.atomic():
+        # What points to a row locks it: whoever did so meanwhile is seen by the second look.
+        skip = connection.features.has_select_for_update_skip_locked
+        row = Blob.objects.select_for_update(skip_locked=skip).filter(pk=pk).first()
+        if row is None or not _unused(now).filter(pk=pk).exists():
+            return ""
+        row.delete()
+    return row.key
 
 
 def _unused(now: datetime) -> QuerySet[Blob]:
@@ -147,50 +152,3 @@ def _unused(now: datetime) -> QuerySet[Blob]:
         ~Q(Exists(held)),
         touched_at__lte=now - KEPT,
     )
-
-
-def sweep_orphans(elapsed: float) -> int:
-    """Remove files that no row points to: a crash between file and row left them. Returns how many were removed.
-
-    For how long a file has had no row, this process has seen itself, by `clock.elapsed()`: dates of files are those of
-    another clock.
-    """
-    orphans = {key for batch in _batched(storage.files()) for key in _without_row(batch)}
-    for key in _seen.keys() - orphans:
-        del _seen[key]
-    old = [key for key in orphans if elapsed - _seen.setdefault(key, elapsed) >= KEPT.total_seconds()]
-    gone = 0
-    for key in _without_row(old):
-        if storage.is_coming(key):
-            # Its row comes when it is whole.
-            _seen[key] = elapsed
-            continue
-        storage.remove(key)
-        del _seen[key]
-        gone += 1
-    return gone
-
-
-def sweep_parts(elapsed: float) -> int:
-    """Abandon what a remote storage has received only parts of for a day: a kill left them, and they take room.
-    Returns how many there were."""
-    found = set(storage.parts())
-    for part in _seen_parts.keys() - found:
-        del _seen_parts[part]
-    old = [
-        part for part in found if elapsed - _seen_parts.setdefault(part, elapsed) >= KEPT_PART.total_seconds()
-    ]
-    for part in old:
-        storage.abandon(part)
-        del _seen_parts[part]
-    return len(old)
-
-
-def _without_row(keys: Sequence[str]) -> list[str]:
-    known = set(Blob.objects.filter(key__in=keys).values_list("key", flat=True))
-    return [key for key in keys if key not in known]
-
-
-def _batched(keys: Iterator[str]) -> Iterator[list[str]]:
-    while batch := list(islice(keys, BATCH)):
-        yield batch

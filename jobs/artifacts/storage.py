@@ -21,6 +21,8 @@ from agents.infra.texts import said
 
 MB = 1024 * 1024
 READ_BYTES = MB
+# For how long the sweep removes files at a time. Afterwards one of them may still take what a storage needs for it.
+SWEEP_S = 10.0
 # The files of uploads that go over several requests begin so.
 UPLOAD_PREFIX = "upload-"
 # A file that a remote storage has received a part of: its key there, and the storage's name for it.

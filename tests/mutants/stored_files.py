@@ -8,6 +8,7 @@ ARTIFACTS = "tests/unit/jobs/artifacts"
 PREPARED = "tests/unit/jobs/preparations/test_preparations.py"
 CACHE = "tests/unit/agents/runner/test_cache.py"
 MOVING = "tests/unit/jobs/outputs/test_moving.py"
+SLOW = "tests/unit/console/runtime/test_slow_storage.py"
 FILLING = "tests/unit/jobs/outputs/test_filling.py"
 
 STORED_FILES = (
@@ -28,9 +29,9 @@ STORED_FILES = (
     ),
     Safeguard(
         "wait-for-the-row-of-a-file",
-        "jobs/artifacts/blobs.py",
-        "if elapsed - _seen.setdefault(key, elapsed) >= KEPT.total_seconds()]",
-        "]",
+        "jobs/artifacts/leftovers.py",
+        "if self.now - self.seen.setdefault(name, self.now) >= self.kept.total_seconds():",
+        "if True:",
         (
             f"{ARTIFACTS}/test_blobs.py::test_a_crash_between_file_and_row_leaves_an_orphan_that_the_sweep_removes",
         ),
@@ -95,7 +96,7 @@ STORED_FILES = (
     ),
     Safeguard(
         "lock-of-what-is-copied",
-        "jobs/artifacts/blobs.py",
+        "jobs/artifacts/leftovers.py",
         "if storage.is_coming(key):",
         "if False:",
         (f"{ARTIFACTS}/test_file_locks.py::test_a_file_that_is_copied_for_hours_is_no_orphan",),
@@ -176,6 +177,27 @@ STORED_FILES = (
         ),
     ),
     Safeguard(
+        "clients-that-are-gone-and-wait",
+        "console/runtime/large_requests.py",
+        "    gone = asyncio.ensure_future(_until_gone(receive))",
+        "    gone = asyncio.ensure_future(asyncio.sleep(600))",
+        (f"{SLOW}::test_a_client_that_is_gone_leaves_the_queue",),
+    ),
+    Safeguard(
+        "reservation-while-it-waits",
+        "console/runtime/large_requests.py",
+        "            await _in_thread(sink.renew)\n",
+        "",
+        (f"{SLOW}::test_what_waits_for_the_storage_keeps_its_reservation",),
+    ),
+    Safeguard(
+        "places-of-uploads",
+        "console/runtime/large_requests.py",
+        "    _open += 1\n",
+        "",
+        (f"{SLOW}::test_an_upload_counts_until_it_is_stored",),
+    ),
+    Safeguard(
         "connection-while-a-file-is-sent-on",
         "jobs/artifacts/blobs.py",
         "            database_pool.give_back()\n",
@@ -186,9 +208,25 @@ STORED_FILES = (
     Safeguard(
         "slow-storage-and-the-sweep",
         "jobs/artifacts/blobs.py",
-        "if clock.elapsed() - began > SLOW_S:",
+        "if clock.elapsed() >= until:",
         "if False:",
-        (f"{ARTIFACTS}/test_blobs.py::test_a_slow_storage_does_not_hold_up_the_sweep",),
+        (
+            f"{ARTIFACTS}/test_slow_sweep.py::test_a_storage_that_removes_slowly_holds_up_the_sweep_for_seconds",
+        ),
+    ),
+    Safeguard(
+        "slow-storage-and-what-was-left-over",
+        "jobs/artifacts/leftovers.py",
+        "if clock.elapsed() >= until:",
+        "if False:",
+        (f"{ARTIFACTS}/test_slow_sweep.py::test_a_look_through_a_large_storage_goes_on_where_it_stopped",),
+    ),
+    Safeguard(
+        "second-look-at-what-is-left-over",
+        "jobs/artifacts/leftovers.py",
+        "if not self.unexplained([name]):",
+        "if False:",
+        (f"{ARTIFACTS}/test_slow_sweep.py::test_what_gets_its_row_while_a_look_stands_still_stays",),
     ),
     Safeguard(
         "place-where-a-range-broke-off",

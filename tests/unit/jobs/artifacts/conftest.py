@@ -7,7 +7,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from jobs import services
-from jobs.artifacts import blobs, buckets, storage, uploads
+from jobs.artifacts import buckets, leftovers, storage, uploads
 from jobs.models import Membership, Project, Role
 from tests.unit.jobs.conftest import spec
 
@@ -21,7 +21,7 @@ def empty_storage():
 
 
 def _empty():
-    blobs._seen.clear()
+    leftovers.forget()
     uploads._seen.clear()
     shutil.rmtree(storage.store().path(""), ignore_errors=True)
     shutil.rmtree(storage.receiving_directory(), ignore_errors=True)

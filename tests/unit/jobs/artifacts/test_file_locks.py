@@ -13,7 +13,7 @@ import pytest
 from django.utils import timezone
 
 from agents.infra.refusals import Unavailable
-from jobs.artifacts import blobs, file_locks, incoming, objects, storage, uploads
+from jobs.artifacts import file_locks, incoming, leftovers, objects, storage, uploads
 from jobs.artifacts.objects import About
 from jobs.artifacts.uploads import Announced, Part
 from tests.unit.jobs.artifacts.conftest import files
@@ -67,11 +67,11 @@ def test_a_file_that_is_copied_for_hours_is_no_orphan(bucket, mount, during_copy
 
     def sweep(target):
         for hour in range(4):
-            assert blobs.sweep_orphans(HOUR * hour) == 0
+            assert leftovers.sweep_orphans(HOUR * hour) == 0
 
     during_copy(sweep)
     row = put(bucket, "a")
-    assert blobs.sweep_orphans(HOUR * 4) == 0
+    assert leftovers.sweep_orphans(HOUR * 4) == 0
     assert b"".join(objects.open_object(row)) == b"hello"
 
 
@@ -121,13 +121,13 @@ def test_without_locks_a_file_that_grows_is_no_orphan_and_one_that_does_not_is(
         for hour in range(4):
             target.write(b"more")
             target.flush()
-            assert blobs.sweep_orphans(HOUR * hour) == 0
+            assert leftovers.sweep_orphans(HOUR * hour) == 0
         raise SystemExit("killed")
 
     during_copy(sweep)
     with pytest.raises(SystemExit):
         put(bucket, "a")
-    assert [blobs.sweep_orphans(HOUR * hour) for hour in (4, 5, 6)] == [1, 0, 0]
+    assert [leftovers.sweep_orphans(HOUR * hour) for hour in (4, 5, 6)] == [1, 0, 0]
     assert files()[0] == []
 
 

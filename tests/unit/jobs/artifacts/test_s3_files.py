@@ -17,7 +17,7 @@ from agents.infra.refusals import Unavailable
 from console import environment
 from console.runtime import backend_settings, shared_files
 from jobs import sweep
-from jobs.artifacts import artifacts, blobs, objects, s3_files, storage
+from jobs.artifacts import artifacts, blobs, leftovers, objects, s3_files, storage
 from jobs.artifacts.s3_files import PART_BYTES
 from jobs.models import Artifact, Blob
 from tests.harness.s3_server import S3Server
@@ -48,7 +48,7 @@ def in_s3(server, settings, monkeypatch, empty_storage):
     for name, value in server.credentials.items():
         monkeypatch.setenv(name, value)
     use(settings, server.url)
-    blobs._seen_parts.clear()
+    leftovers.forget()
     yield
     for name, value in server.credentials.items():
         monkeypatch.setenv(name, value)
@@ -78,7 +78,7 @@ def test_an_object_is_stored_read_by_range_and_removed(bucket, server):
     assert b"".join(objects.open_object(row, 10)) == b""
     assert files() == ([row.blob.key], []), "what was received has gone from the disk"
     objects.delete_object(row, "alice", timezone.now())
-    assert blobs.sweep(timezone.now() + timedelta(hours=2)) == 1
+    assert blobs.sweep(timezone.now() + timedelta(hours=2)) == (1, True)
     assert server.names() == ([], [])
 
 
@@ -215,7 +215,7 @@ def test_parts_that_a_kill_left_are_abandoned_after_a_day(server):
             Bucket=server.bucket, Key=key, UploadId=begun["UploadId"], PartNumber=1, Body=b"1" * 10
         )
     day = 86_400.0
-    assert [blobs.sweep_parts(at) for at in (5.0, day, 5.0 + day, 9.0 + day)] == [0, 0, 1, 0]
+    assert [leftovers.sweep_parts(at) for at in (5.0, day, 5.0 + day, 9.0 + day)] == [0, 0, 1, 0]
     assert server.names()[1] == ["lab/ty-two/1/aa/half"], "another deployment's part stays"
     use_other = server.client().list_multipart_uploads(Bucket=server.bucket)["Uploads"]
     for each in use_other:
@@ -226,7 +226,7 @@ def test_two_deployments_in_one_bucket_remove_nothing_of_each_other(bucket, serv
     row = put(bucket, "a")
     use(settings, server.url, deployment="ty-two")
     assert list(storage.files()) == []
-    assert [blobs.sweep_orphans(at) for at in (0.0, 7200.0)] == [0, 0]
+    assert [leftovers.sweep_orphans(at) for at in (0.0, 7200.0)] == [0, 0]
     use(settings, server.url)
     assert b"".join(objects.open_object(row)) == b"hello"
 
@@ -235,7 +235,7 @@ def test_a_file_without_a_row_is_swept_after_an_hour(bucket, server, tmp_path):
     row = put(bucket, "a")
     (tmp_path / "lost").write_bytes(b"lost")
     storage.keep(tmp_path / "lost", "7/ab/lost")
-    assert [blobs.sweep_orphans(at) for at in (0.0, 3599.0, 3600.0)] == [0, 0, 1]
+    assert [leftovers.sweep_orphans(at) for at in (0.0, 3599.0, 3600.0)] == [0, 0, 1]
     assert server.names()[0] == [f"lab/ty-one/{row.blob.key}"]
 
 
@@ -261,7 +261,7 @@ def test_a_storage_that_is_away_loses_nothing(bucket, settings, server, caplog, 
     use(settings, server.url)
     assert not Blob.objects.filter(sha256=gone.blob.sha256).exists()
     assert files()[0] == sorted([row.blob.key, gone.blob.key]), "its file is an orphan now"
-    assert [blobs.sweep_orphans(at) for at in (0.0, 3600.0)] == [0, 1]
+    assert [leftovers.sweep_orphans(at) for at in (0.0, 3600.0)] == [0, 1]
     assert b"".join(objects.open_object(row)) == b"hello"
 
 

@@ -15,7 +15,7 @@ from django.utils import timezone
 from agents.runner.shell_wire import json_line
 from agents.runner.wire import OUTPUTS_PREFACE, decode_object
 from agents.ssh.outputs import OutputsConversation
-from jobs.artifacts import blobs, storage
+from jobs.artifacts import leftovers, storage
 from jobs.models import HostOutputs, OutputFile
 from jobs.outputs import due, moving
 from tests.unit.agents.runner.protocol_client import PYTHON, RUNNER
@@ -74,7 +74,7 @@ class HostWithFiles:
 @pytest.fixture(autouse=True)
 def empty_storage():
     yield
-    blobs._seen.clear()
+    leftovers.forget()
     shutil.rmtree(storage.store().path(""), ignore_errors=True)
     shutil.rmtree(storage.receiving_directory(), ignore_errors=True)
 
