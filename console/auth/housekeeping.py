@@ -3,7 +3,7 @@ what is over."""
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.contrib.auth.models import User
@@ -11,7 +11,7 @@ from django.db import transaction
 
 from agents.infra.texts import said
 from console.auth import tokens
-from console.auth.login import login_audit, throttle
+from console.auth.login import device_logins, login_audit, throttle
 from console.models import ApiToken, DeviceLogin, LoginFailure, Preferences, Session
 from jobs.notifications import create, digest
 
@@ -24,6 +24,14 @@ def tidy(now: datetime) -> None:
     Session.objects.filter(expire_date__lt=now).delete()
     DeviceLogin.objects.filter(expires_at__lte=now).delete()
     LoginFailure.objects.filter(at__lte=now - throttle.WINDOW).delete()
+
+
+def bring_back(now: datetime) -> None:
+    """The time was set back. What lies in the future then would lock people out, or let them in, for as long."""
+    LoginFailure.objects.filter(at__gt=now).update(at=now)
+    DeviceLogin.objects.filter(expires_at__gt=now + device_logins.LIFE).delete()
+    latest = now + timedelta(seconds=settings.SESSION_COOKIE_AGE)
+    Session.objects.filter(expire_date__gt=latest).update(expire_date=latest)
 
 
 def send_digests(now: datetime) -> None:

@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 from django.conf import settings
 
 from agents import clock_keeper
-from agents.infra import refusals
+from agents.infra import clock, refusals
+from console.auth import housekeeping
 from console.commands import CommandRefused, operator
 from console.runtime import database_setup
 from console.runtime.processes import up
@@ -42,6 +43,7 @@ def set_right(args: argparse.Namespace) -> int:
             # Held until it is done, so that nobody starts Trainyard on this data directory meanwhile.
             with up.take_lock(settings.TRAINYARD.data / "up.lock"):
                 step_s = set_clock.set_right(operator())
+                housekeeping.bring_back(clock.now())
         else:
             step_s = set_clock.set_right(operator())
     except up.StartRefused as running:

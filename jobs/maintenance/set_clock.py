@@ -23,14 +23,17 @@ from agents.clock_keeper import JUMP_S, moment
 from agents.infra import clock
 from agents.infra.refusals import Refused, Unavailable
 from agents.infra.texts import said
-from agents.models import ClockJump, Dispatcher, Host, MachineClock
+from agents.models import ClockJump, Dispatcher, Host, HostEvent, MachineClock
 from jobs.models import (
     Blob,
+    GpuHour,
     Job,
+    LocationHour,
     Notification,
     NotificationTarget,
     Reservation,
     Run,
+    ShellSession,
     StoredObject,
     Tick,
     Upload,
@@ -42,6 +45,16 @@ from jobs.rules.lifecycle.states import TERMINAL, RunPhase
 SEEN_LATELY = timedelta(seconds=30)
 # No reservation of the storage lasts longer.
 RESERVED = timedelta(days=7)
+# Rows that are deleted by their age, and the times that say how old they are, with those that are shown beside them. A
+# rule about ages that is new belongs here (jobs/sweep.py and jobs/artifacts ask `time_doubt.why` before they delete).
+AGED: tuple[tuple[QuerySet[Any], tuple[str, ...]], ...] = (
+    (StoredObject.objects.all(), ("created_at", "updated_at")),
+    (Upload.objects.all(), ("created_at",)),
+    (ShellSession.objects.all(), ("opened_at", "seen_at", "closed_at")),
+    (Notification.objects.all(), ("made_at",)),
+    (HostEvent.objects.all(), ("at",)),
+    (ClockJump.objects.all(), ("at",)),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +124,15 @@ def set_right(actor: str) -> float:
 def _step_forward(rows: list[MachineClock], step_s: float, now: datetime) -> None:
     """The processes of each machine follow its row within seconds.
 
-    What was stored since the time was taken from a wrong clock has the age that it has: it ends no sooner.
+    What was written since the time was taken from a wrong clock has the age that it has: it ends no sooner.
     """
     newest = max(rows, key=lambda row: row.noted_at, default=None)
     step = timedelta(seconds=step_s)
     if newest is not None:
-        young = StoredObject.objects.filter(created_at__gte=newest.unsure_since)
-        young.update(created_at=F("created_at") + step)
+        for aged, columns in AGED:
+            for column in columns:
+                young = aged.filter(**{f"{column}__gte": newest.unsure_since})
+                young.update(**{column: F(column) + step})
     # They were compared with the time from before the step.
     Host.every.update(clock_offset_s=F("clock_offset_s") - step_s)
     for row in rows:
@@ -163,14 +178,16 @@ def _bring_back(now: datetime) -> None:
         (Notification.objects.all(), ("due_at",)),
         (NotificationTarget.objects.all(), ("paused_until",)),
         (Dispatcher.objects.all(), ("seen_at",)),
-        # Nothing that is stored would end by its age, and no file that nothing needs would be removed.
-        (StoredObject.objects.all(), ("created_at", "updated_at")),
+        # Nothing would end by its age, no file that nothing needs would be removed, and the time would be in doubt.
+        *AGED,
         (Blob.objects.all(), ("touched_at",)),
-        (Upload.objects.all(), ("created_at",)),
     )
     for rows, columns in future:
         for column in columns:
             rows.filter(**{f"{column}__gt": now}).update(**{column: now})
+    # Sums of hours that are still to come.
+    GpuHour.objects.filter(start__gt=now).delete()
+    LocationHour.objects.filter(start__gt=now).delete()
     # The process that has reserved it does not run any more, or goes on and reserves it again.
     Reservation.objects.filter(until__gt=now + RESERVED).update(until=now + RESERVED)
     # How a host's monotonic clock compares was measured with the wrong time: it is measured again at the next greeting.

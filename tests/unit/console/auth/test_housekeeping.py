@@ -8,7 +8,7 @@ from django.test import Client
 from django.utils import timezone
 
 from console.auth import housekeeping, tokens
-from console.models import LoginFailure, Session
+from console.models import DeviceLogin, LoginFailure, Session
 from console.runtime import tasks
 from console.runtime.celery_app import app
 from jobs.models import Notification, NotificationTarget
@@ -77,3 +77,15 @@ def test_what_is_over_is_deleted(cast, browser):
 def test_beat_asks_for_it_every_minute():
     entry = app.conf.beat_schedule["tidy"]
     assert entry["task"] == tasks.tidy.name and entry["schedule"] == 60.0
+
+
+def test_a_time_that_was_put_back_locks_nobody_out_and_keeps_no_session(browser, cast):
+    browser("bob")
+    now, ahead = timezone.now(), timezone.now() + 3650 * DAY
+    LoginFailure.objects.create(name="bob", address="10.0.0.1", at=ahead)
+    DeviceLogin.objects.create(expires_at=ahead, made_at=ahead)
+    Session.objects.update(expire_date=ahead)
+    housekeeping.bring_back(now)
+    assert LoginFailure.objects.get().at == now
+    assert not DeviceLogin.objects.exists()
+    assert Session.objects.get().expire_date <= now + 14 * DAY

@@ -8,14 +8,27 @@ from functools import partial
 import pytest
 from django.utils import timezone
 
-from agents import clock_keeper
+from agents import clock_keeper, time_doubt
 from agents.infra import clock
 from agents.infra.refusals import Refused
-from agents.models import ClockJump, Dispatcher, Host
-from jobs.artifacts import buckets, objects
+from agents.models import ClockJump, Dispatcher, Host, HostEvent
+from jobs import sweep
+from jobs.artifacts import buckets, objects, uploads
+from jobs.artifacts.objects import About
+from jobs.artifacts.uploads import Announced
 from jobs.lifecycle.advance import advance
 from jobs.maintenance import set_clock
-from jobs.models import AuditEntry, Reservation, Tick
+from jobs.models import (
+    AuditEntry,
+    GpuHour,
+    LocationHour,
+    Notification,
+    NotificationTarget,
+    Reservation,
+    ShellSession,
+    Tick,
+    Upload,
+)
 from jobs.rules.lifecycle.states import JobState
 from tests.harness.races import race
 from tests.unit.agents.test_clock_keeper import NOW, Machine, world
@@ -149,6 +162,85 @@ def test_what_was_stored_while_the_time_was_ahead_ends_some_day(world, wrong, pr
     now = timezone.now()
     assert row.created_at <= now and row.blob.touched_at <= now
     assert Reservation.objects.get().until <= now + timedelta(days=7)
+
+
+@pytest.fixture
+def aged(project, add_host, submit, control_plane):
+    """A row of each kind that is deleted by its age, as they are written at this moment."""
+
+    def make():
+        job = running_job(add_host, submit, control_plane)
+        now = timezone.now()
+        row = a_stored_object(project)
+        host = Host.objects.get()
+        target = NotificationTarget.objects.create(
+            project=project, way="email", sealed=b"", shown="a", created_at=now, created_by="root"
+        )
+        uploads.begin(row.bucket, "b", About(), Announced(), job.owner, now)
+        ShellSession.objects.create(
+            run=job.runs.get(),
+            opened_at=now,
+            seen_at=now,
+            closed_at=now,
+            recording_stored=5,
+            recording_file="1/2",
+        )
+        Notification.objects.create(target=target, key="k", event="test", text={}, made_at=now)
+        HostEvent.objects.create(host=host, at=now, kind="test", text="", actor="root")
+        ClockJump.objects.create(at=now, clock=time_doubt.OWN, seconds=5.0)
+        return job
+
+    return make
+
+
+def times():
+    """Of all rows that are deleted by their age."""
+    found = {
+        f"{rows.model.__name__}.{column}": list(rows.values_list(column, flat=True))
+        for rows, columns in set_clock.AGED
+        for column in columns
+    }
+    assert all(found.values()), "there is a row of each kind"
+    return [(name, at) for name, several in found.items() for at in several]
+
+
+def test_what_was_written_while_the_time_was_behind_is_not_deleted_as_old(world, wrong, aged):
+    """Forty days behind: after the step each recording, upload and line would look that old."""
+    web, worker = wrong(-40 * DAYS_S)
+    aged()
+    set_clock.set_right("root")
+    world.look(web, worker, seconds=10)
+    now = timezone.now()
+    assert [name for name, at in times() if not now - timedelta(minutes=2) < at <= now] == []
+    world.true += DAYS_S
+    world.look(web, worker)
+    assert time_doubt.why(timezone.now()) == ""
+    sweep.tidy(clock.Clock(timezone.now()))
+    sweep.tidy_stored_files(clock.Clock(timezone.now()))
+    assert ShellSession.objects.get().recording_stored and HostEvent.objects.filter(kind="test").exists()
+    assert Upload.objects.exists() and Notification.objects.exists()
+
+
+def test_what_was_written_while_the_time_was_ahead_is_not_kept_for_ever(world, wrong, aged):
+    """Forty days ahead: its age would begin in forty days, and the time would be in doubt until then."""
+    wrong(40 * DAYS_S)
+    aged()
+    hour = timezone.now().replace(minute=0, second=0, microsecond=0)
+    GpuHour.objects.create(start=hour, host=Host.objects.get(), held_s=1.0)
+    LocationHour.objects.create(start=hour, location=Host.objects.get().location, gpus=1, held_s=1.0)
+    world.true += 60
+    set_clock.set_right("root")
+    now = timezone.now()
+    assert [name for name, at in times() if at > now] == []
+    assert not GpuHour.objects.exists() and not LocationHour.objects.exists(), (
+        "of hours that are still to come"
+    )
+    again = world.process(Machine("b"))
+    world.look(again, seconds=10)
+    assert "was set at" in time_doubt.why(timezone.now())
+    world.true += DAYS_S
+    world.look(again)
+    assert time_doubt.why(timezone.now()) == ""
 
 
 def test_nothing_is_set_where_nothing_is_wrong(wrong):
