@@ -3,15 +3,16 @@
 Trainyard's time goes on whatever is done to clocks (clock_keeper.py). But a machine that is started alone takes it from
 a clock, and that may be wrong by years. Three things raise doubts: nobody kept the time for a while, an admin has set
 it, or other clocks show another time. The first two are over after a day, in which admins can see it; the last one
-lasts as long as it is true.
+lasts as long as it is true, so admins are told on every page.
 """
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from statistics import median
+from statistics import median_low
 
 from agents.infra import clock
+from agents.infra.shared_answers import SharedAnswers
 from agents.infra.texts import said
 from agents.models import ClockJump, Host, HostStatus, MachineClock
 
@@ -21,13 +22,26 @@ DOUBT = timedelta(days=1)
 # A restart takes no longer. Ages of days are not changed by it.
 RESTART = timedelta(hours=1)
 APART_S = 3600.0
+_told = SharedAnswers[None, str](timedelta(seconds=10), 1)
 
 
 def why(now: datetime) -> str:
     """Why nothing may be deleted by its age now, as a sentence; empty where it may."""
-    rows = list(MachineClock.objects.order_by("-noted_at"))
-    if not rows or not clock.is_known():
-        return said("Trainyard's time is not known yet.")
+    rows = _rows()
+    return _doubt(rows, now) if rows else said("Trainyard's time is not known yet.")
+
+
+def told(now: datetime) -> str:
+    """The same for pages, some seconds old. Empty while the time is not known, right after a start: that ends soon."""
+    return _told.get(None, lambda: _doubt(rows, now) if (rows := _rows()) else "")
+
+
+def _rows() -> list[MachineClock]:
+    """The newest first; empty while the time is not known."""
+    return list(MachineClock.objects.order_by("-noted_at")) if clock.is_known() else []
+
+
+def _doubt(rows: list[MachineClock], now: datetime) -> str:
     return _apart(rows[0]) or _hosts_apart() or _set_lately(now) or _taken_anew(rows, now)
 
 
@@ -35,28 +49,30 @@ def _apart(newest: MachineClock) -> str:
     if abs(newest.database_s) <= APART_S:
         return ""
     return said(
-        "Trainyard's time differs by {length} from the clock from which it was taken. An admin sets it right "
+        "Trainyard's time differs by {length} from the clock of the console's database or machine, and one of them is "
+        "wrong. If it is that clock, put it right. If it is Trainyard's time, an admin sets it by that clock "
         "(trainyard clock set-right).",
         length=_length(newest.database_s),
     )
 
 
 def _hosts_apart() -> str:
-    """Most hosts have their time from elsewhere. One that is wrong by itself is not believed."""
-    rows = Host.objects.filter(status=HostStatus.UP)
-    offsets = [each for each in rows.values_list("clock_offset_s", flat=True) if each is not None]
-    apart_s = median(offsets) if offsets else 0.0
-    if abs(apart_s) <= APART_S:
+    """Hosts have their time from elsewhere. They are believed where more than half of them differ."""
+    rows = Host.objects.filter(status=HostStatus.UP).values_list("clock_offset_s", flat=True)
+    apart_s = median_low([abs(each) for each in rows if each is not None] or [0.0])
+    if apart_s <= APART_S:
         return ""
     return said(
-        "Trainyard's time differs by {length} from the clocks of its hosts. If it is wrong, put the clock of the "
-        "console's machine or database right; then an admin sets Trainyard's time (trainyard clock set-right).",
+        "Trainyard's time differs by {length} from the clocks of most of its hosts. If theirs are wrong, put them "
+        "right. If it is Trainyard's, put the clock of the console's machine or database right; then an admin sets "
+        "Trainyard's time (trainyard clock set-right).",
         length=_length(apart_s),
     )
 
 
 def _set_lately(now: datetime) -> str:
-    jump = ClockJump.objects.filter(clock=OWN, at__gt=now - DOUBT).first()
+    # One that lies ahead is of a time that was put back since: it would stay ahead for years.
+    jump = ClockJump.objects.filter(clock=OWN, at__gt=now - DOUBT, at__lte=now).first()
     return said("Trainyard's time was set at {at}.", at=_shown(jump.at)) if jump else ""
 
 
@@ -67,7 +83,7 @@ def _taken_anew(rows: list[MachineClock], now: datetime) -> str:
 
 def _start_in_doubt(since: datetime, rows: list[MachineClock], now: datetime) -> str:
     before = [row.noted_at for row in rows if row.noted_at < since]
-    if now - since >= DOUBT or not before or since - max(before) <= RESTART:
+    if not since <= now < since + DOUBT or not before or since - max(before) <= RESTART:
         return ""
     return said(
         "Nobody kept Trainyard's time for {length} before {at}. It was taken from a clock then, which may be wrong: it "

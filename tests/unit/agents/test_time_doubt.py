@@ -68,6 +68,9 @@ def test_a_clock_that_is_put_right_leaves_trainyards_time_in_doubt_until_it_is_r
     world.database_wrong_s = process[0].wrong_s = 0.0
     world.look(process, seconds=10)
     assert "differs by 36" in why() and "clock set-right" in why(), "ten years are 3650 days"
+    assert "one of them is wrong. If it is that clock, put it right" in why(), (
+        "nobody sets it by a wrong clock"
+    )
 
 
 def test_hosts_that_show_another_time_are_believed_where_they_are_most(world):
@@ -76,10 +79,46 @@ def test_hosts_that_show_another_time_are_believed_where_they_are_most(world):
     world.look(process)
     for offset_s in (-10 * YEAR_S, -10 * YEAR_S, 3.0):
         Host.objects.filter(pk=a_host().pk).update(clock_offset_s=offset_s)
-    assert "from the clocks of its hosts" in why()
+    assert "from the clocks of most of its hosts" in why()
     Host.objects.filter(clock_offset_s=3.0).update(clock_offset_s=3.0)
     Host.objects.filter(pk=Host.objects.order_by("pk").first().pk).update(clock_offset_s=0.0)
     assert why() == "", "one host with a wrong clock"
+
+
+@pytest.mark.parametrize(
+    ("offsets", "is_doubted"),
+    [
+        ((-10 * YEAR_S, 3.0), False),
+        ((10 * YEAR_S, 3.0), False),
+        ((10 * YEAR_S, None), True),
+        ((-10 * YEAR_S, 10 * YEAR_S), True),
+        ((7200.0, 7200.0, 0.0, 0.0), False),
+        ((7200.0, 7200.0, 7200.0, 0.0), True),
+    ],
+)
+def test_hosts_are_believed_where_more_than_half_of_them_differ(world, offsets, is_doubted):
+    world.look(world.process(Machine()), seconds=10)
+    for offset_s in offsets:
+        Host.objects.filter(pk=a_host().pk).update(clock_offset_s=offset_s)
+    assert bool(why()) is is_doubted
+
+
+@pytest.mark.parametrize("ahead", [timedelta(hours=1), timedelta(days=3650)])
+def test_a_time_that_was_set_while_it_was_ahead_is_in_doubt_for_no_years(world, ahead):
+    """It was put back since."""
+    world.look(world.process(Machine()), seconds=10)
+    ClockJump.objects.create(at=timezone.now() + ahead, clock=time_doubt.OWN, seconds=7200)
+    assert why() == ""
+    MachineClock.objects.create(
+        machine="of before",
+        name="a",
+        offset_s=0,
+        database_s=0,
+        machine_s=0,
+        noted_at=timezone.now() - timedelta(minutes=1),
+        unsure_since=timezone.now() + ahead,
+    )
+    assert why() == ""
 
 
 def test_a_time_that_was_set_is_believed_after_a_day(world):
