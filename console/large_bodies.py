@@ -34,8 +34,8 @@ RECEIVED = "received_body"
 
 
 class Sink(Protocol):
-    """Where a body goes. A problem of `write` ends the receiving, and is raised in the second call. `renew` keeps what it
-    has reserved of a quota while the body waits to be stored."""
+    """Where a body goes. A problem of `write` ends the receiving, and is raised in the second call. `renew` keeps what
+    it has reserved of a quota while the body waits to be stored."""
 
     def write(self, data: bytes) -> None: ...
 

@@ -8,8 +8,9 @@ from django.contrib.auth.models import User
 from django.urls import reverse
 from django.utils import timezone
 
-from agents import clock_keeper
+from agents import clock_keeper, time_doubt
 from agents.hosts import recovery
+from agents.infra.sentences import shown
 from agents.models import Host
 from agents.ssh.host_keys import fingerprint
 from console.auth import access
@@ -41,19 +42,22 @@ class Notes:
     observing: bool
     sees_recovery: bool
     jumps: tuple[str, ...]
+    # Why nothing is deleted by its age now: disks fill as long as it lasts.
+    doubt: str
 
 
 def notes(user: User) -> Notes:
     """Return the notes of this person. Makes a constant number of queries, and none about hosts of others."""
-    keys = changed_keys(user)
+    keys, is_admin = changed_keys(user), access.is_deployment_admin(user)
     return Notes(
         keys=tuple(keys[:MOST_KEYS]),
         more_keys=max(len(keys) - MOST_KEYS, 0),
         may_accept=bool(keys) and access.can(user, "manage", Host),
         logs_paused=reader.logs_paused(),
         observing=recovery.in_recovery_mode(),
-        sees_recovery=access.is_deployment_admin(user),
-        jumps=tuple(_jumps()) if access.is_deployment_admin(user) else (),
+        sees_recovery=is_admin,
+        jumps=tuple(_jumps()) if is_admin else (),
+        doubt=shown(time_doubt.told(timezone.now())) if is_admin else "",
     )
 
 

@@ -14,7 +14,7 @@ from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
-from agents import clock_keeper
+from agents import clock_keeper, time_doubt
 from agents.models import Dispatcher
 from jobs.models import Tick
 
@@ -34,6 +34,8 @@ class Health:
     # How often a clock was set in the last day, and by how much Trainyard's time is ahead of this machine's clock.
     clock_jumps: int = 0
     clock_ahead_s: float = 0.0
+    # Whether nothing is deleted by its age, because the time may be wrong.
+    ages_in_doubt: bool = False
     # The age of the oldest piece of work of a dispatcher.
     stuck_s: float = 0.0
 
@@ -64,7 +66,8 @@ def check(now: datetime) -> Health:
         late.append("dispatcher: a worker thread has died. Restart the dispatcher, and report its log.")
     age_s = (now - tick.at).total_seconds() if tick else None
     jumps, ahead_s = len(clock_keeper.recent_jumps(now)), round(clock_keeper.ahead_s(), 1)
-    return Health(broken, tuple(late), age_s, len(dispatchers), jumps, ahead_s, stuck_s)
+    in_doubt = bool(time_doubt.told(now))
+    return Health(broken, tuple(late), age_s, len(dispatchers), jumps, ahead_s, in_doubt, stuck_s)
 
 
 def database_problem() -> str:
@@ -110,6 +113,7 @@ def healthz(request: HttpRequest) -> JsonResponse:
         "dispatchers": health.dispatchers,
         "clock_jumps": health.clock_jumps,
         "clock_ahead_s": health.clock_ahead_s,
+        "ages_in_doubt": health.ages_in_doubt,
         "stuck_s": health.stuck_s,
     }
     return JsonResponse(body, status=503 if health.broken else 200)

@@ -62,9 +62,9 @@ console/models: jobs/{models}
 console/parts: console/{auth presenters} jobs/{models} agents/{models}
 console/presenters: console/{auth forms models saved_views} jobs/rules/{lifecycle list_text metrics notifications
     scheduling spec} jobs/{artifacts host_sync lifecycle logs maintenance metrics models outputs pipelines preparations
-    projects recordings scheduling shells} agents/{clock_keeper hosts infra models ssh}
+    projects recordings scheduling shells} agents/{clock_keeper hosts infra models ssh time_doubt}
 console/runtime: console/{auth environment large_bodies views} jobs/{artifacts host_sync logs models wake}
-    agents/{clock_keeper infra links models ssh}
+    agents/{clock_keeper infra links models ssh time_doubt}
 console/saved_views: console/{auth models} jobs/{models} agents/{infra}
 console/settings: console/{auth environment runtime} agents/{infra}
 console/templatetags: console/{auth presenters} jobs/{models} agents/{clock_keeper infra}

@@ -10,10 +10,13 @@ from django.utils import timezone
 
 from agents import clock_keeper
 from agents.infra import clock
-from agents.models import Dispatcher
+from agents.models import Dispatcher, MachineClock
 from console.runtime import health
 from jobs.models import Tick
 from tests.harness.services import Redis
+from tests.unit.jobs.conftest import kept_time
+
+__all__ = ["kept_time"]
 
 pytestmark = pytest.mark.django_db
 
@@ -48,6 +51,13 @@ def test_a_clock_that_was_set_is_told_in_numbers(client, monkeypatch):
     body = client.get("/healthz").json()
     assert (body["clock_jumps"], round(body["clock_ahead_s"])) == (1, -7200)
     assert "gpu-7" not in str(body)
+
+
+@pytest.mark.parametrize("apart_s", [0.0, 7200.0])
+def test_it_says_whether_ages_are_in_doubt_and_not_why(client, kept_time, apart_s):
+    MachineClock.objects.update(database_s=apart_s)
+    answer = client.get("/healthz")
+    assert answer.json()["ages_in_doubt"] is (apart_s > 0) and "2:00:00" not in answer.text
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,15 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from agents.models import HostStatus
+from agents.infra.shared_answers import forget_all
+from agents.models import HostStatus, MachineClock
 from agents.ssh.host_keys import fingerprint
 from console.presenters import notes
 from tests.unit.agents.hosts.test_enrolment import GOOD, judged
 from tests.unit.console.views.example_rows import KEY, OTHER_KEY, a_host, a_job, one_line
+from tests.unit.jobs.conftest import kept_time
+
+__all__ = ["kept_time"]
 
 EVERYWHERE = (
     "/jobs/",
@@ -108,3 +112,16 @@ def test_an_older_checklist_and_one_of_an_unreached_host_keep_their_text(browser
 def test_a_running_job_is_not_disturbed_by_a_note(browser, changed, project, cast):
     job = a_job(project, cast.bob, host=changed)
     assert one_line(browser("bob").get(f"/jobs/{job.pk}/").text).count("has changed </strong>") == 1
+
+
+@pytest.mark.usefixtures("project")
+def test_admins_are_told_that_nothing_is_deleted_by_its_age(browser, kept_time):
+    """It may last for ever, and disks fill meanwhile."""
+    said = "Nothing is deleted by its age at this moment."
+    assert said not in browser("root").get("/jobs/").text
+    forget_all()
+    MachineClock.objects.update(database_s=7200.0)
+    shown = one_line(browser("root").get("/jobs/").text)
+    assert said in shown and "trainyard clock set-right" in shown
+    for who in ("bob", "vera", "loner"):
+        assert said not in browser(who).get("/jobs/", follow=True).text
