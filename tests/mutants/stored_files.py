@@ -8,6 +8,7 @@ ARTIFACTS = "tests/unit/jobs/artifacts"
 PREPARED = "tests/unit/jobs/preparations/test_preparations.py"
 CACHE = "tests/unit/agents/runner/test_cache.py"
 MOVING = "tests/unit/jobs/outputs/test_moving.py"
+SET_CLOCK = "tests/unit/jobs/maintenance/test_set_clock.py"
 SLOW = "tests/unit/console/runtime/test_slow_storage.py"
 FILLING = "tests/unit/jobs/outputs/test_filling.py"
 
@@ -151,6 +152,37 @@ STORED_FILES = (
         (
             "tests/unit/agents/test_time_doubt.py::test_hosts_that_show_another_time_are_believed_where_they_are_most",
         ),
+    ),
+    Safeguard(
+        "doubt-of-each-start",
+        "agents/time_doubt.py",
+        "(_start_in_doubt(row.unsure_since, rows, now) for row in rows)",
+        "(_start_in_doubt(row.unsure_since, rows, now) for row in rows[:1])",
+        ("tests/unit/agents/test_time_doubt.py::test_another_start_ends_no_doubt",),
+    ),
+    Safeguard(
+        "doubt-that-lies-ahead",
+        "agents/time_doubt.py",
+        ", at__lte=now).first()",
+        ").first()",
+        (
+            "tests/unit/agents/test_time_doubt.py"
+            "::test_a_time_that_was_set_while_it_was_ahead_is_in_doubt_for_no_years",
+        ),
+    ),
+    Safeguard(
+        "ages-of-what-a-wrong-time-has-dated",
+        "jobs/maintenance/set_clock.py",
+        "young.update(**{column: F(column) + step})",
+        "pass",
+        (f"{SET_CLOCK}::test_what_was_written_while_the_time_was_behind_is_not_deleted_as_old",),
+    ),
+    Safeguard(
+        "ages-that-lie-ahead",
+        "jobs/maintenance/set_clock.py",
+        "        *AGED,\n",
+        "",
+        (f"{SET_CLOCK}::test_what_was_written_while_the_time_was_ahead_is_not_kept_for_ever",),
     ),
     Safeguard(
         "needs-of-jobs",
