@@ -241,6 +241,7 @@ def test_what_was_written_while_the_time_was_ahead_is_not_kept_for_ever(world, w
     world.true += DAYS_S
     world.look(again)
     assert time_doubt.why(timezone.now()) == ""
+    assert clock_keeper.recent_jumps(timezone.now()) == [], "they are shown for a day"
 
 
 def test_nothing_is_set_where_nothing_is_wrong(wrong):
