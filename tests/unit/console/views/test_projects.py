@@ -248,5 +248,5 @@ def test_the_number_of_queries_does_not_grow_with_the_projects(browser, cast, dj
         row = Project.objects.create(name=f"p{number}", created_at=timezone.now())
         a_job(row, cast.bob)
     root = browser("root")
-    with django_assert_max_num_queries(12):
+    with django_assert_max_num_queries(13):
         assert root.get("/projects/").status_code == 200
