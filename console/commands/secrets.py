@@ -17,7 +17,7 @@ from console.commands.people import find_user
 from console.commands.projects import refusals_reported
 from console.models import SecondFactor
 from console.runtime import database_setup
-from jobs.models import JobSecret, NotificationTarget, Project, RegistryCredential, Secret
+from jobs.models import JobSecret, NotificationTarget, Project, RegistryCredential, Secret, TuningSecret
 from jobs.secrets import store
 from jobs.secrets.store import Owner
 
@@ -29,6 +29,7 @@ COLUMNS: tuple[tuple[type[Model], str], ...] = (
     (Secret, "sealed"),
     (JobSecret, "sealed"),
     (RegistryCredential, "sealed"),
+    (TuningSecret, "sealed"),
 )
 BATCH = 200
 

@@ -57,8 +57,11 @@ class Study:
             "trialJobSpec": job_spec(["python3", "-c", PROGRAM])["jobSpec"],
         }
         url = yard.client.jobs_url.replace("customJobs", "hyperparameterTuningJobs")
-        # Both sweep, so both draw.
+        # All of them sweep, so all of them draw.
         stopped = [pid for role in ("worker", "dispatcher") for pid in yard.processes.pause(role)]
+        stopped += [pid for _, pid in yard.extras]
+        for _, pid in yard.extras:
+            yard.processes.pause_one(pid)
         try:
             name = yard.client.call("POST", url, 60, json=document).json()["name"]
             yard.execute(f"UPDATE jobs_tuningjob SET seed = {SEED} WHERE id = {name.rpartition('/')[2]}")  # noqa: S608
