@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import json
-import math
 import re
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -20,9 +19,10 @@ from jobs.rules.metrics.names import clean_name
 ASKED = "TRAINYARD_LOG_METRICS"
 MAX_ASKED = 50
 STEPS = ("step", "global_step", "epoch")
-MAX_LINE = 20_000
+MAX_LINE, MAX_NUMBER = 20_000, 60
 _NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|NaN|inf(?:inity)?|Infinity)"
-_PAIR = re.compile(rf"(?<![\w./-])([A-Za-z_][\w./-]{{0,199}})\s*(?:=|:)\s*({_NUMBER})(?![\w.])")
+# A full stop may follow the number, as in `final loss: 0.25.`
+_PAIR = re.compile(rf"(?<![\w./-])([A-Za-z_][\w./-]{{0,199}})\s*(?:=|:)\s*({_NUMBER})(?!\w|\.\S)")
 # Python writes these without quotes, and no literal has them.
 _BARE = re.compile(r"(?<=[\s:,\[])(nan|inf|-inf)(?=[\s,}\]])")
 
@@ -42,9 +42,23 @@ def values_in(line: str, names: Collection[str]) -> tuple[dict[str, float], int 
     found = _document(line) if line.startswith("{") and line.endswith("}") else None
     pairs: Mapping[str, Any] = found if found is not None else dict(_PAIR.findall(line))
     values = {name: number for name in names if (number := _number(pairs.get(name))) is not None}
-    step = next((number for name in STEPS if (number := _number(pairs.get(name))) is not None), None)
-    known = step is not None and math.isfinite(step) and abs(step) < 1 << 53
-    return values, int(step) if known and step is not None else None
+    step = next((number for name in STEPS if (number := _step(name, pairs.get(name))) is not None), None)
+    return values, step
+
+
+def _step(name: str, found: Any) -> int | None:
+    """The step that a line says. What is no whole number is none: those reports are counted.
+
+    Nor is an epoch with a point, even 1.0: the Trainer of transformers shows the share of the training that is done.
+    """
+    number = _number(found)
+    if number is None or abs(number) >= 1 << 53 or not number.is_integer():
+        return None
+    return None if name == "epoch" and _has_point(found) else int(number)
+
+
+def _has_point(found: Any) -> bool:
+    return isinstance(found, float) or (isinstance(found, str) and not found.lstrip("+-").isdigit())
 
 
 def _document(line: str) -> Mapping[str, Any] | None:
@@ -66,7 +80,10 @@ def _literal(line: str) -> Any:
 
 
 def _number(found: Any) -> float | None:
-    if isinstance(found, bool) or not isinstance(found, int | float | str) or len(str(found)[:100]) > 60:
+    if isinstance(found, bool) or not isinstance(found, int | float | str):
+        return None
+    # No int is made a text: Python refuses that for thousands of digits.
+    if isinstance(found, str) and len(found) > MAX_NUMBER:
         return None
     try:
         return float(found)
