@@ -78,7 +78,7 @@ class Keeper(RunLifecycle):
         make_spares(directory)
         save_facts(directory, facts)
         write_file(os.path.join(directory, "order.json"), json.dumps(document).encode())
-        make_places(directory, order.env, order.runtime)
+        make_places(directory, order.env, order.runtime, facts["tmp"])
         self.held.acquire(order, facts)
         if self.find_container():
             # Whoever closes the run after all keepers, or the power, were lost has to know what to remove.

@@ -10,10 +10,10 @@ import stat
 import time
 from typing import Any, Callable, Dict, Iterator, List, Tuple
 
-from agents.runner.metrics.directories import event_files, metric_files, of_mlflow
+from agents.runner.metrics.directories import Found, event_files, metric_files, of_mlflow, open_below
 from agents.runner.metrics.hypertune_file import HypertuneFile
 from agents.runner.metrics.journal import Journal
-from agents.runner.metrics.places import MLFLOW_DIRECTORY, SPOOL, own_path, sources_of
+from agents.runner.metrics.places import MLFLOW_DIRECTORY, SPOOL, Place, own_path, sources_of
 from agents.runner.metrics.reports import Report, of_hypertune, of_json, whole_lines
 from agents.runner.metrics.tensorboard import next_record, scalars
 
@@ -33,20 +33,21 @@ class Pass:
         self.has_more = False
         self.found = 0
 
-    def collect(self, is_over: bool, also_far: bool = True) -> Dict[str, Any]:
-        """`is_over`: the run is closed. `also_far`: look into the directories of the program too."""
+    def collect(self, is_over: bool, with_directories: bool = True) -> Dict[str, Any]:
+        """`is_over`: the run is closed. `with_directories`: look into those of the program too, for TensorBoard's files
+        and MLflow's."""
         if not self.journal.lock():
             return {"size": self.journal.size, "more": True, "found": 0, "final": False}
         try:
-            return self._collect(is_over, also_far)
+            return self._collect(is_over, with_directories)
         finally:
             self.journal.unlock()
 
-    def _collect(self, is_over: bool, also_far: bool) -> Dict[str, Any]:
+    def _collect(self, is_over: bool, with_directories: bool) -> Dict[str, Any]:
         if is_over:
             HypertuneFile(self.directory).recover()
-        for path, read in self._files(also_far):
-            self._read(path, read, is_over)
+        for place, read in self._files(with_directories):
+            self._read(place, read, is_over)
         if is_over and not self.has_more:
             self.journal.end()
         self.journal.commit()
@@ -58,69 +59,74 @@ class Pass:
             "chain": self.journal.chain,
         }
 
-    def _files(self, also_far: bool) -> Iterator[Tuple[str, Read]]:
-        yield os.path.join(self.directory, SPOOL), by_line(of_hypertune)
-        yield own_path(self.directory), by_line(of_json)
-        if not also_far:
+    def _files(self, with_directories: bool) -> Iterator[Tuple[Place, Read]]:
+        yield Place(self.directory, SPOOL), by_line(of_hypertune)
+        yield Place(*os.path.split(own_path(self.directory))), by_line(of_json)
+        if not with_directories:
             return
-        sources = sources_of(self.directory)
-        if "tensorboard" in sources:
-            for path, prefix in event_files(sources["tensorboard"]):
-                yield path, by_record(prefix, self.since)
-        for store in (sources.get("mlflow", ""), os.path.join(self.work, MLFLOW_DIRECTORY)):
-            if store and not os.path.islink(store):
+        sources = sources_of(self.directory, self.work)
+        logs = sources.get("tensorboard")
+        if logs:
+            for file, prefix in event_files(logs, self.since):
+                yield _below(logs, file), by_record(prefix, self.since)
+        for store in (sources.get("mlflow"), Place(self.work, MLFLOW_DIRECTORY) if self.work else None):
+            if store:
                 yield from self._of_store(store)
 
-    def _of_store(self, store: str) -> Iterator[Tuple[str, Read]]:
+    def _of_store(self, store: Place) -> Iterator[Tuple[Place, Read]]:
         """A program may have several runs of MLflow: the metrics of all but one get the name of theirs."""
-        for path, run, name in metric_files(store):
-            if not self.journal.files.get("mlflow") and os.stat(path).st_mtime >= self.since:
+        for file, run, name in metric_files(store, self.since):
+            if not self.journal.files.get("mlflow") and file.written >= self.since:
                 self.journal.files["mlflow"] = run
             shown = name if run == self.journal.files.get("mlflow") else "%s/%s" % (run[:8], name)
-            yield path, by_line(_mlflow_reader(shown, self.since))
+            yield _below(store, file), by_line(_mlflow_reader(shown, self.since))
 
-    def _read(self, path: str, read: Read, is_over: bool) -> None:
+    def _read(self, place: Place, read: Read, is_over: bool) -> None:
         """Read what is new in a file, up to a slice."""
         if self.left_bytes <= 0:
             self.has_more = True
             return
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        path = os.path.join(*place)
         try:
-            fd = os.open(path, flags)
+            fd = open_below(place, os.O_RDONLY)
         except OSError:
             return
         try:
             found = os.fstat(fd)
             if not stat.S_ISREG(found.st_mode):
                 return
-            place = self._place(path, found)
-            if place >= found.st_size:
+            start = self._start(path, found)
+            if start >= found.st_size:
                 return
-            data = os.pread(fd, min(SLICE_BYTES, self.left_bytes), place)
-            is_end = place + len(data) >= found.st_size
+            data = os.pread(fd, min(SLICE_BYTES, self.left_bytes), start)
+            is_end = start + len(data) >= found.st_size
             reports, used = read(data, is_end)
             if is_over and is_end and used < len(data):
                 reports, used = reports + read(data[used:] + b"\n", True)[0], len(data)
             if not used and not is_end:
                 used = len(data)  # nothing in a whole slice: no line of a report is so long
-            self.journal.files[path] = [found.st_ino, place + used]
+            self.journal.files[path] = [found.st_ino, start + used]
             self.left_bytes -= len(data)
             self.found += len(reports)
-            self.has_more = self.has_more or (used > 0 and place + used < found.st_size and not is_end)
+            self.has_more = self.has_more or (used > 0 and start + used < found.st_size and not is_end)
             for report in reports:
                 self.journal.add(report)
         finally:
             os.close(fd)
 
-    def _place(self, path: str, found: os.stat_result) -> int:
+    def _start(self, path: str, found: os.stat_result) -> int:
         """Up to where this file was read. One that was made anew, or cut, begins anew."""
         known = self.journal.files.get(path)
         if not isinstance(known, list) or [type(each) for each in known] != [int, int]:
             return 0
-        inode, place = known
+        inode, start = known
         # A record of TensorBoard that is skipped may not be whole yet.
-        fits = 0 <= place <= found.st_size or (place > 0 and "tfevents" in path)
-        return place if inode == found.st_ino and fits else 0
+        fits = 0 <= start <= found.st_size or (start > 0 and "tfevents" in path)
+        return start if inode == found.st_ino and fits else 0
+
+
+def _below(place: Place, file: Found) -> Place:
+    return Place(place.root, os.path.join(place.below, file.path))
 
 
 def by_line(parse: Callable[[bytes], List[Report]]) -> Read:

@@ -89,18 +89,21 @@ class Journal:
 
     def __init__(self, directory: str, now: float) -> None:
         self.directory, self.now = directory, now
-        found = read_state(directory)
+        self._lines: List[bytes] = []
+        self._added = 0
+        self._lock = -1
+        self._read_state()
+
+    def _read_state(self) -> None:
+        found = read_state(self.directory)
         self.size, self.chain = whole(found.get("size")), str(found.get("chain") or "")[:64]
-        self.began = _number(found.get("began")) or now
+        self.began = _number(found.get("began")) or self.now
         files = found.get("files")
         self.files: Dict[str, Any] = files if isinstance(files, dict) else {}
         series = found.get("series")
         known = series.items() if isinstance(series, dict) else ()
         self.series = {str(key): Series(value) for key, value in known}
         self.is_final = found.get("final") is True
-        self._lines: List[bytes] = []
-        self._added = 0
-        self._lock = -1
 
     def lock(self) -> bool:
         """False while another pass is at it."""
@@ -109,11 +112,12 @@ class Journal:
         )
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._lock = fd
-            return True
         except OSError:
             os.close(fd)
             return False
+        self._lock = fd
+        self._read_state()  # another pass may have written it since
+        return True
 
     def unlock(self) -> None:
         os.close(self._lock)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from typing import Any, Dict, List, Mapping
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from agents.runner.files import read_json, write_file
@@ -34,49 +34,67 @@ def own_path(directory: str) -> str:
     return os.path.join(directory, "metrics", "reports.jsonl")
 
 
-def make_places(directory: str, env: Mapping[str, str], runtime: Mapping[str, Any] | None) -> None:
+class Place(NamedTuple):
+    """A directory into which the program may write. On the way from `root` to `below` no link is followed: a program in
+    a container could lead us where it cannot go itself."""
+
+    root: str
+    below: str
+
+
+def make_places(
+    directory: str, env: Mapping[str, str], runtime: Mapping[str, Any] | None, tmp: str = ""
+) -> None:
     """Before a run starts: the directory of its metrics, and a note where its program may write others.
 
-    A program in a container has other paths. A full disk costs the metrics, not the run.
+    A full disk costs the metrics, not the run.
     """
-    mounts = (runtime or {}).get("mounts") or []
     with contextlib.suppress(OSError):
         os.mkdir(metrics_directory(directory), 0o700)
         if runtime is not None:
             os.chmod(metrics_directory(directory), 0o777)  # its image may have a user of its own
-        found = {}
-        logs = env.get(TENSORBOARD_VARIABLE, "")
-        if logs.startswith("/"):
-            found["tensorboard"] = outside(logs, mounts)
-        store = _file_store(env.get(MLFLOW_VARIABLE, ""))
-        if store:
-            found["mlflow"] = outside(store, mounts)
+        named = {
+            "tensorboard": env.get(TENSORBOARD_VARIABLE, ""),
+            "mlflow": _file_store(env.get(MLFLOW_VARIABLE, "")),
+        }
+        found: Dict[str, Any] = {name: path for name, path in named.items() if path.startswith("/")}
+        if found and runtime is not None:
+            own = [metrics_directory(directory), *([tmp] if tmp else [])]
+            mounts = [[str(source), str(target)] for source, target, _ in runtime.get("mounts") or []]
+            found["mounts"] = [*mounts, *([path, path] for path in own)]
         if found:
             write_file(os.path.join(directory, SOURCES), json.dumps(found).encode("ascii"))
 
 
 def _file_store(address: str) -> str:
     """The directory of MLflow's file store, if the address is one."""
-    path = unquote(urlsplit(address).path) if address.startswith("file:") else address
-    return path if path.startswith("/") else ""
+    return unquote(urlsplit(address).path) if address.startswith("file:") else address
 
 
-def outside(path: str, mounts: List[List[str]]) -> str:
-    """The host's path of one that the container has."""
-    for source, target, _ in sorted(mounts, key=lambda mount: -len(mount[1])):
-        if path == target or path.startswith(target.rstrip("/") + "/"):
-            return source.rstrip("/") + path[len(target.rstrip("/")) :]
-    return path
+def outside(path: str, mounts: Iterable[List[str]]) -> Place | None:
+    """Where on the host a path of a container is; None for one that only the container has. `mounts`: [from, to]."""
+    path = os.path.normpath("/" + path.lstrip("/"))
+    for source, target in sorted(mounts, key=lambda mount: -len(mount[1])):
+        target = os.path.normpath(target).rstrip("/")
+        if path == target or path.startswith(target + "/"):
+            return Place(source, path[len(target) + 1 :])
+    return None
 
 
 def variables(directory: str) -> Dict[str, str]:
     return {HYPERTUNE_VARIABLE: hypertune_path(directory), OWN_VARIABLE: own_path(directory)}
 
 
-def sources_of(directory: str) -> Dict[str, Any]:
-    """Where else the program of this run may report: directories of its own."""
+def sources_of(directory: str, work: str) -> Dict[str, Place]:
+    """Where else the program of this run may report: directories that it was told, and that it can reach."""
     found = read_json(os.path.join(directory, SOURCES)) or {}
-    return {name: path for name, path in found.items() if isinstance(path, str) and path.startswith("/")}
+    mounts = found.pop("mounts", None)
+    paths = {name: path for name, path in found.items() if isinstance(path, str) and path.startswith("/")}
+    if mounts is None:
+        return {name: Place(path, "") for name, path in paths.items()}
+    mounts = [*mounts, *([[work, work]] if work else [])]
+    places = {name: outside(path, mounts) for name, path in paths.items()}
+    return {name: place for name, place in places.items() if place is not None}
 
 
 def module_directory(directory: str) -> str:

@@ -24,9 +24,9 @@ from agents.runner.wire import Message, encode
 
 # About a thousand reports: the console makes a row of each, in one transaction.
 PIECE_BYTES = 64 * 1024
-# The pause between two passes over a run that reports; over the directories of one that has not reported there.
-PASS_S, FIRST_FAR_S, MOST_FAR_S = 2.0, 5.0, 60.0
-FAR_S = 5.0
+# The pause between two passes over the run's own files; and over the directories of its program, where it gets longer
+# while nothing is found.
+PASS_S, DIRECTORIES_S, MOST_DIRECTORIES_S = 2.0, 5.0, 60.0
 PASS_DEADLINE_S = 60.0
 MAX_PASSES = 2
 # After so many passes that failed at the end of a run, its own directories are left out.
@@ -42,11 +42,11 @@ class Asked:
         self.start = 0
         self.is_answered = True
         self.size, self.is_final, self.chain = committed(run.directory)
-        self.has_far_place = os.path.exists(os.path.join(run.directory, SOURCES))
+        self.names_directories = os.path.exists(os.path.join(run.directory, SOURCES))
         self.stamps: Any = None
         self.due = 0.0
-        self.far_pause = FIRST_FAR_S
-        self.far_due = now + self.far_pause
+        self.directories_pause = DIRECTORIES_S
+        self.directories_due = now + self.directories_pause
         self.is_busy = False
         self.deadline = 0.0
         self.failed = 0
@@ -104,37 +104,37 @@ class MetricsPull:
                 asked.is_answered = asked.is_answered or facts["metrics"] is False
                 self._answer(asked)
                 return
-            self._begin(asked, facts, is_over=True, also_far=asked.failed < MAX_TRIES)
+            self._begin(asked, facts, is_over=True, with_directories=asked.failed < MAX_TRIES)
         elif facts["started_at"] is not None:
             stamps = asked.local_stamps()
-            is_far_due = now >= asked.far_due
-            if is_far_due:
-                asked.far_due = now + asked.far_pause
-                is_far_due = self._may_be_far(asked, facts)
-            if stamps != asked.stamps or is_far_due:
+            are_directories_due = now >= asked.directories_due
+            if are_directories_due:
+                asked.directories_due = now + asked.directories_pause
+                are_directories_due = self._may_use_directories(asked, facts)
+            if stamps != asked.stamps or are_directories_due:
                 asked.stamps = stamps
-                self._begin(asked, facts, is_over=False, also_far=is_far_due)
+                self._begin(asked, facts, is_over=False, with_directories=are_directories_due)
 
-    def _may_be_far(self, asked: Asked, facts: Facts) -> bool:
+    def _may_use_directories(self, asked: Asked, facts: Facts) -> bool:
         """Whether its program may write into directories of its own."""
-        return asked.has_far_place or may_have_reports(
+        return asked.names_directories or may_have_reports(
             self.runs.require_home().base, asked.run.directory, facts
         )
 
-    def _begin(self, asked: Asked, facts: Facts, is_over: bool, also_far: bool) -> None:
+    def _begin(self, asked: Asked, facts: Facts, is_over: bool, with_directories: bool) -> None:
         directory, work = asked.run.directory, str(facts.get("work") or "")
         since = (facts["claimed_at"] or 0.0) - SLACK_S
 
         def act() -> Dict[str, Any]:
-            return Pass(directory, work, since).collect(is_over, also_far)
+            return Pass(directory, work, since).collect(is_over, with_directories)
 
         def done(answer: Any) -> None:
-            self._passed(asked, answer, also_far)
+            self._passed(asked, answer, with_directories)
 
         asked.deadline = time.monotonic() + PASS_DEADLINE_S
         asked.is_busy = self.background.start("metrics of %s" % asked.run.run, act, done, PASS_DEADLINE_S)
 
-    def _passed(self, asked: Asked, answer: Any, also_far: bool) -> None:
+    def _passed(self, asked: Asked, answer: Any, with_directories: bool) -> None:
         now = time.monotonic()
         asked.is_busy = False
         if not isinstance(answer, dict):
@@ -148,9 +148,11 @@ class MetricsPull:
         asked.due = now + (0.0 if answer.get("more") else PASS_S)
         if answer.get("more"):
             asked.stamps = None
-        if also_far:
-            asked.far_pause = FAR_S if answer.get("found") else min(asked.far_pause * 2, MOST_FAR_S)
-            asked.far_due = now + asked.far_pause
+        if with_directories:
+            asked.directories_pause = (
+                DIRECTORIES_S if answer.get("found") else min(asked.directories_pause * 2, MOST_DIRECTORIES_S)
+            )
+            asked.directories_due = now + asked.directories_pause
         self._answer(asked)
 
     def _answer(self, asked: Asked) -> None:

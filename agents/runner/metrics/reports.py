@@ -56,8 +56,11 @@ def value_of(found: Any) -> float | None:
 
 
 def step_of(found: Any) -> int | None:
+    """A whole number; other reports are counted."""
     number = value_of(found)
-    return int(number) if number is not None and abs(number) <= MAX_STEP else None
+    if number is None or not abs(number) <= MAX_STEP or number != int(number):
+        return None
+    return int(number)
 
 
 def time_of(found: Any) -> float | None:
@@ -79,7 +82,11 @@ def of_hypertune(line: bytes) -> List[Report]:
 def of_json(line: bytes) -> List[Report]:
     """The reports in one line of `$TRAINYARD_METRICS`: each number of the object, at its step."""
     found = _object(line)
-    step = next((step_of(found[name]) for name in STEPS if name in found), None)
+    # An epoch with a point, even 1.0, is a share of the training: the Trainer of transformers counts in them.
+    steps = [
+        found.get(name) for name in STEPS if not (name == "epoch" and isinstance(found.get(name), float))
+    ]
+    step = next((step for step in map(step_of, steps) if step is not None), None)
     at = next((time_of(found[name]) for name in TIMES if name in found), None)
     rest = {
         name: value

@@ -197,6 +197,9 @@ HOSTILE = [
     b'{"' + b"[" * 5000,
     b'{"counted": 1}',
     b'{"counted": 2}',
+    b'{"epoch": 0.5, "shares": 1}',
+    b'{"epoch": 1.0, "shares": 2}',
+    b'{"epoch": 1.5, "shares": 3}',
     b"\xff\xfe\x00",
 ]
 
@@ -214,8 +217,9 @@ def test_own_lines_are_read_whatever_they_say(console, host, tmp_path):
     names = [name for _, name, *_ in found if name != "loss"]
     assert names == [
         *("<script>alert(1)</script>", "two lines and turned", "huge step", "x" * 199 + "…"),
-        *("counted", "counted", "last"),
+        *("counted", "counted", "shares", "shares", "shares", "last"),
     ]
+    assert by_step(found, "file", "shares") == {0: 1, 1: 2, 2: 3}
     assert by_step(found, "file", "counted") == {0: 1, 1: 2} and by_step(found, "file", "last") == {9: 1}
     assert {kind for kind, *_ in found} == {"file"} and all(at > 1.6e9 for *_, at in found)
 
@@ -337,6 +341,19 @@ def test_a_pass_that_is_killed_is_done_again(tmp_path, monkeypatch):
     lines = (tmp_path / "metrics.journal").read_bytes().splitlines(keepends=True)
     assert (size, final) == (sum(map(len, lines)), True)
     assert chain == functools.reduce(chained, lines, "")
+
+
+def test_a_pass_that_was_made_before_another_one_goes_on_behind_it(tmp_path):
+    (tmp_path / "metrics").mkdir()
+    (tmp_path / "metrics" / "reports.jsonl").write_text('{"step": 1, "a": 1}\n')
+    first, second = Pass(str(tmp_path), "", 0), Pass(str(tmp_path), "", 0)
+    assert second.journal.lock() and first.collect(False)["more"], "it comes again"
+    second.journal.unlock()
+    second.collect(False)
+    sent = journal_of(tmp_path)
+    first.journal.now = 1e9
+    first.collect(False)
+    assert journal_of(tmp_path) == sent, "the console may have it by now"
 
 
 def test_a_program_that_reports_without_end_fills_no_disk(tmp_path, monkeypatch):

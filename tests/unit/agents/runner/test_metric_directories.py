@@ -1,0 +1,138 @@
+"""Where TensorBoard and MLflow put files: read where the program may go itself, and nowhere else."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+import pytest
+
+from agents.runner.metrics import collect, directories
+from agents.runner.metrics.collect import Pass
+from agents.runner.metrics.directories import event_files, files_below, open_below
+from agents.runner.metrics.places import Place, make_places, outside, sources_of
+
+LINE = f"{int(time.time() * 1000)} 0.5 1\n"
+
+
+def put(path, text=LINE):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def names(directory):
+    path = directory / "metrics.journal"
+    return [json.loads(line)[1] for line in path.read_bytes().splitlines()]
+
+
+@pytest.fixture
+def run(tmp_path):
+    """The directory of a run; its program may write into `work`. `other` is another tenant's."""
+    for name in ("run", "work", "other", "disk"):
+        (tmp_path / name).mkdir()
+    put(tmp_path / "other" / "mlruns" / "0" / "abc" / "metrics" / "secret")
+    return tmp_path
+
+
+def collected(run, env, runtime):
+    make_places(str(run / "run"), env, runtime, str(run / "tmp"))
+    Pass(str(run / "run"), str(run / "work"), 0).collect(True)
+    return names(run / "run")
+
+
+CONTAINER = {"kind": "podman", "image": "i"}
+
+
+@pytest.mark.parametrize("way", ["{other}/mlruns", "{work}/../other/mlruns", "/data/../../other/mlruns"])
+def test_a_container_gets_nothing_that_it_cannot_see(run, way):
+    env = {"MLFLOW_TRACKING_URI": "file:" + way.format(other=run / "other", work=run / "work")}
+    runtime = CONTAINER | {"mounts": [[str(run / "disk"), "/data", "rw"]]}
+    assert collected(run, env, runtime) == []
+    (run / "run" / "metrics.sources").unlink()
+    (run / "run" / "metrics").rmdir()
+    if "data" not in way:
+        assert collected(run, env, None) == ["secret"], "without a container, the program reads it itself"
+
+
+@pytest.mark.parametrize("link", ["mlruns", "mlruns/0", "mlruns/0/abc", "mlruns/0/abc/metrics", "above"])
+def test_no_link_leads_out_of_the_directory_of_a_container(run, link):
+    env = {"MLFLOW_TRACKING_URI": "file:%s" % (run / "work" / "above" / "mlruns")} if link == "above" else {}
+    target = run / "other" if link == "above" else run / "other" / link
+    (run / "work" / link).parent.mkdir(parents=True, exist_ok=True)
+    (run / "work" / link).symlink_to(target)
+    assert collected(run, env, CONTAINER) == []
+
+
+def test_a_directory_that_becomes_a_link_while_it_is_read_leads_nowhere(run, monkeypatch):
+    store = run / "work" / "mlruns"
+    put(store / "0" / "abc" / "metrics" / "secret")
+
+    def swapped(place, flags):
+        if place.below.endswith("secret"):
+            os.rename(store / "0", store / "before")
+            (store / "0").symlink_to(run / "other" / "mlruns" / "0")
+        return open_below(place, flags)
+
+    monkeypatch.setattr(collect, "open_below", swapped)
+    assert collected(run, {}, CONTAINER) == []
+
+
+def test_what_a_container_has_mounted_is_read_where_it_lies_on_the_host(run):
+    put(run / "disk" / "logs" / "0" / "abc" / "metrics" / "a")
+    put(run / "work" / "mlruns" / "0" / "def" / "metrics" / "b")
+    runtime = CONTAINER | {"mounts": [["/nowhere", "/", "ro"], [str(run / "disk"), "/data", "rw"]]}
+    found = collected(run, {"MLFLOW_TRACKING_URI": "/data/./logs"}, runtime)
+    assert found == ["a", "def/b"]
+
+
+def test_paths_of_a_container_are_found_by_its_longest_mount():
+    mounts = [["/disk", "/data"], ["/fast", "/data/fast/"], ["/whole", "/"]]
+    assert outside("/data/x", mounts) == Place("/disk", "x")
+    assert outside("//data/fast/../fast/y", mounts) == Place("/fast", "y")
+    assert outside("/data", mounts) == Place("/disk", "")
+    assert outside("/database", mounts) == Place("/whole", "database")
+    assert outside("/database", mounts[:2]) is None
+
+
+def test_the_directory_for_scratch_is_read_too(run):
+    (run / "tmp").mkdir()
+    make_places(
+        str(run / "run"), {"AIP_TENSORBOARD_LOG_DIR": str(run / "tmp" / "logs")}, CONTAINER, str(run / "tmp")
+    )
+    assert sources_of(str(run / "run"), str(run / "work")) == {"tensorboard": Place(str(run / "tmp"), "logs")}
+
+
+def test_a_file_that_is_gone_by_now_stops_nothing(run, monkeypatch):
+    for name in "abc":
+        put(run / "work" / "mlruns" / "0" / "abc" / "metrics" / name)
+
+    def late(place, flags):
+        if place.below.endswith("metrics/b"):
+            os.unlink(os.path.join(*place))
+        return open_below(place, flags)
+
+    monkeypatch.setattr(collect, "open_below", late)
+    assert collected(run, {}, None) == ["a", "c"]
+
+
+def test_files_of_earlier_runs_take_no_place_of_those_of_this_one(run, monkeypatch):
+    """A directory that many runs share: what was written before this one is left out before the limit counts."""
+    monkeypatch.setattr(directories, "MAX_FILES", 3)
+    now = time.time()
+    for number in range(9):
+        path = put(run / "disk" / (f"events.out.tfevents.{number}"))
+        os.utime(path, (now - 10_000 * (9 - number),) * 2)
+    fresh = put(run / "disk" / "events.out.tfevents.0.fresh")
+    place = Place(str(run / "disk"), "")
+    assert [file.path for file, _ in event_files(place, now)] == [fresh.name]
+    assert [file.path[-1] for file, _ in event_files(place, 0.0)] == ["h", "7", "8"]
+
+
+def test_the_newest_directories_are_looked_into_first(run, monkeypatch):
+    monkeypatch.setattr(directories, "MAX_ENTRIES", 12)
+    for number in range(10):
+        path = put(run / "disk" / str(number) / "x")
+        os.utime(path.parent, (1e9 + number,) * 2)
+    assert [file.path for file in files_below(Place(str(run / "disk"), ""))] == ["9/x", "8/x"]
