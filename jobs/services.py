@@ -286,6 +286,7 @@ def delete(job: Job, actor: str, now: datetime) -> None:
         samples.purge(row)
         points.purge(row)
         hints.hosts(set(runs.filter(forgotten_at=None).values_list("host", flat=True)))
+        hints.trials([row.pk])
         announce.hints([f"job:{row.pk}", f"jobs:{row.project.name}"])
 
 

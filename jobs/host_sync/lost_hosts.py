@@ -24,7 +24,7 @@ from jobs.host_sync.apply_reports import (
     apply_reports,
     lock_jobs,
 )
-from jobs.metrics import intake as metrics
+from jobs.metrics import points
 from jobs.models import Job, Run
 from jobs.recordings import intake as recordings
 from jobs.rules.lifecycle.states import TERMINAL, RunPhase
@@ -41,7 +41,7 @@ def close_lost_runs(asked: Sequence[str], now: datetime) -> set[int]:
     gone = Run.objects.filter(pk__in=asked).exclude(phase=RunPhase.CREATED)
     gone = gone.exclude(boot_id="").exclude(host__boot_id="").exclude(boot_id=F("host__boot_id"))
     recordings.give_up(gone)
-    metrics.give_up(gone)
+    points.give_up(gone)
     found = list(gone.exclude(phase=RunPhase.CLOSED).values_list("pk", flat=True))
     if not found:
         return set()
@@ -132,7 +132,7 @@ def give_up(host_id: int, why: str, now: datetime) -> None:
             writes.changed.append((run, {"log_complete_at", "prove_due_at"}))
     writes.save()
     recordings.give_up(Run.objects.filter(host=host_id))
-    metrics.give_up(Run.objects.filter(host=host_id, phase=RunPhase.CLOSED))
+    points.give_up(Run.objects.filter(host=host_id, phase=RunPhase.CLOSED))
 
 
 def mark_jobs_of(host_id: int, now: datetime) -> set[int]:

@@ -9,7 +9,7 @@ from django.db.models import Count, Max, QuerySet, Sum
 
 from jobs.models import MetricPoint, MetricSeries, Run
 
-# Of so many runs a job has at most a few hundred that report.
+# What a page or an answer shows at most. The later names are left out.
 MOST_SERIES = 5_000
 
 

@@ -12,8 +12,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime
 
-from django.db.models import QuerySet
-
 from agents.links.control_plane import MetricsEnd, MetricsPiece
 from jobs.metrics import points
 from jobs.models import MetricsProof, Run
@@ -72,11 +70,6 @@ def _end(run: Run, end: MetricsEnd) -> set[str]:
         log.error("The metrics of %s are not those of its host.", run.pk)
         run.metrics_proof = MetricsProof.DIFFERS
     return {"metrics_proof"}
-
-
-def give_up(runs: QuerySet[Run]) -> None:
-    """Of these runs nothing more will come: what is here is kept."""
-    runs.filter(metrics_proof="").update(metrics_proof=MetricsProof.CUT)
 
 
 def _raw(piece: MetricsPiece) -> bytes:

@@ -2,19 +2,19 @@
 
 A worker does it, some seconds after the lines were stored: no log waits for it. `Run.metrics_read` is moved on in the
 transaction that stores the points, so each line counts once, whoever reads it. What is read is what people may see:
-secrets are masked.
+secrets are masked. It is null when all of a log was read.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection
 from datetime import datetime
 
 from django.db import transaction
-from django.db.models import F, QuerySet
+from django.db.models import F, Q, QuerySet
 
 from agents.infra.database_errors import DATABASE_UNAVAILABLE
 from jobs.logs import reader
@@ -26,69 +26,106 @@ from jobs.wake import hints
 
 log = logging.getLogger(__name__)
 
+# So many logs are looked through in turns of READ_BYTES, for SLICE_S.
 AT_ONCE, READ_BYTES, SLICE_S = 50, 1 << 20, 1.0
 
 
 def read_due(now: datetime, clock: Callable[[], float] = time.monotonic) -> None:
     """Read what is new in the logs of jobs that ask for it. The rest waits after SLICE_S."""
-    _read_each(_unread(), now, clock)
+    _read_in_turns(_unread(), now, clock)
 
 
 def read_ended(jobs: Collection[int], now: datetime, clock: Callable[[], float] = time.monotonic) -> None:
     """Read now what is left in the logs of these jobs, up to SLICE_S: somebody waits for their last values."""
     if jobs:
-        _read_each(_unread().filter(job__in=jobs, log_complete_at__isnull=False), now, clock)
+        _read_in_turns(_unread().filter(job__in=jobs, log_complete_at__isnull=False), now, clock)
 
 
 def _unread() -> QuerySet[Run]:
-    return Run.objects.filter(metrics_read__isnull=False, log_stored__gt=F("metrics_read"))
+    """Those with new bytes, and those that are whole: they are done when they were read to their end."""
+    has_new = Q(log_stored__gt=F("metrics_read")) | Q(log_complete_at__isnull=False)
+    return Run.objects.filter(has_new, metrics_read__isnull=False)
 
 
-def _read_each(due: QuerySet[Run], now: datetime, clock: Callable[[], float]) -> None:
+def _read_in_turns(due: QuerySet[Run], now: datetime, clock: Callable[[], float]) -> None:
+    """A turn for each log, again and again: a long one keeps no other waiting, and has the rest of the time."""
     until = clock() + SLICE_S
     # In any order: a log that fails each time must not keep others waiting.
-    for run in due.defer("log_proof").order_by("?")[:AT_ONCE]:
+    turns = deque(due.defer("log_proof").order_by("?")[:AT_ONCE])
+    while turns:
+        run = turns.popleft()
         try:
-            _read(run, now)
+            if _read(run, now):
+                turns.append(run)
         except DATABASE_UNAVAILABLE:
             raise
         except Exception:
-            log.exception("The log of %s cannot be looked through for metrics; it is tried again.", run.pk)
+            log.exception("The log of %s cannot be read for its metrics; it is tried again.", run.pk)
         if clock() >= until:
             return
 
 
-def _read(run: Run, now: datetime) -> None:
-    start = run.metrics_read or 0
-    chunk = reader.read(run, start, READ_BYTES)
-    end = _end_of_lines(chunk.data, is_last=run.log_complete_at is not None)
-    if not end and len(chunk.data) < READ_BYTES and chunk.start == start:
-        return  # the line is not whole yet
+def _read(run: Run, now: datetime) -> bool:
+    """Read on in one log. Returns whether more of it may be there."""
+    before = run.metrics_read or 0
+    chunk = reader.read(run, before, READ_BYTES)
+    is_last = run.log_complete_at is not None and chunk.end >= run.log_stored
+    end = len(chunk.data) if is_last else chunk.data.rfind(b"\n") + 1
+    if not end and not is_last and _may_go_on(run, chunk, before):
+        return False  # the line is not whole yet
     to = chunk.start + (end or len(chunk.data))
     text = chunk.data[: to - chunk.start].decode("utf-8", "replace")
+    try:
+        went_on = _store(run, text, None if is_last else to, now)
+    except DATABASE_UNAVAILABLE:
+        raise
+    except Exception:
+        # They would fail each time: what follows them must not wait for that.
+        log.exception("Bytes %s to %s of the log of %s are left out of its metrics.", before, to, run.pk)
+        went_on = _store(run, "", None if is_last else to, now)
+    run.metrics_read = to
+    return went_on and not is_last
+
+
+def _may_go_on(run: Run, chunk: reader.Chunk, before: int) -> bool:
+    """Whether the line that begins here may get its end. It never does before a gap."""
+    if chunk.start != before or len(chunk.data) >= READ_BYTES:
+        return False
+    return chunk.end >= run.log_stored or not reader.read(run, chunk.end, 1).gaps
+
+
+def _store(run: Run, text: str, to: int | None, now: datetime) -> bool:
+    """Store the reports of these lines. `to`: where it goes on; None at the end of the log. Returns False if another
+    process was faster, or the job was deleted."""
     with transaction.atomic():
-        if Run.objects.filter(pk=run.pk, metrics_read=run.metrics_read).update(metrics_read=to):
-            found = _reports(run, text, now)
-            points.add(run.pk, found, now)
-            if run.log_complete_at is not None and to >= run.log_stored:
-                hints.trials([run.job_id])
-
-
-def _end_of_lines(data: bytes, is_last: bool) -> int:
-    return len(data) if is_last and len(data) < READ_BYTES else data.rfind(b"\n") + 1
+        if not Run.objects.filter(pk=run.pk, metrics_read=run.metrics_read).update(metrics_read=to):
+            return False
+        points.add(run.pk, _reports(run, text, now), now)
+        if to is None:
+            hints.trials([run.job_id])
+    return True
 
 
 def _reports(run: Run, text: str, now: datetime) -> dict[tuple[str, str], list[Report]]:
     """The reports in these lines. A metric that the program also reports in another way is left out."""
+    names: Collection[str] = names_asked(run.order.get("env"))
+    # Most lines of most logs name none of them. A letter may stand as \\u00e9 in a document.
+    lines = [line for line in _lines(text) if "\\" in line or any(name in line for name in names)]
+    if not lines:
+        return {}
     known = {(row.name, row.source): row.reports for row in MetricSeries.objects.filter(run=run)}
     elsewhere = {name for name, source in known if source != LOG}
-    names: Collection[str] = [name for name in names_asked(run.order.get("env")) if name not in elsewhere]
+    names = [name for name in names if name not in elsewhere]
     found: dict[tuple[str, str], list[Report]] = defaultdict(list)
-    # A bar of progress writes over its line with a carriage return: what it shows last counts.
-    for line in text.replace("\r\n", "\n").split("\n"):
-        values, step = values_in(line.rpartition("\r")[2], names)
+    for line in lines:
+        values, step = values_in(line, names)
         for name, value in values.items():
             of_series = found[name, LOG]
             counted = known.get((name, LOG), 0) + len(of_series)
             of_series.append(Report(LOG, name, counted if step is None else step, value, now.timestamp()))
     return found
+
+
+def _lines(text: str) -> list[str]:
+    """A bar of progress writes over its line with a carriage return: what it shows last counts."""
+    return [line.rpartition("\r")[2] for line in text.replace("\r\n", "\n").split("\n")]

@@ -10,7 +10,9 @@ import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
-from jobs.models import Job, MetricPoint, MetricSeries
+from django.db.models import QuerySet
+
+from jobs.models import Job, MetricPoint, MetricSeries, MetricsProof, Run
 from jobs.rules.metrics.journal import Report, odd_word
 from jobs.rules.metrics.thinning import kept
 
@@ -101,6 +103,15 @@ def thin(series: MetricSeries) -> None:
     series.points = len(stay)
 
 
+def give_up(runs: QuerySet[Run]) -> None:
+    """Of these runs nothing more will come from their hosts: what is here is kept."""
+    runs.filter(metrics_proof="").update(metrics_proof=MetricsProof.CUT)
+
+
 def purge(job: Job) -> None:
+    """Delete what its programs reported. Nobody waits for the rest of it."""
+    runs = Run.objects.filter(job=job)
+    give_up(runs)
+    runs.filter(metrics_read__isnull=False).update(metrics_read=None)
     MetricPoint.objects.filter(series__run__job=job).delete()
     MetricSeries.objects.filter(run__job=job).delete()

@@ -241,6 +241,9 @@ class Trial(models.Model):
     final = models.JSONField(
         null=True, blank=True, help_text="{step, elapsed, metrics}: its final measurement"
     )
+    measurements = models.JSONField(
+        null=True, blank=True, help_text="of one that is over: about a hundred, by step, as `final`"
+    )
     infeasible_reason = SentenceField(blank=True)
     stopped_early = SentenceField(blank=True, help_text="which rule stopped it, as a sentence")
     started_at = models.DateTimeField(null=True, blank=True)

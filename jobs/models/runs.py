@@ -125,7 +125,8 @@ class Run(models.Model):
     )
 
     metrics_read = models.BigIntegerField(
-        null=True, help_text="up to where its log was looked through for metrics; null: nobody asked for that"
+        null=True,
+        help_text="up to where its log was searched for metrics; null: not asked for, or done",
     )
 
     # Of a run that is about to be inserted: what it needs there (jobs/preparations/need.py); or the run before it,

@@ -28,6 +28,7 @@ from jobs.rules.lifecycle.plan import TRAINYARD
 from jobs.rules.lifecycle.states import TERMINAL
 from jobs.rules.spec.json_fields import InvalidDocument
 from jobs.rules.tuning.decide import decide
+from jobs.rules.tuning.study import StudySpec
 from jobs.rules.tuning.views import TuningPlan
 from jobs.secrets import of_tuning_jobs
 from jobs.tuning import drawing, early_stops, snapshot, trials
@@ -108,7 +109,7 @@ def _lock(pk: int) -> TuningJob | None:
 
 def _write(tuning_job: TuningJob, rows: Sequence[Trial], plan: TuningPlan, now: datetime) -> bool:
     """Write what the plan says. Returns whether more is left for another transaction."""
-    changed = _write_trials(rows, plan)
+    changed = _write_trials(snapshot.study_of(tuning_job), rows, plan)
     reason = _request(tuning_job, plan.requested[:MAX_AT_ONCE], now)
     over = plan.state in TERMINAL
     columns: dict[str, object] = {
@@ -142,7 +143,7 @@ def _look_again(tuning_job: TuningJob, plan: TuningPlan) -> timedelta:
     return usual if plan.look_again_s is None else min(usual, timedelta(seconds=plan.look_again_s))
 
 
-def _write_trials(rows: Sequence[Trial], plan: TuningPlan) -> bool:
+def _write_trials(study: StudySpec, rows: Sequence[Trial], plan: TuningPlan) -> bool:
     changed = False
     for trial in rows:
         change = plan.trials.get(trial.number)
@@ -151,6 +152,7 @@ def _write_trials(rows: Sequence[Trial], plan: TuningPlan) -> bool:
             columns = {
                 "state": change.state,
                 "final": snapshot.kept_measurement(change.final),
+                "measurements": None if change.ended_at is None else snapshot.kept(study, change),
                 "infeasible_reason": change.reason,
                 "started_at": change.started_at,
                 "ended_at": change.ended_at,

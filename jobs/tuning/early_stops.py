@@ -13,6 +13,7 @@ from agents.infra.texts import said
 from jobs.models import Trial
 from jobs.rules.lifecycle.states import JobState
 from jobs.rules.tuning.study import Rule, StudySpec
+from jobs.rules.tuning.trials import Trial as TriedTrial
 from jobs.rules.tuning.trials import TrialState
 from jobs.tuning import measured, snapshot
 
@@ -31,13 +32,20 @@ def note(study: StudySpec, rows: Sequence[Trial]) -> None:
     # By name: one of the rules imports numpy (drawing.py).
     stops = import_string("jobs.rules.tuning.stopping.early_stopping.stops")
     metric = study.objectives[0]
-    seen = measured.of_jobs([row.job for row in rows], [metric.name])
-    trials = {row.pk: snapshot.tried(row, seen.get(row.job_id, measured.NOTHING)) for row in rows}
+    seen = measured.of_jobs([row.job for row in running], [metric.name])
+    ended = _ended(rows)
     for row in running:
-        others = [trial for pk, trial in trials.items() if pk != row.pk]
-        if stops(trials[row.pk], others, metric, study.early):
+        trial = snapshot.tried(row, seen.get(row.job_id, measured.NOTHING).measurements)
+        if stops(trial, ended, metric, study.early):
             row.stopped_early = WHY[study.early.rule]
             Trial.objects.filter(pk=row.pk, stopped_early="").update(stopped_early=row.stopped_early)
+
+
+def _ended(rows: Sequence[Trial]) -> list[TriedTrial]:
+    """The trials that ran to their end, with the curves that were kept then."""
+    ended = [row for row in rows if row.state == TrialState.SUCCEEDED and not row.stopped_early]
+    curves = dict(Trial.objects.filter(pk__in=[row.pk for row in ended]).values_list("pk", "measurements"))
+    return [snapshot.tried(row, snapshot.read_measurements(curves[row.pk])) for row in ended]
 
 
 def _is_running(row: Trial) -> bool:

@@ -9,28 +9,44 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
-from django.db.models import F, Q
+from django.db.models import Q
 
-from jobs.metrics import curves
-from jobs.models import Job, MetricSeries, Run
+from jobs.models import Job, MetricPoint, MetricSeries, Run
 from jobs.rules.metrics.journal import LOG
 from jobs.rules.tuning.trials import Measurement
 
-# Of so many points of all trials that are looked at together.
-MOST_POINTS = 200_000
+# The points of so many series are asked for in one query.
+SERIES_AT_ONCE = 500
+# So many names are told of a trial that did not report what it should.
+MOST_NAMES = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """`measurements` by step. `names` of all metrics that were reported. `whole`: nothing more will come."""
+    """`measurements` by step. `whole`: nothing more will come."""
 
     measurements: tuple[Measurement, ...] = ()
-    names: tuple[str, ...] = ()
     whole: bool = True
 
 
 NOTHING = Measured()
+
+
+@dataclass(frozen=True, slots=True)
+class _Series:
+    pk: int
+    name: str
+    source: str
+    job: int
+    replica: int
+    pool: int
+    index: int
+
+
+# A step, a value and when it was reported.
+_Point = tuple[int, float, datetime]
 
 
 @dataclass(slots=True)
@@ -40,52 +56,77 @@ class _Step:
 
 
 def of_jobs(jobs: Iterable[Job], names: Collection[str]) -> Mapping[int, Measured]:
-    """By job. `names`: the metrics that are measured; others are only named."""
+    """By job: the values of the metrics with these names. A few queries, however many jobs these are."""
     by_id = {job.pk: job for job in jobs}
     if not by_id:
         return {}
-    runs = Run.objects.filter(job__in=by_id)
-    behind = set(runs.filter(_is_behind()).values_list("job", flat=True))
-    series: dict[int, list[MetricSeries]] = defaultdict(list)
-    for each in curves.series_of(runs):
-        series[each.run.job_id].append(each)
-    return {
-        pk: _measured(job, series[pk], names, pk not in behind)
-        for pk, job in by_id.items()
-        if series[pk] or pk in behind
+    behind = set(Run.objects.filter(_is_behind(), job__in=by_id).values_list("job", flat=True))
+    of_job: dict[int, dict[str, list[_Series]]] = defaultdict(lambda: defaultdict(list))
+    for each in _series(by_id, names):
+        of_job[each.job][each.name].append(each)
+    counting = {
+        pk: [one for series in by_name.values() for one in _that_count(series)]
+        for pk, by_name in of_job.items()
     }
+    points = _points([each.pk for series in counting.values() for each in series])
+    return {
+        pk: Measured(_measurements(job, counting.get(pk, ()), points), pk not in behind)
+        for pk, job in by_id.items()
+        if pk in counting or pk in behind
+    }
+
+
+def names_of(job: Job) -> tuple[str, ...]:
+    """The names of the metrics that its programs reported, the first of them."""
+    found = MetricSeries.objects.filter(run__job=job).order_by("name").values_list("name", flat=True)
+    return tuple(found.distinct()[:MOST_NAMES])
 
 
 def _is_behind() -> Q:
     """Runs of which something may still come: from their host, or out of their log. Of a host that was declared gone
     nothing is waited for: a study would hang on a machine that is never seen again."""
     gone = Q(declared_lost_at__isnull=False, proved_at=None)
-    coming = Q(metrics_proof="", forgotten_at=None)
-    unread = Q(metrics_read__isnull=False) & (Q(metrics_read__lt=F("log_stored")) | Q(log_complete_at=None))
-    return (coming | unread) & ~gone
+    return (Q(metrics_proof="", forgotten_at=None) | Q(metrics_read__isnull=False)) & ~gone
 
 
-def _measured(job: Job, series: Sequence[MetricSeries], names: Collection[str], whole: bool) -> Measured:
-    measured = [each for name in names for each in _that_count([one for one in series if one.name == name])]
-    points, _ = curves.points_of(measured, MOST_POINTS)
-    steps: dict[int, _Step] = defaultdict(_Step)
-    for each in measured:
-        for point in points.get(each.pk, ()):
-            step = steps[point.step]
-            step.metrics[each.name] = float(point.odd) if point.value is None else point.value
-            if job.started_at is not None:
-                step.elapsed_s = max((point.at - job.started_at).total_seconds(), 0.0)
-    found = tuple(Measurement(number, step.metrics, step.elapsed_s) for number, step in sorted(steps.items()))
-    return Measured(found, tuple(sorted({each.name for each in series})), whole)
-
-
-def _that_count(series: Sequence[MetricSeries]) -> list[MetricSeries]:
-    """Of one metric, the series of one replica and one way to report, in the order of its runs."""
-    if not series:
-        return []
-    first = min(
-        series,
-        key=lambda each: (each.run.replica.pool, each.run.replica.index, each.source == LOG, each.source),
+def _series(jobs: Collection[int], names: Collection[str]) -> list[_Series]:
+    rows = MetricSeries.objects.filter(run__job__in=jobs, name__in=names)
+    columns = (
+        "pk",
+        "name",
+        "source",
+        "run__job",
+        "run__replica",
+        "run__replica__pool",
+        "run__replica__index",
     )
-    of_replica = [each for each in series if each.run.replica_id == first.run.replica_id]
-    return [each for each in of_replica if each.source == first.source]
+    order = ("run__job", "name", "run__replica", "run__attempt", "run__number")
+    return [_Series(*row) for row in rows.order_by(*order).values_list(*columns)]
+
+
+def _points(series: Sequence[int]) -> Mapping[int, Sequence[_Point]]:
+    found: dict[int, list[_Point]] = defaultdict(list)
+    for begin in range(0, len(series), SERIES_AT_ONCE):
+        rows = MetricPoint.objects.filter(series__in=series[begin : begin + SERIES_AT_ONCE]).order_by()
+        for pk, step, value, odd, at in rows.values_list("series", "step", "value", "odd", "at"):
+            found[pk].append((step, float(odd) if value is None else value, at))
+    return found
+
+
+def _measurements(
+    job: Job, series: Sequence[_Series], points: Mapping[int, Sequence[_Point]]
+) -> tuple[Measurement, ...]:
+    steps: dict[int, _Step] = defaultdict(_Step)
+    for each in series:
+        for number, value, at in points.get(each.pk, ()):
+            step = steps[number]
+            step.metrics[each.name] = value
+            if job.started_at is not None:
+                step.elapsed_s = max((at - job.started_at).total_seconds(), 0.0)
+    return tuple(Measurement(number, step.metrics, step.elapsed_s) for number, step in sorted(steps.items()))
+
+
+def _that_count(series: Sequence[_Series]) -> list[_Series]:
+    """Of one metric, the series of one replica and one way to report, in the order of its runs."""
+    first = min(series, key=lambda each: (each.pool, each.index, each.source == LOG, each.source))
+    return [each for each in series if (each.replica, each.source) == (first.replica, first.source)]

@@ -8,15 +8,20 @@ from typing import Any
 
 from jobs.models import Trial, TuningJob
 from jobs.rules.lifecycle.plan import TRAINYARD
-from jobs.rules.lifecycle.states import JobState
+from jobs.rules.lifecycle.states import TERMINAL, JobState
 from jobs.rules.tuning import space
+from jobs.rules.tuning.ended_trials import DELETED
+from jobs.rules.tuning.measurements import final_measurement, thinned
 from jobs.rules.tuning.parse_study import parse_study
 from jobs.rules.tuning.rows import StudyRows
 from jobs.rules.tuning.study import NOISY, StudySpec
 from jobs.rules.tuning.trials import FINISHED, Measurement, TrialState
 from jobs.rules.tuning.trials import Trial as TriedTrial
-from jobs.rules.tuning.views import Outcome, TrialView, TuningView
+from jobs.rules.tuning.views import Outcome, TrialChange, TrialView, TuningView
 from jobs.tuning import measured
+
+# So many of the measurements of a trial are kept in its row when it is over.
+MOST_MEASUREMENTS = 100
 
 
 def study_of(tuning_job: TuningJob) -> StudySpec:
@@ -24,13 +29,16 @@ def study_of(tuning_job: TuningJob) -> StudySpec:
 
 
 def trials_of(tuning_job: TuningJob) -> list[Trial]:
-    return list(Trial.objects.filter(tuning_job=tuning_job).select_related("job").order_by("number"))
+    """Without their measurements, and without the specs of their jobs: both are large, and few need them."""
+    rows = Trial.objects.filter(tuning_job=tuning_job).select_related("job").order_by("number")
+    return list(rows.defer("measurements", "job__spec"))
 
 
 def view_of(tuning_job: TuningJob, trials: Sequence[Trial]) -> TuningView:
     study = study_of(tuning_job)
     names = [metric.name for metric in study.metrics]
-    seen = measured.of_jobs([trial.job for trial in trials if trial.state not in FINISHED], names)
+    over = [trial.job for trial in trials if trial.state not in FINISHED and trial.job.state in TERMINAL]
+    seen = measured.of_jobs(over, names)
     outcome = None
     if tuning_job.outcome:
         outcome = Outcome(JobState(tuning_job.outcome), tuning_job.error_code or 0, tuning_job.error_message)
@@ -42,15 +50,20 @@ def view_of(tuning_job: TuningJob, trials: Sequence[Trial]) -> TuningView:
         max_failed=tuning_job.max_failed_trials,
         # Where measurements are noisy, a point may be tried again.
         points=None if study.noise == NOISY else space.size(study.parameters),
-        trials=tuple(_trial(trial, seen.get(trial.job_id, measured.NOTHING)) for trial in trials),
+        trials=tuple(_trial(trial, study, seen.get(trial.job_id)) for trial in trials),
         cancel_requested=tuning_job.cancel_requested_at is not None,
         outcome=outcome,
         started_at=tuning_job.started_at,
     )
 
 
-def _trial(trial: Trial, seen: measured.Measured) -> TrialView:
-    job = trial.job
+def _trial(trial: Trial, study: StudySpec, found: measured.Measured | None) -> TrialView:
+    """`found`: what a trial has measured whose job is over."""
+    job, seen = trial.job, found or measured.NOTHING
+    names: tuple[str, ...] = ()
+    is_over = job.state in TERMINAL and trial.state not in FINISHED
+    if is_over and final_measurement(study, seen.measurements) is None:
+        names = measured.names_of(job)
     by_console = job.cancel_requested_by == TRAINYARD
     return TrialView(
         number=trial.number,
@@ -60,9 +73,10 @@ def _trial(trial: Trial, seen: measured.Measured) -> TrialView:
         error=job.error_message,
         cancelled_by="" if by_console else job.cancel_requested_by,
         timed_out=job.state == JobState.CANCELLED and job.cancel_requested_at is None,
+        deleted=job.deleted_at is not None,
         whole=seen.whole,
         measured=seen.measurements,
-        seen=seen.names,
+        seen=names,
         final=read_measurement(trial.final),
         reason=trial.infeasible_reason,
         stopped_early=trial.stopped_early,
@@ -87,6 +101,18 @@ def kept_measurement(measurement: Measurement | None) -> dict[str, Any] | None:
     return {"step": measurement.step, "elapsed": measurement.elapsed_s, "metrics": metrics}
 
 
+def read_measurements(rows: Sequence[Mapping[str, Any]] | None) -> tuple[Measurement, ...]:
+    """Those of a trial that is over."""
+    return tuple(filter(None, map(read_measurement, rows or ())))
+
+
+def kept(study: StudySpec, change: TrialChange) -> list[dict[str, Any] | None]:
+    """What is kept of the measurements of a trial that is over."""
+    metric = study.objectives[0].name
+    found = thinned(change.measured, metric, change.final, MOST_MEASUREMENTS)
+    return [kept_measurement(each) for each in found]
+
+
 def kept_number(value: float) -> float | str:
     """As proto3 JSON writes it. JSON itself has no NaN and nothing without end."""
     if math.isnan(value):
@@ -99,17 +125,23 @@ def study_rows(trials: Sequence[Trial]) -> StudyRows:
     return StudyRows(tuple(tried(trial) for trial in trials))
 
 
-def tried(trial: Trial, seen: measured.Measured = measured.NOTHING) -> TriedTrial:
+def tried(trial: Trial, seen: tuple[Measurement, ...] = ()) -> TriedTrial:
     return TriedTrial(
         number=trial.number,
         state=TrialState(trial.state),
         parameters=trial.parameters or {},
-        measurements=seen.measurements,
+        measurements=seen,
         final=read_measurement(trial.final),
-        cancelled=trial.job.state == JobState.CANCELLED and not trial.stopped_early,
+        cancelled=_is_cancelled(trial),
         stopped_early=bool(trial.stopped_early),
         seconds=_seconds(trial),
     )
+
+
+def _is_cancelled(trial: Trial) -> bool:
+    """Whether a person ended it, so that it says nothing about its parameters."""
+    by_hand = trial.job.state == JobState.CANCELLED and not trial.stopped_early
+    return by_hand or trial.infeasible_reason == DELETED
 
 
 def _seconds(trial: Trial) -> float:

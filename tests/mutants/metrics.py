@@ -7,6 +7,9 @@ from tests.mutants.safeguard import Safeguard
 RUNNER = "tests/unit/agents/runner/test_metrics.py"
 STORE = "tests/unit/jobs/metrics/test_metrics.py"
 MAINTENANCE = "tests/unit/jobs/maintenance"
+DIRECTORIES = "tests/unit/agents/runner/test_metric_directories.py"
+LOGGED = "tests/unit/jobs/metrics/test_logged.py"
+STUDIES = "tests/unit/jobs/tuning/test_tuning_jobs.py"
 LIMITS = "tests/unit/agents/links/test_frame_limits.py"
 
 METRICS = (
@@ -62,6 +65,41 @@ METRICS = (
         "[: max(room, 0)]",
         "",
         (f"{STORE}::test_series_of_a_run_are_bounded",),
+    ),
+    Safeguard(
+        "no-link-of-a-container",
+        "agents/runner/metrics/directories.py",
+        "os.O_RDONLY | kind | os.O_NOFOLLOW | os.O_NONBLOCK",
+        "os.O_RDONLY | kind | os.O_NONBLOCK",
+        (f"{DIRECTORIES}::test_no_link_leads_out_of_the_directory_of_a_container",),
+    ),
+    Safeguard(
+        "only-what-a-container-has",
+        "agents/runner/metrics/places.py",
+        "            return Place(source, path[len(target) + 1 :])\n    return None\n",
+        '            return Place(source, path[len(target) + 1 :])\n    return Place(path, "")\n',
+        (f"{DIRECTORIES}::test_a_container_gets_nothing_that_it_cannot_see",),
+    ),
+    Safeguard(
+        "a-state-read-under-its-lock",
+        "agents/runner/metrics/journal.py",
+        "        self._read_state()  # another pass may have written it since\n",
+        "",
+        (f"{RUNNER}::test_a_pass_that_was_made_before_another_one_goes_on_behind_it",),
+    ),
+    Safeguard(
+        "a-faulty-line-does-not-come-again",
+        "jobs/metrics/logged.py",
+        '        went_on = _store(run, "", None if is_last else to, now)\n',
+        "        return False\n",
+        (f"{LOGGED}::test_bytes_that_cannot_be_read_for_metrics_hold_up_nothing",),
+    ),
+    Safeguard(
+        "a-deleted-job-is-not-waited-for",
+        "jobs/metrics/points.py",
+        "    give_up(runs)\n",
+        "",
+        (f"{STUDIES}::test_a_study_whose_trial_is_deleted_goes_on",),
     ),
     Safeguard(
         "one-answer-for-each-question",

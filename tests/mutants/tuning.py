@@ -83,7 +83,7 @@ TUNING = (
     Safeguard(
         "all-reports-before-a-trial-is-over",
         "jobs/rules/tuning/ended_trials.py",
-        "(trial.whole or _is_lost(trial))",
+        "not _is_awaited(trial, now, cancelled)",
         "True",
         (
             f"{RULES}/test_decide.py::test_a_trial_is_not_over_before_all_its_reports_are_here",
@@ -107,8 +107,8 @@ TUNING = (
     Safeguard(
         "no-waiting-for-a-host-that-is-gone",
         "jobs/tuning/measured.py",
-        "(coming | unread) & ~gone",
-        "coming | unread",
+        "Q(metrics_read__isnull=False)) & ~gone",
+        "Q(metrics_read__isnull=False))",
         (
             "tests/unit/jobs/tuning/test_measured.py::test_nothing_is_waited_for_of_a_host_that_was_declared_gone",
         ),

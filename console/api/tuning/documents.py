@@ -12,27 +12,45 @@ from console.api.times import format_time
 from jobs.models import Trial, TuningJob
 from jobs.rules.lifecycle.states import TERMINAL, JobState, wire_name
 from jobs.rules.spec.json_fields import duration
+from jobs.rules.tuning.measurements import thinned
 from jobs.rules.tuning.trials import Measurement
-from jobs.tuning import measured
-from jobs.tuning.snapshot import kept_measurement
+from jobs.tuning import measured, snapshot
 
-# Clients that wait for the end read all of it every five seconds.
-MAX_MEASUREMENTS = 1_000
+# Clients that wait for the end read all of it every five seconds: so many measurements of all trials together, and of
+# each at least a few.
+MOST_MEASUREMENTS, FEWEST = 20_000, 10
 
 
-def documents(tuning_jobs: Sequence[TuningJob], absolute: Absolute) -> list[Document]:
-    """A few queries for each tuning job, however many trials it has."""
+def documents(
+    tuning_jobs: Sequence[TuningJob], absolute: Absolute, with_measurements: bool = True
+) -> list[Document]:
+    """A few queries, however many trials there are."""
     trials: dict[int, list[Trial]] = defaultdict(list)
     rows = Trial.objects.filter(tuning_job__in=[each.pk for each in tuning_jobs])
-    for trial in rows.select_related("job", "job__project").order_by("number"):
+    rows = rows.select_related("job", "job__project").order_by("number")
+    for trial in rows if with_measurements else rows.defer("measurements"):
         trials[trial.tuning_job_id].append(trial)
-    uris = resources.web_access_uris([trial.job for of in trials.values() for trial in of], absolute)
-    return [_tuning_job(each, trials[each.pk], uris, _seen(each, trials[each.pk])) for each in tuning_jobs]
+    every = [trial for of in trials.values() for trial in of]
+    uris = resources.web_access_uris([trial.job for trial in every], absolute)
+    curves: dict[int, list[Measurement]] = {}
+    for each in tuning_jobs if with_measurements else ():
+        curves |= _curves(each, trials[each.pk])
+    return [_tuning_job(each, trials[each.pk], uris, curves) for each in tuning_jobs]
 
 
-def _seen(tuning_job: TuningJob, trials: Iterable[Trial]) -> Mapping[int, measured.Measured]:
+def _curves(tuning_job: TuningJob, trials: Sequence[Trial]) -> dict[int, list[Measurement]]:
+    """By trial. Of one that runs, what is here by now."""
     names = [metric["metricId"] for metric in tuning_job.study["metrics"]]
-    return measured.of_jobs([trial.job for trial in trials], names)
+    seen = measured.of_jobs([trial.job for trial in trials if trial.ended_at is None], names)
+    most = max(MOST_MEASUREMENTS // max(len(trials), 1), FEWEST)
+    found = {}
+    for trial in trials:
+        curve = seen.get(trial.job_id, measured.NOTHING).measurements
+        if trial.ended_at is not None:
+            curve = snapshot.read_measurements(trial.measurements)
+        final = snapshot.read_measurement(trial.final)
+        found[trial.pk] = thinned(curve, names[0], final, min(most, snapshot.MOST_MEASUREMENTS))
+    return found
 
 
 def tuning_job_name(tuning_job: TuningJob) -> str:
@@ -44,7 +62,7 @@ def _tuning_job(
     tuning_job: TuningJob,
     trials: Iterable[Trial],
     uris: Mapping[int, Mapping[str, str]],
-    seen: Mapping[int, measured.Measured],
+    curves: Mapping[int, Sequence[Measurement]],
 ) -> Document:
     name, state = tuning_job_name(tuning_job), JobState(tuning_job.state)
     document: Document = {
@@ -69,14 +87,13 @@ def _tuning_job(
             document["endTime"] = format_time(tuning_job.ended_at)
         if tuning_job.error_code is not None:
             document["error"] = {"code": tuning_job.error_code, "message": tuning_job.error_message}
-    shown = [
-        _trial(name, each, uris.get(each.job_id, {}), seen.get(each.job_id, measured.NOTHING))
-        for each in trials
-    ]
+    shown = [_trial(name, each, uris.get(each.job_id, {}), curves.get(each.pk, ())) for each in trials]
     return {**document, "trials": shown} if shown else document
 
 
-def _trial(parent: str, trial: Trial, uris: Mapping[str, str], seen: measured.Measured) -> Document:
+def _trial(
+    parent: str, trial: Trial, uris: Mapping[str, str], measurements: Sequence[Measurement]
+) -> Document:
     document: Document = {
         "name": f"{parent}/trials/{trial.number}",
         "id": str(trial.number),
@@ -89,8 +106,8 @@ def _trial(parent: str, trial: Trial, uris: Mapping[str, str], seen: measured.Me
         document["customJob"] = resources.job_name(trial.job)
     if trial.final is not None:
         document["finalMeasurement"] = _kept(trial.final)
-    if seen.measurements:
-        document["measurements"] = [_measurement(each) for each in seen.measurements[-MAX_MEASUREMENTS:]]
+    if measurements:
+        document["measurements"] = [_measurement(each) for each in measurements]
     for field, moment in (("startTime", trial.started_at), ("endTime", trial.ended_at)):
         if moment is not None:
             document[field] = format_time(moment)
@@ -100,7 +117,7 @@ def _trial(parent: str, trial: Trial, uris: Mapping[str, str], seen: measured.Me
 
 
 def _measurement(measurement: Measurement) -> Document:
-    return _kept(kept_measurement(measurement) or {})
+    return _kept(snapshot.kept_measurement(measurement) or {})
 
 
 def _kept(kept: Mapping[str, Any]) -> Document:

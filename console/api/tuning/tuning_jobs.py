@@ -50,7 +50,8 @@ class TuningJobsView(GoogleView):
         text = request.query_params.get("filter", "")
         rows = in_location(TuningJob.objects.filter(project=tenant), location).filter(filters.parse(text))
         found, token = paging.newest_first(request, rows.select_related("project"), text)
-        return Response({"hyperparameterTuningJobs": _documents(request, found), **token})
+        # A page may have a thousand studies: the curves of their trials are for those who ask for one of them.
+        return Response({"hyperparameterTuningJobs": _documents(request, found, False), **token})
 
 
 class TuningJobView(GoogleView):
@@ -88,9 +89,11 @@ def _warnings(made: TuningJob, location: str) -> list[str]:
     return [*lost_arguments(spec), *(each.text for each in advice.without_effect(kept))]
 
 
-def _documents(request: Request, found: list[TuningJob]) -> list[resources.Document]:
+def _documents(
+    request: Request, found: list[TuningJob], with_measurements: bool = True
+) -> list[resources.Document]:
     mask = resources.read_mask(request)
-    shown = documents(found, lambda path: absolute_url(request, path))
+    shown = documents(found, lambda path: absolute_url(request, path), with_measurements)
     return [resources.masked(each, mask) for each in shown]
 
 

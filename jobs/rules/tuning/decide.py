@@ -47,7 +47,7 @@ def _with_moved_trials(view: TuningView, plan: TuningPlan, now: datetime) -> Tun
     """The view after what has become of its trials, which is noted in the plan."""
     trials = []
     for trial in view.trials:
-        change = moved(trial, view.study, now)
+        change = moved(trial, view.study, now, view.cancel_requested)
         if change is not None:
             plan.trials[trial.number] = change
             trial = replace(

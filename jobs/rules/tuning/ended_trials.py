@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from agents.infra.texts import said
 from jobs.rules.lifecycle.states import TERMINAL, JobState
@@ -13,13 +13,16 @@ from jobs.rules.tuning.trials import FINISHED, TrialState
 from jobs.rules.tuning.views import TrialChange, TrialView
 
 NEVER_DRAWN = said("The study ended before its parameters were drawn.")
+DELETED = said("Its job was deleted before its measurements were looked at.")
+# How long a cancelled study waits for the rest of what its trials reported.
+PATIENCE = timedelta(minutes=1)
 
 
-def moved(trial: TrialView, study: StudySpec, now: datetime) -> TrialChange | None:
-    """None: nothing has changed."""
+def moved(trial: TrialView, study: StudySpec, now: datetime, cancelled: bool = False) -> TrialChange | None:
+    """None: nothing has changed. `cancelled`: the study."""
     if trial.state in FINISHED:
         return None
-    if trial.job in TERMINAL and (trial.whole or _is_lost(trial)):
+    if trial.job in TERMINAL and not _is_awaited(trial, now, cancelled):
         return _ended(trial, study, now)
     state = _live(trial)
     started_at = trial.started_at or trial.job_started_at
@@ -43,10 +46,20 @@ def _ended(trial: TrialView, study: StudySpec, now: datetime) -> TrialChange:
     ended_at = trial.job_ended_at or now
     started_at = trial.started_at or trial.job_started_at
     final = None if _is_lost(trial) else final_measurement(study, trial.measured)
-    if final is not None:
-        return TrialChange(TrialState.SUCCEEDED, final, started_at=started_at, ended_at=ended_at)
-    reason = _why_infeasible(trial, study)
-    return TrialChange(TrialState.INFEASIBLE, reason=reason, started_at=started_at, ended_at=ended_at)
+    change = TrialChange(
+        TrialState.SUCCEEDED, final, trial.measured, started_at=started_at, ended_at=ended_at
+    )
+    if final is None:
+        change.state, change.reason = TrialState.INFEASIBLE, _why_infeasible(trial, study)
+    return change
+
+
+def _is_awaited(trial: TrialView, now: datetime, cancelled: bool) -> bool:
+    """Whether more of its measurements may come, and somebody wants them."""
+    if trial.whole or trial.deleted or _is_lost(trial):
+        return False
+    ended_at = trial.job_ended_at
+    return not (cancelled and ended_at is not None and now >= ended_at + PATIENCE)
 
 
 def _is_lost(trial: TrialView) -> bool:
@@ -64,6 +77,8 @@ def _why_infeasible(trial: TrialView, study: StudySpec) -> str:
         if trial.cancelled_by:
             return said("Cancelled by {person}.", person=trial.cancelled_by)
         return trial.error or said("Cancelled.")
+    if trial.deleted:
+        return DELETED
     names = list_text([metric.name for metric in study.objectives])
     if not trial.seen:
         return said(

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from agents.infra.texts import said
 from jobs.rules.lifecycle.states import JobState
-from jobs.rules.tuning.ended_trials import counts_as_failed
+from jobs.rules.tuning.ended_trials import DELETED, counts_as_failed
 from jobs.rules.tuning.trials import FINISHED, TrialState
 from jobs.rules.tuning.views import Outcome, TrialView, TuningView
 
@@ -40,9 +40,10 @@ def all_infeasible(view: TuningView) -> Outcome | None:
 
 
 def _fails_as_first(trial: TrialView) -> bool:
-    """A first trial that measured nothing shows the same mistake as one that failed."""
+    """A first trial that measured nothing shows the same mistake as one that failed. One whose job was deleted shows
+    none."""
     silent = trial.state is TrialState.INFEASIBLE and trial.job is JobState.SUCCEEDED
-    return counts_as_failed(trial) or silent
+    return counts_as_failed(trial) or (silent and trial.reason != DELETED)
 
 
 def _end(failed: Sequence[TrialView], over: int) -> Outcome:

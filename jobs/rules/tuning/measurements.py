@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
+from jobs.rules.metrics.thinning import kept
 from jobs.rules.tuning.study import Selection, StudySpec
 from jobs.rules.tuning.trials import Measurement, cost
 
@@ -20,6 +21,16 @@ def final_measurement(study: StudySpec, measured: Iterable[Measurement]) -> Meas
         # Of equal values the earlier one: it came at a lower price.
         return min(whole, key=lambda each: (cost(first, each.metrics[first.name]), each.step, each.elapsed_s))
     return max(whole, key=lambda each: (each.step, each.elapsed_s))
+
+
+def thinned(
+    measured: Sequence[Measurement], metric: str, final: Measurement | None, most: int
+) -> list[Measurement]:
+    """About `most` of these, evenly over the steps: with the first, the last, the lowest and the highest by this
+    metric, and the final one."""
+    stay = set(kept([(each.step, each.metrics.get(metric, math.nan)) for each in measured], most))
+    last = None if final is None else final.step
+    return [each for index, each in enumerate(measured) if index in stay or each.step == last]
 
 
 def best_trial(study: StudySpec, finals: Mapping[int, Mapping[str, float]]) -> int | None:

@@ -25,7 +25,8 @@ class Outcome:
 @dataclass(frozen=True, slots=True)
 class TrialView:
     """One trial and its job. `cancelled_by`: the person who cancelled the job. `timed_out`: the job reached its
-    timeout. `whole`: all that its program reported has arrived. `final`: of a trial that is over."""
+    timeout. `deleted`: the job, with what its program reported. `whole`: all of that has arrived. `final`: of a trial
+    that is over."""
 
     number: int
     state: TrialState
@@ -34,6 +35,7 @@ class TrialView:
     error: str = ""
     cancelled_by: str = ""
     timed_out: bool = False
+    deleted: bool = False
     whole: bool = True
     measured: tuple[Measurement, ...] = ()
     seen: tuple[str, ...] = ()
@@ -63,10 +65,11 @@ class TuningView:
 
 @dataclass(slots=True)
 class TrialChange:
-    """What becomes of a trial. None: it stays."""
+    """What becomes of a trial. `measured`: of one that is over, all that it measured."""
 
     state: TrialState
     final: Measurement | None = None
+    measured: tuple[Measurement, ...] = ()
     reason: str = ""
     started_at: datetime | None = None
     ended_at: datetime | None = None

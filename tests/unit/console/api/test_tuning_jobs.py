@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from console.api.tuning import documents
 from jobs.models import Job, Trial, TuningJob
 from jobs.rules.tuning.trials import Measurement
 from jobs.tuning import measured
@@ -74,16 +77,14 @@ def test_a_tuning_job_comes_back_as_the_client_reads_it(script):
     assert bob.get(f"/v1beta1/{made['name']}").json() == made
 
 
-def test_a_trial_shows_its_parameters_measurements_and_job(script, monkeypatch):
+def test_a_trial_shows_its_parameters_measurements_and_job(script):
     made = created(script("bob"))
     now, point = timezone.now(), {"lr": 0.01, "units": 16, "optimizer": "sgd"}
     final = {"step": 3, "elapsed": 1.5, "metrics": {"accuracy": 0.9, "loss": "NaN"}}
-    Trial.objects.update(state="SUCCEEDED", parameters=point, final=final, started_at=now, ended_at=now)
+    curve = [{"step": 1, "elapsed": 0.5, "metrics": {"accuracy": 0.5}}, final]
+    over = {"state": "SUCCEEDED", "started_at": now, "ended_at": now}
+    Trial.objects.update(parameters=point, final=final, measurements=curve, **over)
     job = Job.objects.get()
-    curve = (Measurement(1, {"accuracy": 0.5}, 0.5), Measurement(3, {"accuracy": 0.9}, 1.5))
-    monkeypatch.setattr(
-        measured, "of_jobs", lambda jobs, names: {job.pk: measured.Measured(curve, ("accuracy",))}
-    )
     trial = script("bob").get(f"/v1/{made['name']}").json()["trials"][0]
     assert trial["parameters"] == [
         {"parameterId": "lr", "value": 0.01},
@@ -98,6 +99,44 @@ def test_a_trial_shows_its_parameters_measurements_and_job(script, monkeypatch):
     assert [each["stepCount"] for each in trial["measurements"]] == ["1", "3"]
     assert trial["customJob"] == f"{P}/customJobs/{job.pk}"
     assert trial["startTime"] == trial["endTime"]
+
+
+def test_a_trial_that_runs_shows_what_it_has_measured(script, monkeypatch):
+    made = created(script("bob"))
+    job = Job.objects.get()
+    curve = tuple(Measurement(step, {"accuracy": 0.1 * step}, 0.5) for step in range(5000))
+    monkeypatch.setattr(measured, "of_jobs", lambda jobs, names: {job.pk: measured.Measured(curve)})
+    found = script("bob").get(f"/v1/{made['name']}").json()["trials"][0]["measurements"]
+    assert [found[0]["stepCount"], found[-1]["stepCount"]] == ["0", "4999"] and 90 < len(found) < 110
+    [listed] = script("bob").get(TUNING).json()["hyperparameterTuningJobs"]
+    assert "measurements" not in listed["trials"][0]
+
+
+def test_many_trials_share_the_measurements_that_an_answer_may_have(script, monkeypatch):
+    """Clients read all of it every five seconds. The final measurement of each trial is there."""
+    made = created(script("bob"))
+    monkeypatch.setattr(documents, "MOST_MEASUREMENTS", 30)
+    curve = [{"step": step, "elapsed": 0.5, "metrics": {"accuracy": step}} for step in range(100)]
+    Trial.objects.update(state="SUCCEEDED", ended_at=timezone.now(), final=curve[57], measurements=curve)
+    with CaptureQueriesContext(connection) as few:
+        [trial] = script("bob").get(f"/v1/{made['name']}").json()["trials"]
+    assert 30 <= len(trial["measurements"]) <= 34
+    assert "57" in [each["stepCount"] for each in trial["measurements"]]
+    more_trials(40)
+    with CaptureQueriesContext(connection) as many:
+        trials = script("bob").get(f"/v1/{made['name']}").json()["trials"]
+    assert len(trials) == 41 and len(many) == len(few)
+    assert all(documents.FEWEST <= len(each["measurements"]) < 2 * documents.FEWEST for each in trials)
+
+
+def more_trials(count):
+    trial, job = Trial.objects.get(), Job.objects.get()
+    for number in range(2, count + 2):
+        job.pk, trial.pk, trial.number = job.pk + 1, None, number
+        job.request_id = None
+        job.save(force_insert=True)
+        trial.job = job
+        trial.save(force_insert=True)
 
 
 def test_an_infeasible_trial_says_why(script):

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import zlib
+from importlib import import_module
+from types import SimpleNamespace
 
 import pytest
+from django.apps import apps
+from django.db import connection
 from django.utils import timezone
 
 from agents.links.control_plane import Arrival, Fact, MetricsEnd, MetricsPiece
@@ -64,6 +68,16 @@ def test_pieces_are_stored_once_and_in_order_and_proved(host):
     assert Run.objects.get().metrics_proof == "", "the run is not closed"
     take(host, Fact(CLOSED | {"metrics": True}), end)
     assert Run.objects.get().metrics_proof == "whole" and wants(host).metrics_from is None
+
+
+def test_runs_that_hosts_forgot_before_metrics_were_there_reported_none(host):
+    """After the upgrade nobody would ever say so, and their page would wait for reports for ever."""
+    migration = import_module("jobs.migrations.0040_measurements_of_trials")
+    migration.nothing_reported(apps, SimpleNamespace(connection=connection))
+    assert Run.objects.get().metrics_proof == "", "its host has it"
+    Run.objects.update(forgotten_at=timezone.now())
+    migration.nothing_reported(apps, SimpleNamespace(connection=connection))
+    assert Run.objects.get().metrics_proof == "none"
 
 
 def test_reports_that_are_not_those_of_the_host_are_found_out(host):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from jobs.metrics import points
@@ -50,7 +52,7 @@ def test_without_reports_of_the_primary_those_of_another_replica_count(runs):
     report(runs[1], 0.1)
     report(runs[0], 0.9, name="other")
     assert values() == {1: {"loss": 0.1}}
-    assert found().names == ("loss", "other")
+    assert measured.names_of(Job.objects.get()) == ("loss", "other")
 
 
 def test_what_a_program_reports_counts_before_what_it_prints(runs):
@@ -88,11 +90,10 @@ def test_it_is_whole_when_hosts_and_logs_have_nothing_more(runs):
     assert not found().whole
     Run.objects.update(metrics_proof=MetricsProof.NONE)
     assert found().whole
-    Run.objects.update(metrics_read=0, log_stored=5, log_complete_at=timezone.now())
+    Run.objects.update(metrics_read=5, log_stored=5, log_complete_at=timezone.now())
     job = Job.objects.get()
     assert not measured.of_jobs([job], ("loss",))[job.pk].whole
-    Run.objects.update(metrics_read=5)
-    assert measured.of_jobs([job], ("loss",)).get(job.pk, measured.NOTHING).whole
+    assert found().whole
 
 
 def test_nothing_is_waited_for_of_a_host_that_was_declared_gone(runs):
@@ -111,3 +112,21 @@ def test_nothing_is_waited_for_of_a_run_that_its_host_has_forgotten(runs):
     assert not found().whole
     Run.objects.update(forgotten_at=timezone.now())
     assert found().whole
+
+
+def test_however_many_metrics_the_trials_report_none_of_the_study_is_missing(study, runs):
+    """The metric of the study is the last by name. Each job has as many as it may."""
+    for run in Run.objects.all():
+        names = [f"a{number:03}" for number in range(points.MAX_SERIES - 1)]
+        at = timezone.now()
+        reports = {
+            (name, "hypertune"): [Report("hypertune", name, 1, 0.5, 1.7e9)] for name in [*names, "loss"]
+        }
+        points.add(run.pk, reports, at)
+    job = Job.objects.get()
+    with CaptureQueriesContext(connection) as queries:
+        [seen] = measured.of_jobs([job], ("loss",)).values()
+    assert [each.metrics for each in seen.measurements] == [{"loss": 0.5}] and len(queries) == 3
+    rows = [row for row in queries.captured_queries if "jobs_metricseries" in row["sql"]]
+    assert all("LIMIT" not in row["sql"] and "'loss'" in row["sql"] for row in rows[:1])
+    assert len(measured.names_of(job)) == measured.MOST_NAMES

@@ -13,8 +13,9 @@ from agents.infra.refusals import Conflict, Refused
 from jobs import services
 from jobs.models import Job, JobLabel, Run, Trial, TuningJob, TuningSecret
 from jobs.rules.spec.json_fields import InvalidDocument
+from jobs.rules.tuning.ended_trials import DELETED
 from jobs.secrets import of_jobs
-from jobs.tuning import advance, drawing, trials, tuning_jobs
+from jobs.tuning import advance, drawing, snapshot, trials, tuning_jobs
 from tests.unit.jobs.tuning.conftest import asked
 
 pytestmark = pytest.mark.django_db
@@ -161,6 +162,50 @@ def test_a_trial_waits_for_its_last_reports(study):
     study.run()
     assert states(study)[0] == "SUCCEEDED"
     assert (study.trials()[0].final["step"], study.trials()[0].final["metrics"]) == (2, {"loss": 0.4})
+
+
+def test_a_study_whose_trial_is_deleted_goes_on(study):
+    """Its job was over, and the rest of its reports was not here yet: nobody waits for it any more."""
+    study.submit(asked(maxTrialCount=3)).run()
+    study.end(1, loss=0.5)
+    study.run()
+    study.end(2, loss=0.5, whole=False)
+    study.run()
+    assert states(study)[1] == "ACTIVE"
+    services.delete(study.trials()[1].job, "alice", timezone.now())
+    assert Run.objects.get(job__trial_row__number=2).metrics_proof == "cut"
+    study.run()
+    deleted = study.trials()[1]
+    assert (deleted.state, deleted.infeasible_reason) == ("INFEASIBLE", DELETED)
+    assert snapshot.tried(deleted).cancelled, "a search learns nothing from it"
+    study.end(3, loss=0.4)
+    study.run()
+    assert study.row.state == "SUCCEEDED"
+
+
+def test_a_cancelled_study_does_not_wait_for_reports_for_ever(study):
+    study.submit().run()
+    study.end(1, loss=0.5, whole=False)
+    tuning_jobs.cancel(study.row, "alice", timezone.now())
+    study.run()
+    assert study.row.state == "CANCELLING"
+    advance.advance([study.row.pk], Clock(timezone.now() + timedelta(minutes=2)))
+    study.row.refresh_from_db()
+    assert study.row.state == "CANCELLED" and study.trials()[0].final["metrics"] == {"loss": 0.5}
+
+
+def test_a_trial_that_is_over_keeps_a_hundred_of_its_measurements(study):
+    """Also when its job is deleted: the study has them."""
+    study.submit().run()
+    for step in range(300):
+        study.report(1, step=step, loss=1.0 + step)
+    study.end(1, step=300, loss=0.5)
+    study.run()
+    trial = study.trials()[0]
+    services.delete(trial.job, "alice", timezone.now())
+    kept = Trial.objects.get(pk=trial.pk).measurements
+    assert 100 <= len(kept) <= 110 and [kept[0]["step"], kept[-1]["step"]] == [0, 300]
+    assert kept[-1] == trial.final
 
 
 def test_a_value_that_is_no_number_is_kept(study):

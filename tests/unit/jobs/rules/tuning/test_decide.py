@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from jobs.rules.lifecycle.states import TERMINAL, JobState
 from jobs.rules.tuning.decide import decide
+from jobs.rules.tuning.ended_trials import DELETED
 from jobs.rules.tuning.study import Limit, StudyStopping
 from jobs.rules.tuning.trials import FINISHED, TrialState
 from jobs.rules.tuning.views import Outcome
@@ -89,6 +90,21 @@ def test_a_trial_is_not_over_before_all_its_reports_are_here():
     trial = ended(running(1, measured(1, loss=0.5)), JobState.SUCCEEDED, whole=False)
     plan = decide(tuning(trial, max_trials=1), at(10))
     assert (plan.trials, plan.outcome, plan.state) == ({}, None, JobState.RUNNING)
+
+
+@pytest.mark.parametrize(("minute", "ends"), [(9.5, False), (10, True)])
+def test_a_cancelled_study_waits_a_minute_for_the_rest_of_the_reports(minute, ends):
+    trial = ended(running(1, measured(1, loss=0.5)), JobState.SUCCEEDED, whole=False)
+    plan = decide(tuning(trial, max_trials=1, cancel_requested=True), at(minute))
+    assert (plan.state is JobState.CANCELLED) is ends
+    assert [each.final for each in plan.trials.values()] == [measured(1, loss=0.5)] * ends
+
+
+def test_a_trial_whose_job_was_deleted_waits_for_nothing_and_teaches_nothing():
+    trial = ended(running(1), JobState.SUCCEEDED, whole=False, deleted=True)
+    plan = decide(tuning(trial, running(2)), at(10))
+    assert (plan.trials[1].state, plan.trials[1].reason) == (TrialState.INFEASIBLE, DELETED)
+    assert (plan.outcome, plan.requested) == (None, (3,)), "it is no first trial that failed"
 
 
 def test_a_trial_without_the_metric_is_infeasible_and_says_what_was_seen():

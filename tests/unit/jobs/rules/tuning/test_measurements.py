@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from jobs.rules.tuning.measurements import best_trial, best_trials, final_measurement
+from jobs.rules.tuning.measurements import best_trial, best_trials, final_measurement, thinned
 from jobs.rules.tuning.study import Goal, Metric, Selection
 from tests.unit.jobs.rules.tuning.views import STUDY, measured
 
@@ -59,3 +59,12 @@ def test_of_several_objectives_those_that_no_trial_beats_are_best():
     }
     assert best_trials(TWO, finals) == [1, 2]
     assert best_trials(STUDY, {1: {"loss": 1.0}, 2: {"loss": 1.0}, 3: {"loss": 2.0}}) == [1, 2]
+
+
+def test_a_thinned_curve_keeps_its_ends_its_extremes_and_the_final_measurement():
+    curve = [measured(step, loss=5.0) for step in range(5000)]
+    curve[777], curve[778] = measured(777, loss=-1.0), measured(778, loss=99.0)
+    curve[4321] = measured(4321, loss=4.9)
+    found = thinned(curve, "loss", curve[4321], 100)
+    assert {0, 777, 778, 4321, 4999} <= {each.step for each in found} and len(found) < 110
+    assert thinned(curve[:50], "other", None, 100) == curve[:50]
