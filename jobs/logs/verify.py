@@ -31,7 +31,7 @@ BATCH = 200
 
 _due = SelectStatement(
     lambda: (
-        Run.objects.filter(prove_due_at__lte=Parameter("now"), job__deleted_at=None)
+        Run.objects.filter(prove_due_at__lte=Parameter("now"))
         .order_by("prove_due_at")
         .values_list("pk")[:BATCH]
     )
@@ -39,14 +39,14 @@ _due = SelectStatement(
 
 
 def due_for_verification(now: datetime) -> list[str]:
-    """The runs whose logs are to be verified now. Those of deleted jobs are left out: their logs are gone."""
+    """The runs whose logs are to be verified now."""
     return _due.column(now=now)
 
 
 def verify_logs(run_ids: list[str], now: datetime) -> None:
     """Compare these logs with the digests of their hosts, for at most SLICE_S seconds. The others stay due."""
     deadline = time.monotonic() + SLICE_S
-    verified = _verify_short(run_ids) if run_ids else set()
+    verified = _end_deleted(run_ids) | _verify_short(run_ids) if run_ids else set()
     for run_id in run_ids:
         if run_id in verified:
             continue
@@ -58,6 +58,15 @@ def verify_logs(run_ids: list[str], now: datetime) -> None:
                 _verify(Run.objects.defer("order").get(pk=run_id), deadline, now)
             except Exception:
                 log.exception("The log of %s cannot be verified; it is tried again in %s.", run_id, RETRY)
+
+
+def _end_deleted(run_ids: list[str]) -> set[str]:
+    """The logs of deleted jobs are gone: nothing is compared, and their hosts may forget them."""
+    gone = Run.objects.filter(pk__in=run_ids, job__deleted_at__isnull=False)
+    found = set(gone.values_list("pk", flat=True))
+    if found:
+        Run.objects.filter(pk__in=found).update(log_proof=b"", prove_due_at=None)
+    return found
 
 
 def _verify_short(run_ids: list[str]) -> set[str]:

@@ -10,6 +10,7 @@ import pytest
 from django.utils import timezone
 
 from agents.links.control_plane import Fact
+from jobs import services
 from jobs.logs import reader, verify
 from jobs.models import LogGap, LogPiece, Run
 from tests.unit.jobs.fake_hosts import digest_of, frame, settle
@@ -68,6 +69,24 @@ def test_short_logs_are_verified_together_and_a_broken_one_alone(
     assert told[runs[0]][0] == told[runs[1]][0] == "" and "cannot be verified" in caplog.text
     assert all(here == there != "" for here, there in (told[run] for run in runs[2:]))
     assert verify.due_for_verification(timezone.now()) == []
+
+
+def test_the_log_of_a_job_that_is_deleted_before_it_was_verified_is_waited_for_no_more(
+    add_host, submit, control_plane
+):
+    host = add_host()
+    job = submit()
+    settle(control_plane, host)
+    run = Run.objects.get()
+    host.end(control_plane, run.pk, exit_code=0)
+    host.reconcile(control_plane)
+    Run.objects.update(prove_due_at=timezone.now(), log_digest_here="", forgotten_at=None)
+    job.refresh_from_db()
+    services.delete(job, "ada", timezone.now())
+    verify.verify_logs(verify.due_for_verification(timezone.now()), timezone.now())
+    assert Run.objects.get().prove_due_at is None and reader.status(run).matches is None
+    settle(control_plane, host)
+    assert run.pk not in host.runs and Run.objects.get().forgotten_at is not None
 
 
 def test_a_log_that_cannot_be_read_delays_no_other_verification(logged, caplog):
