@@ -13,7 +13,7 @@ TUNING = (
     Safeguard(
         "disjoint-conditions",
         "jobs/rules/tuning/parse_parameters.py",
-        "yield from _names(one.parameter) & _names(other.parameter)",
+        "yield from seen & names",
         "yield from ()",
         (f"{RULES}/test_parse_study.py::test_parameters_of_one_name_need_disjoint_conditions",),
     ),

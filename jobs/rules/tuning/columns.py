@@ -13,7 +13,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from jobs.rules.tuning.scales import Array, code_of, drawn, from_unit, to_unit, value_of
+from jobs.rules.tuning.scales import Array, code_of, from_unit, random_codes, to_unit, value_of
 from jobs.rules.tuning.space import Condition, Kind, Parameter, Point, Value
 
 # Two points with different values in such columns are 1 apart.
@@ -95,7 +95,9 @@ class Columns:
     def _random_everywhere(self, dice: Generator, count: int) -> Array:
         """Random codes for all parameters, those that are inactive too."""
         units = dice.random((count, len(self.parameters)))
-        return np.stack([drawn(each, units[:, place]) for place, each in enumerate(self.parameters)], axis=1)
+        return np.stack(
+            [random_codes(each, units[:, place]) for place, each in enumerate(self.parameters)], axis=1
+        )
 
     def _encoded(self, codes: Array) -> Iterator[Array]:
         for place, parameter in enumerate(self.parameters):

@@ -132,8 +132,8 @@ def _posterior(x: Array, values: Array, groups: Groups) -> Callable[[Array], flo
 
 
 def _apart(x: Array) -> Array:
-    """Squared distances."""
-    return np.asarray(((x[:, None, :] - x[None, :, :]) ** 2).sum(axis=2))
+    """Squared distances. A category has a thousand columns: a cube of all their differences would take 115 MB."""
+    return (x - x.T) ** 2 if x.shape[1] == 1 else _distances(x, x, np.ones(x.shape[1]))
 
 
 def _swept(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import combinations, pairwise
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import chain, pairwise
 
 from agents.infra.texts import said
 from jobs.rules.spec.json_fields import MessageReader, shown
@@ -15,13 +17,16 @@ from jobs.rules.tuning.space import (
     Scale,
     Value,
     flat,
-    has_value,
-    same,
+    own_value,
 )
 from jobs.rules.tuning.study import PARENT_VALUES, SCALES
 
 MAX_PARAMETERS = 100
 MAX_VALUES = 1_000
+# In all parameters together. A model sees a category as a column of numbers.
+MAX_CATEGORIES = 2_000
+# In all conditions together.
+MAX_PARENT_VALUES = 2_000
 MAX_DEPTH = 8
 MAX_NAME = 128
 # Parameters of trials are JSON numbers: up to here each integer is one.
@@ -34,20 +39,40 @@ def read_parameters(fields: MessageReader, name: str = "parameters") -> tuple[Pa
     if not messages and not fields.complained(name):
         fields.complain(name, said("is required: what the trials try out, at least one parameter."))
     parameters = tuple(_parameter(message, 1) for message in messages)
-    if len(list(flat(parameters))) > MAX_PARAMETERS:
+    for problem in _too_many(parameters):
+        fields.complain(name, problem)
+    for both in sorted(set(_twice(_names(each) for each in parameters))):
         fields.complain(
-            name, said("has more than {most} parameters, with those of conditions.", most=MAX_PARAMETERS)
+            name,
+            said(
+                "has two parameters {name} that can be active together. Give each a name of its own.",
+                name=shown(both),
+            ),
         )
-    for one, other in combinations(parameters, 2):
-        for both in sorted(_names(one) & _names(other)):
-            fields.complain(
-                name,
-                said(
-                    "has two parameters {name} that can be active together. Give each a name of its own.",
-                    name=shown(both),
-                ),
-            )
     return parameters
+
+
+def _too_many(parameters: Sequence[Parameter]) -> Iterator[str]:
+    """What a study has too much of: each suggestion and each look at the study goes through all of it."""
+    every = list(flat(parameters))
+    if len(every) > MAX_PARAMETERS:
+        yield said("has more than {most} parameters, with those of conditions.", most=MAX_PARAMETERS)
+    if sum(len(each.values) for each in every if each.kind is Kind.CATEGORICAL) > MAX_CATEGORIES:
+        yield said(
+            "has more than {most} categorical values in all parameters together. Give fewer values, or make "
+            "numbers of them.",
+            most=MAX_CATEGORIES,
+        )
+    if sum(len(condition.values) for each in every for condition in each.conditions) > MAX_PARENT_VALUES:
+        yield said("has more than {most} values in all conditions together.", most=MAX_PARENT_VALUES)
+
+
+def _twice(sets: Iterable[set[str]]) -> Iterator[str]:
+    """The names that are in two of the sets."""
+    seen: set[str] = set()
+    for names in sets:
+        yield from seen & names
+        seen |= names
 
 
 def _parameter(fields: MessageReader, depth: int) -> Parameter:
@@ -105,10 +130,10 @@ def _read_values(fields: MessageReader, name: str, kind: Kind, scale: Scale) -> 
     parameter = _bounds(spec, name, kind, scale) if kind in _BOUNDED else _listed(spec, name, kind, scale)
     default = _default(spec, kind)
     if default is not None:
-        if has_value(parameter, default):
-            parameter = Parameter(name, kind, parameter.low, parameter.high, parameter.values, scale, default)
-        else:
+        own = own_value(parameter, default)
+        if own is None:
             spec.complain("default_value", said("must be one of the values of the parameter."))
+        parameter = replace(parameter, default=own)
     spec.close()
     return parameter
 
@@ -140,7 +165,9 @@ def _bounds(spec: MessageReader, name: str, kind: Kind, scale: Scale) -> Paramet
             spec.complain("max_value", said("must not be below minValue, which is {low}.", low=shown(low)))
             high = low
         elif high - low == float("inf"):
-            spec.complain("max_value", said("is too far from minValue: the range is no number."))
+            spec.complain(
+                "max_value", said("is too far from minValue: their difference is larger than any number.")
+            )
     return Parameter(name, kind, low, max(low, high), (), scale)
 
 
@@ -186,6 +213,8 @@ def _conditions(fields: MessageReader, parent: Parameter, depth: int) -> tuple[C
         fields.complain(name, said("is nested too deep: at most {most} levels.", most=MAX_DEPTH))
         return ()
     conditions = tuple(_condition(message, parent, depth) for message in messages)
+    if len(list(flat([each.parameter for each in conditions]))) > MAX_PARAMETERS:
+        return conditions  # the whole study is refused, and to compare all of them would take long
     for condition in conditions:
         if parent.name and parent.name in _names(condition.parameter):
             fields.complain(
@@ -227,14 +256,23 @@ def _parent_values(condition: MessageReader, parent: Parameter) -> tuple[Value, 
     values = _values_of_kind(fields, parent.kind)
     if not values and not fields.complained("values"):
         fields.complain("values", said("is required: at least one value of the parent."))
-    for index, value in enumerate(values):
-        if not has_value(parent, value):
+    own = _own_values(parent, values)
+    for index, (value, found) in enumerate(zip(values, own, strict=True)):
+        if found is None:
             fields.complain(
                 f"values[{index}]",
                 said("{value} is not a value of {parent}.", value=shown(value), parent=shown(parent.name)),
             )
     fields.close()
-    return values
+    return tuple(each for each in own if each is not None)
+
+
+def _own_values(parent: Parameter, values: Sequence[Value]) -> list[Value | None]:
+    """For each value the parent's own that it is the same as, or None."""
+    if parent.kind is not Kind.CATEGORICAL:
+        return [own_value(parent, value) for value in values]
+    known = set(parent.values)
+    return [value if value in known else None for value in values]
 
 
 def _values_of_kind(fields: MessageReader, kind: Kind) -> tuple[Value, ...]:
@@ -251,6 +289,9 @@ def _names(parameter: Parameter) -> set[str]:
 
 def _clashes(conditions: Sequence[Condition]) -> Iterator[str]:
     """The names that two conditions make active for one value of the parent."""
-    for one, other in combinations(conditions, 2):
-        if any(same(value, each) for value in one.values for each in other.values):
-            yield from _names(one.parameter) & _names(other.parameter)
+    active: dict[Value, list[set[str]]] = defaultdict(list)
+    for condition in conditions:
+        names = _names(condition.parameter)
+        for value in set(condition.values):
+            active[value].append(names)
+    return chain.from_iterable(_twice(sets) for sets in active.values())

@@ -17,17 +17,16 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from jobs.rules.tuning.space import Kind, Parameter, Scale, Value, same
+from jobs.rules.tuning.space import Kind, Parameter, Scale, Value, place_of
 
 Array = NDArray[np.float64]
 
 
 def code_of(parameter: Parameter, value: Value) -> float:
-    """NaN for what is no value of the parameter, as rows of another study may have it; bounds are not looked at."""
+    """NaN for a value that the parameter cannot have, which a row of another study may hold. Bounds are not checked."""
     if parameter.values:
-        return next(
-            (float(place) for place, each in enumerate(parameter.values) if same(each, value)), math.nan
-        )
+        place = place_of(parameter, value)
+        return math.nan if place is None else float(place)
     return math.nan if isinstance(value, str) else float(value)
 
 
@@ -57,7 +56,7 @@ def from_unit(parameter: Parameter, units: Array) -> Array:
     return _possible(parameter, _scaled(scale, units, low, high))
 
 
-def drawn(parameter: Parameter, units: Array) -> Array:
+def random_codes(parameter: Parameter, units: Array) -> Array:
     """The codes for random units. Each whole number is as likely as the length of its interval on the scale says.
 
     `from_unit` gives the numbers at the bounds half of their interval: what lies beyond the bounds is cut off.

@@ -9,6 +9,7 @@ Values are floats for DOUBLE and DISCRETE, ints for INTEGER, strings for CATEGOR
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -66,20 +67,13 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """The parameter is active where its parent has one of `values`."""
+    """The parameter is active where its parent has one of `values`, which are written as the parent has them."""
 
     values: tuple[Value, ...]
     parameter: Parameter
 
     def holds(self, value: Value) -> bool:
-        return any(same(value, each) for each in self.values)
-
-
-def same(one: Value, other: Value) -> bool:
-    """Whether two values of one parameter are the same."""
-    if isinstance(one, str) or isinstance(other, str):
-        return one == other
-    return abs(one - other) <= EPSILON
+        return value in self.values
 
 
 def fill(parameters: Sequence[Parameter], choose: Callable[[Parameter], Value]) -> Point:
@@ -114,11 +108,26 @@ def has_point(parameters: Sequence[Parameter], point: Mapping[str, Value]) -> bo
 
 
 def has_value(parameter: Parameter, value: Value) -> bool:
+    return own_value(parameter, value) is not None
+
+
+def own_value(parameter: Parameter, value: Value) -> Value | None:
+    """The value of the parameter that this one is the same as. None: it has no such value."""
     if parameter.values:
-        return any(type(value) is type(each) and same(value, each) for each in parameter.values)
+        place = place_of(parameter, value)
+        return None if place is None else parameter.values[place]
     if isinstance(value, str) or (parameter.kind is Kind.INTEGER and int(value) != value):
-        return False
-    return parameter.low <= value <= parameter.high
+        return None
+    return value if parameter.low <= value <= parameter.high else None
+
+
+def place_of(parameter: Parameter, value: Value) -> int | None:
+    """Which of its listed values this one is the same as. Those of DISCRETE are in increasing order."""
+    if parameter.kind is Kind.DISCRETE and not isinstance(value, str):
+        place = bisect_left(parameter.values, value - EPSILON)
+        found = parameter.values[place] if place < len(parameter.values) else None
+        return None if isinstance(found, str) or found is None or found > value + EPSILON else place
+    return parameter.values.index(value) if value in parameter.values else None
 
 
 def key(point: Mapping[str, Value]) -> tuple[tuple[str, Value], ...]:
@@ -151,55 +160,43 @@ def point_at(parameters: Sequence[Parameter], index: int) -> Point:
 
 
 def _size(parameter: Parameter) -> int | None:
-    count = parameter.count
-    if count is None:
-        return None
-    total = count
-    for value in _switching(parameter):
-        below = size(_active(parameter, value))
-        if below is None:
+    total = parameter.count
+    for points in _points_below(parameter).values():
+        if total is None or points is None:
             return None
-        total += below - 1
+        total += points - 1
     return total
+
+
+def _points_below(parameter: Parameter) -> dict[Value, int | None]:
+    """The values that make other parameters active, in the order of the conditions, and how many points these have
+    together. Each condition is counted once, however many values it has."""
+    found: dict[Value, int | None] = {}
+    for condition in parameter.conditions:
+        points = _size(condition.parameter)
+        for value in dict.fromkeys(condition.values):
+            before = found.get(value, 1)
+            found[value] = None if points is None or before is None else before * points
+    return found
 
 
 def _point_below(parameter: Parameter, index: int) -> Point:
     """The values of a parameter that switch others on come first, then the rest, which count for one point each."""
-    switching = _switching(parameter)
-    for value in switching:
-        children = _active(parameter, value)
-        points = size(children) or 1
-        if index < points:
+    switching = _points_below(parameter)
+    for value, points in switching.items():
+        if index < (points or 1):
+            children = [each.parameter for each in parameter.conditions if each.holds(value)]
             return {parameter.name: value, **point_at(children, index)}
-        index -= points
+        index -= points or 1
     return {parameter.name: _rest_at(parameter, switching, index)}
 
 
-def _rest_at(parameter: Parameter, switching: Sequence[Value], index: int) -> Value:
+def _rest_at(parameter: Parameter, switching: Mapping[Value, object], index: int) -> Value:
     """The value at this place among those that switch nothing on. An integer may have too many to list them."""
     if parameter.values:
-        return [each for each in parameter.values if not any(same(each, one) for one in switching)][index]
+        return [each for each in parameter.values if each not in switching][index]
     value = parameter.value_at(index)
     for each in sorted(switching):
         if not isinstance(value, str) and not isinstance(each, str) and each <= value:
             value += 1
     return value
-
-
-def _switching(parameter: Parameter) -> list[Value]:
-    """Its values that make other parameters active, each once, in the order of the conditions."""
-    found: list[Value] = []
-    for condition in parameter.conditions:
-        for value in condition.values:
-            if not any(same(value, each) for each in found):
-                found.append(_own(parameter, value))
-    return found
-
-
-def _own(parameter: Parameter, value: Value) -> Value:
-    """The parameter's own value that a condition's value is the same as."""
-    return next((each for each in parameter.values if same(each, value)), value)
-
-
-def _active(parameter: Parameter, value: Value) -> list[Parameter]:
-    return [each.parameter for each in parameter.conditions if each.holds(value)]

@@ -15,7 +15,7 @@ from jobs.rules.spec.custom_job import CustomJobSpec
 from jobs.rules.spec.json_fields import camel, duration
 from jobs.rules.spec.secret_variables import AskedSecret
 from jobs.rules.spec.tasks import given
-from jobs.rules.tuning.space import Condition, Kind, Parameter, Scale
+from jobs.rules.tuning.space import Condition, Kind, Parameter, Scale, size
 
 GOALS = {0: "GOAL_TYPE_UNSPECIFIED", 1: "MAXIMIZE", 2: "MINIMIZE"}
 ALGORITHMS = {0: "ALGORITHM_UNSPECIFIED", 2: "GRID_SEARCH", 3: "RANDOM_SEARCH"}
@@ -121,6 +121,12 @@ class StudySpec:
     def objectives(self) -> tuple[Metric, ...]:
         """The metrics that are optimized."""
         return tuple(metric for metric in self.metrics if metric.safety is None)
+
+    @property
+    def points(self) -> int | None:
+        """How many points are tried. None: without end. Noisy measurements are worth a second trial of the same point,
+        but a grid has each point once."""
+        return None if self.noise == NOISY and self.algorithm != GRID else size(self.parameters)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.random import PCG64, Generator
 
 from jobs.rules.tuning.columns import Columns
+from jobs.rules.tuning.gaussian_process import learn
 from jobs.rules.tuning.space import Condition, Kind, Parameter, fill, has_point
 from tests.unit.jobs.rules.tuning.spaces import spaces, values_of
 from tests.unit.jobs.rules.views import examples
@@ -48,6 +51,19 @@ def test_different_categories_are_one_apart():
     columns = Columns([Parameter("c", Kind.CATEGORICAL, values=("a", "b", "c"))])
     one, other = columns.encode(columns.codes([{"c": "a"}, {"c": "c"}]))
     assert np.isclose(((one - other) ** 2).sum(), 1.0)
+
+
+def test_as_many_categories_as_are_possible_fit_into_memory():
+    """The differences of all columns of all points would be a cube of 115 MB for each of these."""
+    names = tuple(str(number) for number in range(1000))
+    columns = Columns([Parameter(name, Kind.CATEGORICAL, values=names) for name in ("a", "b")])
+    dice = Generator(PCG64(1))
+    x = columns.encode(columns.random(dice, 60))
+    tracemalloc.start()
+    learn(x, dice.random(60), columns.groups, dice, samples=1)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 20e6
 
 
 def test_points_of_another_space_keep_what_is_known_here():

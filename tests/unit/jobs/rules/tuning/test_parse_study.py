@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from datetime import UTC, datetime
 
 import pytest
@@ -287,6 +288,50 @@ def test_parameters_that_are_nested_too_deep_are_refused():
 
     assert parse_tuning_job(changed(P, [nested(MAX_DEPTH - 1)]))
     assert any("too deep" in words for words in violations(changed(P, [nested(MAX_DEPTH)])).values())
+
+
+def categories(count, name):
+    return {
+        "parameterId": name,
+        "categoricalValueSpec": {"values": [f"value-{number}" for number in range(count)]},
+    }
+
+
+def test_more_categories_than_a_model_can_learn_from_are_refused():
+    fits = [categories(1_000, "a"), categories(1_000, "b")]
+    assert len(parse_tuning_job(changed(P, fits)).study.parameters) == 2
+    words = violations(changed(P, [*fits, categories(1, "c")]))[f"{S}.parameters"]
+    assert words.startswith("has more than 2000 categorical values in all parameters together")
+
+
+def switched_on(count, values):
+    """A parameter with conditions of so many different values each."""
+    conditions = [
+        {
+            "parentIntValues": {"values": [str(place * values + number) for number in range(values)]},
+            "parameterSpec": {"parameterId": "same", "discreteValueSpec": {"values": [place]}},
+        }
+        for place in range(count)
+    ]
+    spec = {"integerValueSpec": {"maxValue": str(count * values)}}
+    return {"parameterId": "parent", **spec, "conditionalParameterSpecs": conditions}
+
+
+def test_a_study_that_would_take_hours_to_compare_is_refused_at_once():
+    began = time.process_time()
+    words = violations(changed(P, [switched_on(99, 1_000)]))[f"{S}.parameters"]
+    assert words == "has more than 2000 values in all conditions together."
+    assert time.process_time() - began < 5
+
+
+def test_as_many_values_of_conditions_as_are_possible_cost_little():
+    document = changed(P, [switched_on(99, 20)])
+    began = time.process_time()
+    study = parse_tuning_job(document).study
+    assert study.points == 99 * 20 + 1 and parse_study(study_document(study)) == study
+    assert time.process_time() - began < 2
+    words = violations(changed(P, [switched_on(99, 21)]))[f"{S}.parameters"]
+    assert words == "has more than 2000 values in all conditions together."
 
 
 def test_integers_that_json_cannot_hold_are_refused():

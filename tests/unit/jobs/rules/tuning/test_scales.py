@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.rules.tuning.scales import code_of, drawn, from_unit, to_unit, value_of
+from jobs.rules.tuning.scales import code_of, from_unit, random_codes, to_unit, value_of
 from jobs.rules.tuning.space import Kind, Parameter, Scale, has_value
 from tests.unit.jobs.rules.tuning.spaces import doubles, integers, listed, values_of
 from tests.unit.jobs.rules.views import examples
@@ -91,7 +91,7 @@ def test_log_is_fine_below_and_reverse_log_above():
     ],
 )
 def test_each_of_a_few_values_is_drawn_equally_often(parameter):
-    codes = drawn(parameter, (np.arange(3000) + 0.5) / 3000)
+    codes = random_codes(parameter, (np.arange(3000) + 0.5) / 3000)
     assert np.unique(codes, return_counts=True)[1].tolist() == [1000, 1000, 1000]
 
 

@@ -71,6 +71,16 @@ def test_a_huge_integer_is_counted_without_being_listed():
     assert point_at((huge,), total - 1) == {"n": 2**50}
 
 
+def test_values_that_switch_the_same_on_are_counted_once_and_not_each():
+    """One after the other they would be 200 to the power of eight."""
+    deep = Parameter("p8", Kind.INTEGER, 1, 200)
+    for level in range(7, 0, -1):
+        every = tuple(range(1, 201))
+        deep = Parameter(f"p{level}", Kind.INTEGER, 1, 200, conditions=(Condition(every, deep),))
+    assert size((deep,)) == 200**8
+    assert point_at((deep,), 200**8 - 1) == {f"p{level}": 200 for level in range(1, 9)}
+
+
 @examples(300)
 @given(spaces(finite=True))
 def test_the_points_of_a_finite_space_are_counted_right(parameters):
