@@ -39,6 +39,7 @@ _WAITING = (
     "priority",
     "spot",
     "attempt",
+    "undrawn",
     "started_at",
     "reason",
     "earliest_start_at",
@@ -100,7 +101,7 @@ def read_queue(cluster: ClusterCapacity, now: datetime) -> WaitingQueue:
     excluded: dict[int, tuple[str, int]] = {}
     without_request = []
     for row in QUEUE():
-        pk, project, owner, named, text, timeout_s, priority, spot, attempt, *row_of_waiting = row
+        pk, project, owner, named, text, timeout_s, priority, spot, attempt, undrawn, *row_of_waiting = row
         started_at, reason, earliest, wait_limit_s, quota_since, rank, whole, pinned_by = row_of_waiting
         if not text:
             without_request.append(pk)
@@ -121,7 +122,7 @@ def read_queue(cluster: ClusterCapacity, now: datetime) -> WaitingQueue:
         scope = scopes.get((named, project, needed))
         if scope is None:
             scope = scopes[named, project, needed] = cluster.scope(places[named], project, needed)
-        job = WaitingJob(pk, project, owner, scope, text, timeout_s, priority, spot, attempt)
+        job = WaitingJob(pk, project, owner, scope, text, timeout_s, priority, spot, attempt, undrawn=undrawn)
         if rank is not None:
             found.pinned_by[pk] = pinned_by
             job = job._replace(pin=rank) if whole else job._replace(own_pin=rank)

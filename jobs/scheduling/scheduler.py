@@ -226,10 +226,13 @@ def _name_closed_hosts(
 def _place(cluster: ClusterCapacity, decision: QueueDecision, result: PassResult, now: datetime) -> None:
     if not decision.placed:
         return
-    ids, projects = [each.job for each, _ in decision.placed], {each.project for each, _ in decision.placed}
+    _ask_for_parameters([each.job for each, _ in decision.placed if each.undrawn], decision, now)
+    starting = [(each, placements) for each, placements in decision.placed if not each.undrawn]
+    if not starting:
+        return
+    ids, projects = [each.job for each, _ in starting], {each.project for each, _ in starting}
     with snapshot.locked_ahead(ids, projects):
-        placed = _without_undrawn(_lock_placed(decision.placed, result, now), decision, now)
-        _write_placements(placed, cluster, decision, result, now)
+        _write_placements(_lock_placed(starting, result, now), cluster, decision, result, now)
 
 
 def _lock_placed(
@@ -253,17 +256,15 @@ def _lock_placed(
     return found
 
 
-def _without_undrawn(placed: list[PlacedJob], decision: QueueDecision, now: datetime) -> list[PlacedJob]:
-    """The jobs that can start. A trial without parameters is about to get its place: now they are drawn, with all that
-    is known by now. Until then it keeps its turn, and the next passes find the place for it again."""
-    undrawn = [each.job.pk for each in placed if each.job.undrawn]
+def _ask_for_parameters(undrawn: list[int], decision: QueueDecision, now: datetime) -> None:
+    """A trial without parameters is about to get its place: now they are drawn, with all that is known by now. Until
+    then it keeps its turn, and the next passes find the place for it again."""
     if not undrawn:
-        return placed
+        return
     decision.waits.update(dict.fromkeys(undrawn, DRAWING))
     trials = Trial.objects.filter(job__in=undrawn)
     trials.filter(wanted_at=None).update(wanted_at=now)
     hints.tuning(set(trials.values_list("tuning_job", flat=True)))
-    return [each for each in placed if not each.job.undrawn]
 
 
 def _write_placements(

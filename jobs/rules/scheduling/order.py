@@ -41,7 +41,8 @@ _OWN_PIN = attrgetter("own_pin")
 
 
 class WaitingJob(NamedTuple):
-    """A job that wants to be placed. An older job has a smaller id. `timeout_s` is what is left of its timeout."""
+    """A job that wants to be placed. An older job has a smaller id. `timeout_s` is what is left of its timeout.
+    `undrawn`: a trial without parameters. A place is found for it, and it starts when they are drawn."""
 
     job: int
     project: int
@@ -54,6 +55,7 @@ class WaitingJob(NamedTuple):
     attempt: int = 1
     pin: float | None = None
     own_pin: float | None = None
+    undrawn: bool = False
 
 
 def is_pinned(job: WaitingJob) -> bool:

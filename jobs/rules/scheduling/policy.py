@@ -83,7 +83,8 @@ class QueueDecision:
     """What a pass decided.
 
     `waits`: why each job without placements waits. `starts`: when a job starts at the latest, where that is known.
-    `over_quota`: the jobs that wait for quota. `more`: the pass placed as many jobs as it may; decide again at once.
+    `over_quota`: the jobs that wait for quota. `more`: as many jobs as one pass may start have a place; decide again at
+    once.
     """
 
     placed: list[tuple[WaitingJob, tuple[Placement, ...]]] = field(default_factory=list)
@@ -105,7 +106,7 @@ def decide_queue(
     """Decide about all waiting jobs. `ledger` is changed: it counts what this pass places."""
     decider = _QueueDecider(cluster, ledger, now)
     for job in in_order(waiting, cluster.shares, cluster.held):
-        if len(decider.decision.placed) >= max_placed:
+        if decider.starting >= max_placed:
             decider.decision.more = True
             break
         decider.offer(job)
@@ -171,6 +172,8 @@ class _QueueDecider:
     def __init__(self, cluster: ClusterView, ledger: QuotaLedger, now: float) -> None:
         self.cluster, self.ledger, self.now = cluster, ledger, now
         self.decision = QueueDecision()
+        # How many of the placed jobs can start: a trial without parameters must not keep others from their turn.
+        self.starting = 0
         self.placer = Placer(cluster.hosts, cluster.ports)
         self.running = RunningJobs(cluster.running)
         self.quota_reservations = QuotaReservations(ledger, self.running)
@@ -261,6 +264,7 @@ class _QueueDecider:
             if memory.project == job.project:
                 memory.within.clear()
         self.decision.placed.append((job, placements))
+        self.starting += not job.undrawn
         needs = {each.replica: each.needs for each in wanted.replica_requests()}
         claims = tuple(
             HostClaim(placement.host_id, of.cpus, of.memory_mb, of.accelerator_type, of.gpus)

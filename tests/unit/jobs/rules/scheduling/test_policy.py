@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from jobs.rules.scheduling import resource_requests
 from jobs.rules.scheduling.order import in_order
-from jobs.rules.scheduling.policy import AFTER_TIMEOUT_S, BEHIND, decide_queue
+from jobs.rules.scheduling.policy import AFTER_TIMEOUT_S, BEHIND, ClusterView, decide_queue
 from tests.unit.jobs.rules.simulated_cluster import (
     KIND,
     NOW,
+    PORTS,
     TIMEOUTS,
     SimulatedCluster,
     claims,
@@ -37,6 +38,25 @@ def submit_all(cluster, waiting):
     for each in waiting:
         cluster.submit(each)
     return cluster
+
+
+# -- how many in one pass --
+
+
+def test_trials_without_parameters_do_not_use_up_what_a_pass_may_place():
+    """They do not start, and the next pass would find the same ones again."""
+    cluster = SimulatedCluster([host(1, gpus=8), host(2, gpus=8)])
+    undrawn = [job(number, undrawn=True) for number in range(1, 6)]
+    ready = [job(number) for number in range(6, 9)]
+    placed, more = placed_at_most(2, cluster, undrawn + ready)
+    assert (placed, more) == ([1, 2, 3, 4, 5, 6, 7], True)
+    assert placed_at_most(2, cluster, undrawn) == ([1, 2, 3, 4, 5], False)
+
+
+def placed_at_most(most, cluster, waiting):
+    seen = ClusterView(cluster.hosts, PORTS)
+    decision = decide_queue(seen, waiting, unlimited(), NOW, most)
+    return [each.job for each, _ in decision.placed], decision.more
 
 
 # -- never over, never partial --
