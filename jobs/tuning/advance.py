@@ -22,10 +22,11 @@ from agents.infra.refusals import Refused
 from agents.infra.secrets import SecretUnreadable
 from agents.infra.texts import said
 from jobs import services
+from jobs.lifecycle import faulty_jobs
 from jobs.metrics import logged
-from jobs.models import Trial, TuningJob
+from jobs.models import Job, Trial, TuningJob
 from jobs.rules.lifecycle.plan import TRAINYARD
-from jobs.rules.lifecycle.states import TERMINAL
+from jobs.rules.lifecycle.states import TERMINAL, JobState
 from jobs.rules.spec.json_fields import InvalidDocument
 from jobs.rules.tuning.decide import decide
 from jobs.rules.tuning.study import StudySpec
@@ -45,6 +46,7 @@ RETRY_AFTER_ERROR = timedelta(minutes=1)
 # So many trials are asked for in one transaction.
 MAX_AT_ONCE = 20
 
+NO_POINT_LEFT = said("Every point of the space was tried.")
 REFUSALS = (InvalidDocument, Refused, SecretUnreadable)
 
 
@@ -66,16 +68,22 @@ def advance(ids: Collection[int], clock: Clock) -> None:
             _advance(pk, clock)
         except DATABASE_UNAVAILABLE:
             raise
-        except Exception:
+        except Exception as problem:
             log.exception(
                 "Tuning job %s could not be advanced; it is tried again in %s.", pk, RETRY_AFTER_ERROR
             )
             TuningJob.every.filter(pk=pk).update(due_at=clock.now() + RETRY_AFTER_ERROR)
+            _give_up_places(pk, problem, clock.now())
+
+
+def _give_up_places(pk: int, problem: Exception, now: datetime) -> None:
+    """Trials that cannot get their parameters keep no place from other jobs meanwhile."""
+    for job in Job.every.filter(trial_row__tuning_job=pk, undrawn=True, state=JobState.QUEUED):
+        faulty_jobs.set_aside(job, problem, "Job %s cannot be given its parameters, and waits.", now)
 
 
 def _advance(pk: int, clock: Clock) -> None:
-    while drawing.draw_next(pk, clock.now()):
-        failpoint("tuning.drawn")
+    _draw(pk, clock)
     _read_last_lines(pk, clock.now())
     with transaction.atomic():
         tuning_job = _lock(pk)
@@ -93,6 +101,15 @@ def _advance(pk: int, clock: Clock) -> None:
         services.cancel(jobs[number], TRAINYARD, clock.now(), why)
     if more:
         hints.tuning([pk])
+
+
+def _draw(pk: int, clock: Clock) -> None:
+    while (trial := drawing.draw_next(pk, clock.now())) is not None:
+        failpoint("tuning.drawn")
+        if trial.parameters is None:
+            # Otherwise each pass would find a place for it, and keep it from the jobs behind.
+            services.cancel(trial.job, TRAINYARD, clock.now(), NO_POINT_LEFT)
+            return
 
 
 def _read_last_lines(pk: int, now: datetime) -> None:

@@ -24,17 +24,16 @@ from jobs.tuning import snapshot
 from jobs.wake import hints
 
 
-def draw_next(pk: int, now: datetime) -> bool:
-    """Draw the parameters of one trial that wants them, the lowest number first. False: none does."""
+def draw_next(pk: int, now: datetime) -> Trial | None:
+    """Draw the parameters of one trial that wants them, the lowest number first. None: none does. Returns a trial
+    without parameters when there is no point left: its job must give up its place."""
     with transaction.atomic():
         tuning_job = _lock(pk)
         if tuning_job is None:
-            return False
+            return None
         rows = snapshot.trials_of(tuning_job)
         trial = next((each for each in rows if _is_wanted(each)), None)
-        if trial is None:
-            return False
-        return _write(tuning_job, rows, trial, now)
+        return trial and _write(tuning_job, rows, trial, now)
 
 
 def _lock(pk: int) -> TuningJob | None:
@@ -47,18 +46,18 @@ def _is_wanted(trial: Trial) -> bool:
     return trial.wanted_at is not None and trial.parameters is None and trial.job.state == JobState.QUEUED
 
 
-def _write(tuning_job: TuningJob, rows: list[Trial], trial: Trial, now: datetime) -> bool:
-    """False: the job is cancelled meanwhile, or there is no point left to try."""
+def _write(tuning_job: TuningJob, rows: list[Trial], trial: Trial, now: datetime) -> Trial | None:
+    """None: the job is cancelled meanwhile."""
     study = snapshot.study_of(tuning_job)
     # By name: it imports numpy, which costs a process 22 MB and 0.15 s, and most processes draw nothing.
     suggest = import_string("jobs.rules.tuning.suggest.suggest")
     suggested: Suggestion | None = suggest(study, snapshot.study_rows(rows), trial.number, tuning_job.seed)
     if suggested is None:
-        return False
+        return trial
     locked = Job.every.select_for_update(no_key=True, of=("self",)).get(pk=trial.job_id)
     if locked.state != JobState.QUEUED or locked.cancel_requested_at is not None or not locked.undrawn:
-        return False
-    point = dict(suggested.parameters)
+        return None
+    trial.parameters = point = dict(suggested.parameters)
     spec = with_arguments(of_job.spec_of(locked), point, study.parameters)
     Job.every.filter(pk=locked.pk).update(
         spec=to_document(spec), undrawn=False, version=F("version") + 1, updated_at=now
@@ -67,4 +66,4 @@ def _write(tuning_job: TuningJob, rows: list[Trial], trial: Trial, now: datetime
         parameters=point, why=suggested.expected and asdict(suggested.expected), state=TrialState.ACTIVE
     )
     hints.schedule()
-    return True
+    return trial

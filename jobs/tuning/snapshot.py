@@ -9,12 +9,11 @@ from typing import Any
 from jobs.models import Trial, TuningJob
 from jobs.rules.lifecycle.plan import TRAINYARD
 from jobs.rules.lifecycle.states import TERMINAL, JobState
-from jobs.rules.tuning import space
 from jobs.rules.tuning.ended_trials import DELETED
 from jobs.rules.tuning.measurements import final_measurement, thinned
 from jobs.rules.tuning.parse_study import parse_study
 from jobs.rules.tuning.rows import StudyRows
-from jobs.rules.tuning.study import NOISY, StudySpec
+from jobs.rules.tuning.study import StudySpec
 from jobs.rules.tuning.trials import FINISHED, Measurement, TrialState
 from jobs.rules.tuning.trials import Trial as TriedTrial
 from jobs.rules.tuning.views import Outcome, TrialChange, TrialView, TuningView
@@ -48,8 +47,7 @@ def view_of(tuning_job: TuningJob, trials: Sequence[Trial]) -> TuningView:
         max_trials=tuning_job.max_trials,
         parallel=tuning_job.parallel_trials,
         max_failed=tuning_job.max_failed_trials,
-        # Where measurements are noisy, a point may be tried again.
-        points=None if study.noise == NOISY else space.size(study.parameters),
+        points=study.points,
         trials=tuple(_trial(trial, study, seen.get(trial.job_id)) for trial in trials),
         cancel_requested=tuning_job.cancel_requested_at is not None,
         outcome=outcome,

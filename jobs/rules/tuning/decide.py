@@ -76,9 +76,12 @@ def _live(view: TuningView) -> list[TrialView]:
 
 def _to_request(view: TuningView) -> tuple[int, ...]:
     """The numbers of the trials that may begin: as many as may run at once, and no more than the space has points."""
-    total = view.max_trials if view.points is None else min(view.max_trials, view.points)
+    left = view.max_trials - len(view.trials)
+    if view.points is not None:
+        # A trial that was cancelled before it had parameters took no point.
+        left = min(left, view.points - sum(each.drawn or each.state not in FINISHED for each in view.trials))
     last = max((each.number for each in view.trials), default=0)
-    free = min(view.parallel - len(_live(view)), total - len(view.trials))
+    free = min(view.parallel - len(_live(view)), left)
     return tuple(range(last + 1, last + 1 + max(free, 0)))
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
+from itertools import chain
 
 from numpy.random import PCG64, Generator
 
@@ -41,24 +42,31 @@ def search_by_model(study: StudySpec, rows: StudyRows, number: int, seed: int) -
         return first
     columns = Columns(study.parameters)
     dice, taken = _dice(seed, number, "model"), _taken(study, columns, rows)
-    return suggest_bayesian(study, rows, columns, dice, taken) or _drawn(study, rows, number, seed)
+    return suggest_bayesian(study, rows, columns, dice, taken) or _random_point(study, rows, number, seed)
 
 
 def search_at_random(study: StudySpec, rows: StudyRows, number: int, seed: int) -> Suggestion | None:
     first = _first(study, rows, number, seed)
     if first is not None or is_exhausted(study, rows):
         return first
-    return _drawn(study, rows, number, seed)
+    return _random_point(study, rows, number, seed)
 
 
 def search_the_grid(study: StudySpec, rows: StudyRows, number: int, seed: int) -> Suggestion | None:
-    """Trial k has point k, in an order that is shuffled by the seed: so the first trials lie all over the space."""
-    total = size(study.parameters)
+    """Trial k has point k, in an order that is shuffled by the seed: so the first trials lie all over the space.
+
+    Where another trial has that point, or the grid has no such point, the trial has the first one that nobody has: a
+    trial that was cancelled before it had parameters leaves no hole.
+    """
+    total = study.points
     if total is None:
         raise ValueError("a space with a DOUBLE has no grid; parse_study refuses it")
-    if number > total:
-        return None
-    return Suggestion(point_at(study.parameters, shuffled(number - 1, total, seed)))
+    tried = {key(point) for point in rows.tried}
+    for place in chain([(number - 1) % total], range(min(total, len(tried) + 1))):
+        point = point_at(study.parameters, shuffled(place, total, seed))
+        if key(point) not in tried:
+            return Suggestion(point)
+    return None
 
 
 # Further samplers by name come here: each is one function of the same arguments.
@@ -71,7 +79,7 @@ SEARCHES: Mapping[str, Search] = {
 
 def is_exhausted(study: StudySpec, rows: StudyRows) -> bool:
     """Whether each point of the space was tried. A study with noisy measurements may try them again."""
-    total = None if study.noise == NOISY else size(study.parameters)
+    total = study.points
     if total is None or total > len(rows.tried):
         return False
     return len({key(point) for point in rows.tried if has_point(study.parameters, point)}) >= total
@@ -101,7 +109,7 @@ def _taken(study: StudySpec, columns: Columns, rows: StudyRows) -> Callable[[Arr
     return lambda codes: key(columns.point(codes)) in tried
 
 
-def _drawn(study: StudySpec, rows: StudyRows, number: int, seed: int) -> Suggestion:
+def _random_point(study: StudySpec, rows: StudyRows, number: int, seed: int) -> Suggestion:
     """A random point. One that was tried is drawn again, while there are others."""
     columns = Columns(study.parameters)
     codes = columns.random(_dice(seed, number, "random"), _REDRAWS)

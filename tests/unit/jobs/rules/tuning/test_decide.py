@@ -56,6 +56,13 @@ def test_no_more_trials_than_the_space_has_points():
     assert (plan.requested, plan.outcome, plan.state) == ((), Outcome(JobState.SUCCEEDED), JobState.SUCCEEDED)
 
 
+def test_a_trial_that_never_had_parameters_took_no_point():
+    trials = (succeeded(1), replace(cancelled(2), drawn=False), succeeded(3), waiting(4))
+    assert decide(tuning(*trials, points=4, parallel=3), NOW).requested == (5,)
+    assert decide(tuning(*trials, points=3, parallel=3), NOW).requested == ()
+    assert decide(tuning(*trials, points=4, parallel=3, max_trials=4), NOW).requested == ()
+
+
 @pytest.mark.parametrize(
     ("job", "state"),
     [("QUEUED", "QUEUED"), ("PENDING", "PENDING"), ("RUNNING", "RUNNING"), ("SUCCEEDED", "RUNNING")],

@@ -151,9 +151,27 @@ def test_the_grid_is_the_whole_space_whatever_the_rows():
     study = study_of(*SMALL, algorithm=GRID)
     points = [suggest(study, StudyRows(()), number, 5).parameters for number in range(1, 7)]
     assert len({key(point) for point in points}) == 6
-    assert suggest(study, StudyRows(()), 7, 5) is None
+    rows = tuple(Trial(number, TrialState.ACTIVE, point) for number, point in enumerate(points, start=1))
+    assert suggest(study, StudyRows(rows), 7, 5) is None
     other = [suggest(study, StudyRows(()), number, 6).parameters for number in range(1, 7)]
     assert points != other
+
+
+def test_a_trial_that_had_no_point_leaves_no_hole_in_the_grid():
+    study, rows = study_of(*SMALL, algorithm=GRID), []
+    for number in range(1, 10):
+        if number in (2, 6, 7):
+            rows.append(Trial(number, TrialState.INFEASIBLE, cancelled=True))
+        else:
+            rows.append(ended(number, suggest(study, StudyRows(tuple(rows)), number, 5).parameters, loss=1.0))
+    assert len({key(trial.parameters) for trial in rows if trial.parameters}) == 6
+    assert suggest(study, StudyRows(tuple(rows)), 10, 5) is None
+
+
+def test_a_grid_ends_with_its_last_point_however_noisy_measurements_are():
+    study = study_of(*SMALL, algorithm=GRID, noise=NOISY)
+    assert study.points == 6 and study_of(*SMALL, noise=NOISY).points is None
+    assert len(searched(study, lambda point: point["n"], 15, parallel=2)) == 6
 
 
 @examples(200)
