@@ -1,7 +1,8 @@
 """How many failed trials end a study.
 
 A number that the document gives is kept to. Without one, a typo costs one trial and not sixty: the first trial that
-ends decides alone. Later it takes more than half of the trials, and three at least.
+ends decides alone, unless the program of another one has come to its end: then it is no typo, although its metrics may
+come hours later. After that it takes more than half of the trials, and three at least.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def too_many(view: TuningView) -> Outcome | None:
     failed = [each for each in over if counts_as_failed(each)]
     if view.max_failed:
         return _end(failed, len(over)) if len(failed) >= view.max_failed else None
-    if over and _fails_as_first(over[0]):
+    if over and _fails_as_first(over[0]) and not any(map(_came_to_its_end, view.trials)):
         return _end(over[:1], 1)
     if len(failed) >= max(FEW, view.parallel) and 2 * len(failed) > len(over):
         return _end(failed, len(over))
@@ -44,6 +45,12 @@ def _fails_as_first(trial: TrialView) -> bool:
     none."""
     silent = trial.state is TrialState.INFEASIBLE and trial.job is JobState.SUCCEEDED
     return counts_as_failed(trial) or (silent and trial.reason != DELETED)
+
+
+def _came_to_its_end(trial: TrialView) -> bool:
+    """It succeeded, or will when the rest of its metrics is here."""
+    waits = trial.state not in FINISHED and trial.job is JobState.SUCCEEDED
+    return waits or trial.state is TrialState.SUCCEEDED
 
 
 def _end(failed: Sequence[TrialView], over: int) -> Outcome:

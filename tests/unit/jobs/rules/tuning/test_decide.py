@@ -157,6 +157,20 @@ def test_without_a_number_the_first_trial_that_ends_decides_alone(first):
     assert decide(tuning(first(1), running(2)), NOW).outcome.state is JobState.FAILED
 
 
+@pytest.mark.parametrize("first", [failed, silent])
+def test_the_first_trial_decides_nothing_once_another_has_succeeded(first):
+    """The metrics of trial 1 came hours late, and were none."""
+    others = [replace(succeeded(number), job_ended_at=at(60 + number)) for number in range(2, 6)]
+    assert decide(tuning(first(1), *others), at(90)).outcome is None
+    assert decide(tuning(first(1), running(6)), at(90)).outcome is not None
+
+
+def test_the_first_trial_decides_nothing_while_one_that_came_to_its_end_waits_for_its_metrics():
+    waits = ended(running(2), JobState.SUCCEEDED, whole=False)
+    assert decide(tuning(failed(1), waits), NOW).outcome is None
+    assert decide(tuning(failed(1), ended(running(2), JobState.FAILED)), NOW).outcome is not None
+
+
 def test_one_silent_trial_later_is_no_failure():
     assert decide(tuning(succeeded(1), silent(2)), NOW).outcome is None
 
