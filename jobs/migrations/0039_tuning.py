@@ -90,7 +90,7 @@ class Migration(migrations.Migration):
                 ("outcome", models.CharField(blank=True, max_length=16)),
                 (
                     "reason",
-                    models.TextField(blank=True, help_text="why no trial could be submitted, as text"),
+                    models.TextField(blank=True, help_text="why it cannot go on now"),
                 ),
                 ("error_code", models.IntegerField(blank=True, help_text="gRPC code", null=True)),
                 ("error_message", models.TextField(blank=True)),

@@ -174,7 +174,7 @@ class TuningJob(models.Model):
 
     state = models.CharField(max_length=16, choices=[(s.value, s.value) for s in JobState])
     outcome = models.CharField(max_length=16, blank=True)
-    reason = SentenceField(blank=True, help_text="why no trial could be submitted, as text")
+    reason = SentenceField(blank=True, help_text="why it cannot go on now")
     error_code = models.IntegerField(null=True, blank=True, help_text="gRPC code")
     error_message = SentenceField(blank=True)
 

@@ -32,7 +32,7 @@ from jobs.rules.tuning.decide import decide
 from jobs.rules.tuning.study import StudySpec
 from jobs.rules.tuning.views import TuningPlan
 from jobs.secrets import of_tuning_jobs
-from jobs.tuning import drawing, early_stops, snapshot, trials
+from jobs.tuning import awaited, drawing, early_stops, snapshot, trials
 from jobs.wake import announce, hints
 
 log = logging.getLogger(__name__)
@@ -127,7 +127,8 @@ def _lock(pk: int) -> TuningJob | None:
 def _write(tuning_job: TuningJob, rows: Sequence[Trial], plan: TuningPlan, now: datetime) -> bool:
     """Write what the plan says. Returns whether more is left for another transaction."""
     changed = _write_trials(snapshot.study_of(tuning_job), rows, plan)
-    reason = _request(tuning_job, plan.requested[:MAX_AT_ONCE], now)
+    refused = _request(tuning_job, plan.requested[:MAX_AT_ONCE], now)
+    reason = refused or awaited.reason(tuning_job, rows, plan.awaited)
     over = plan.state in TERMINAL
     columns: dict[str, object] = {
         "state": plan.state,
@@ -152,7 +153,7 @@ def _write(tuning_job: TuningJob, rows: Sequence[Trial], plan: TuningPlan, now: 
     TuningJob.every.filter(pk=tuning_job.pk).update(**columns)
     if over:
         of_tuning_jobs.forget(tuning_job)
-    return len(plan.requested) > MAX_AT_ONCE and not reason
+    return len(plan.requested) > MAX_AT_ONCE and not refused
 
 
 def _look_again(tuning_job: TuningJob, plan: TuningPlan) -> timedelta:

@@ -114,8 +114,8 @@ jobs/shells: jobs/rules/{lifecycle} jobs/{lifecycle models projects recordings w
 jobs/sweep: jobs/{artifacts host_sync idle_rule lifecycle logs maintenance metrics models notifications outputs
     pipelines projects recordings scheduling shells tuning wake} agents/{hosts infra models time_doubt}
 jobs/tasks: jobs/{lifecycle maintenance notifications scheduling sweep tuning} agents/{infra links}
-jobs/tuning: jobs/rules/{lifecycle metrics spec tuning} jobs/{lifecycle metrics models preparations projects scheduling
-    secrets services wake} agents/{hosts infra}
+jobs/tuning: jobs/rules/{lifecycle list_text metrics spec tuning} jobs/{lifecycle logs metrics models preparations
+    projects scheduling secrets services wake} agents/{hosts infra}
 jobs/wake: jobs/{models} agents/{infra models}
 """
 

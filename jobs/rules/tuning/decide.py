@@ -7,7 +7,7 @@ trial is over: nothing runs under a study that is finished.
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from agents.infra.texts import said
 from jobs.rules.lifecycle.states import TERMINAL, JobState
@@ -20,6 +20,8 @@ from jobs.rules.tuning.views import Outcome, TrialView, TuningPlan, TuningView
 CANCELLED = 1
 SUCCEEDED = Outcome(JobState.SUCCEEDED)
 STUDY_ENDED = said("The study has ended.")
+# What a program reported is here some seconds after its end. Where that takes longer, people read why.
+LATE = timedelta(minutes=1)
 
 
 def decide(view: TuningView, now: datetime) -> TuningPlan:
@@ -32,6 +34,7 @@ def decide(view: TuningView, now: datetime) -> TuningPlan:
     if plan.outcome is None:
         plan.requested = _to_request(view)
         plan.outcome = None if plan.requested or _live(view) else _end_of_all(view)
+    plan.awaited = tuple(each.number for each in _live(view) if _is_late(each, now))
     _stop_early(view, plan)
     if plan.outcome is not None:
         _cancel(view, plan, enough)
@@ -68,6 +71,12 @@ def _outcome(view: TuningView, enough: Enough) -> Outcome | None:
 
 def _end_of_all(view: TuningView) -> Outcome:
     return failed_trials.all_infeasible(view) or SUCCEEDED
+
+
+def _is_late(trial: TrialView, now: datetime) -> bool:
+    """Its job ended a while ago, and the rest of what it reported is not here yet."""
+    ended_at = trial.job_ended_at
+    return trial.job in TERMINAL and ended_at is not None and now - ended_at >= LATE
 
 
 def _live(view: TuningView) -> list[TrialView]:

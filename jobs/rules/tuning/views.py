@@ -78,12 +78,14 @@ class TrialChange:
 @dataclass(slots=True)
 class TuningPlan:
     """`cancel`: trials whose jobs are cancelled, with the reason that their jobs get. `requested`: numbers of new
-    trials. `look_again_s`: when a bound in time may be reached."""
+    trials. `awaited`: trials that have ended and have long been waiting for the rest of their metrics.
+    `look_again_s`: when a bound in time may be reached."""
 
     state: JobState
     trials: dict[int, TrialChange] = field(default_factory=dict)
     cancel: dict[int, str] = field(default_factory=dict)
     requested: tuple[int, ...] = ()
+    awaited: tuple[int, ...] = ()
     outcome: Outcome | None = None
     started_at: datetime | None = None
     look_again_s: float | None = None

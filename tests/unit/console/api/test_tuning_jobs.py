@@ -77,6 +77,17 @@ def test_a_tuning_job_comes_back_as_the_client_reads_it(script):
     assert bob.get(f"/v1beta1/{made['name']}").json() == made
 
 
+def test_a_study_that_cannot_go_on_says_why(script):
+    made = created(script("bob"))
+    assert "trainyard" not in made
+    TuningJob.objects.update(reason="Trial 3 cannot be submitted: it is late.")
+    url = f"/v1/{made['name']}"
+    reason = {"reason": "Trial 3 cannot be submitted: it is late."}
+    assert script("vera").get(url).json()["trainyard"] == reason
+    TuningJob.objects.update(state="SUCCEEDED")
+    assert "trainyard" not in script("vera").get(url).json()
+
+
 def test_a_trial_shows_its_parameters_measurements_and_job(script):
     made = created(script("bob"))
     now, point = timezone.now(), {"lr": 0.01, "units": 16, "optimizer": "sgd"}

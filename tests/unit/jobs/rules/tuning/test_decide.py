@@ -114,6 +114,13 @@ def test_a_trial_whose_job_was_deleted_waits_for_nothing_and_teaches_nothing():
     assert (plan.outcome, plan.requested) == (None, (3,)), "it is no first trial that failed"
 
 
+def test_a_trial_that_waits_long_for_its_metrics_is_named():
+    trial = ended(running(1, measured(1, loss=0.5)), JobState.SUCCEEDED, whole=False)
+    assert decide(tuning(trial, running(2)), at(9.9)).awaited == ()
+    assert decide(tuning(trial, running(2)), at(10)).awaited == (1,)
+    assert decide(tuning(replace(trial, whole=True), running(2)), at(10)).awaited == ()
+
+
 def test_a_trial_without_the_metric_is_infeasible_and_says_what_was_seen():
     change = change_of(ended(running(1), JobState.SUCCEEDED, seen=("loses", "acc")))
     assert change.state is TrialState.INFEASIBLE
