@@ -11,13 +11,12 @@ from jobs.models import Job, Trial, TuningJob
 from jobs.rules.spec.custom_job import to_document
 from jobs.rules.spec.parse import parse_spec
 from jobs.rules.tuning.arguments import spec_of_trial
+from jobs.rules.tuning.study import LABEL
 from jobs.rules.tuning.trials import TrialState
 from jobs.scheduling import machine_types
 from jobs.secrets import of_tuning_jobs
 from jobs.services import TrialOfJob
 
-# The label by which the jobs of a study are found in the list of jobs.
-LABEL = "trainyard-tuning-job"
 MAX_NAME = 128
 
 

@@ -82,6 +82,8 @@ def _metrics(fields: MessageReader) -> tuple[Metric, ...]:
 
 def _metric(fields: MessageReader) -> Metric:
     name = read_name(fields, "metric_id")
+    if "," in name:
+        fields.complain("metric_id", said("must not contain a comma: names are listed with commas."))
     goal = Goal.MINIMIZE if fields.choice("goal", GOALS) == GOALS[2] else Goal.MAXIMIZE
     safety = None
     if fields.has("safety_config"):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from agents.infra.texts import said
-from jobs.rules.spec.custom_job import CustomJob
+from jobs.rules.spec.custom_job import MAX_LABELS, CustomJob
 from jobs.rules.spec.json_fields import Complaints, InvalidDocument, MessageReader
 from jobs.rules.spec.machine_types import NO_TYPES, Types
 from jobs.rules.spec.parse import parse_custom_job, read_labels
 from jobs.rules.tuning.parse_study import read_study
-from jobs.rules.tuning.study import TuningJob
+from jobs.rules.tuning.study import LABEL, TuningJob
 
 MAX_TRIALS = 10_000
 MAX_PARALLEL = 1_000
@@ -41,7 +41,7 @@ def parse_tuning_job(document: object, types: Types = NO_TYPES, gpus_here: Colle
     display_name = fields.text("display_name", maximum=MAX_NAME)
     if not display_name.strip() and not fields.complained("display_name"):
         fields.complain("display_name", said("is required."))
-    labels = read_labels(fields)
+    labels = _labels(fields)
     fields.unsupported("encryption_spec", said("customer-managed keys are not supported."))
     if not fields.has("study_spec"):
         fields.complain("study_spec", said("is required: metrics and parameters."))
@@ -49,6 +49,9 @@ def parse_tuning_job(document: object, types: Types = NO_TYPES, gpus_here: Colle
     fields.ignore("study_spec")
     trial = _trial_job(fields, complaints, types, gpus_here)
     most, parallel, failed = _counts(fields)
+    own = fields.message("trainyard")
+    own.ignore("reason")
+    own.close()
     fields.close()
     complaints.raise_if_any()
     if study is None or trial is None:
@@ -63,6 +66,25 @@ def parse_tuning_job(document: object, types: Types = NO_TYPES, gpus_here: Colle
         labels=labels,
         asked_secrets=trial.asked_secrets,
     )
+
+
+def _labels(fields: MessageReader) -> dict[str, str]:
+    """Its labels are those of its trials too, and each trial has one more."""
+    labels = read_labels(fields)
+    if LABEL in labels:
+        fields.complain(
+            f"labels.{LABEL}", said("is a label that Trainyard gives to each trial. Leave it out.")
+        )
+    if len(labels) >= MAX_LABELS:
+        fields.complain(
+            "labels",
+            said(
+                "has {number} entries; at most {most} are possible: each trial gets one more.",
+                number=len(labels),
+                most=MAX_LABELS - 1,
+            ),
+        )
+    return labels
 
 
 def _counts(fields: MessageReader) -> tuple[int, int, int]:

@@ -32,6 +32,8 @@ DEFAULT_ALGORITHM = ALGORITHMS[0]
 GRID, RANDOM = ALGORITHMS[2], ALGORITHMS[3]
 NOISY = NOISES[2]
 MIN_MEASUREMENTS = 5
+# The label by which the jobs of a study are found in the list of jobs.
+LABEL = "trainyard-tuning-job"
 
 
 class Goal(StrEnum):

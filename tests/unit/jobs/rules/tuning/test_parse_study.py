@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jobs.rules.spec.custom_job import MAX_LABELS
 from jobs.rules.spec.json_fields import InvalidDocument
 from jobs.rules.tuning.parse_parameters import MAX_DEPTH, MAX_INTEGER
 from jobs.rules.tuning.parse_study import parse_study
@@ -18,6 +19,7 @@ from jobs.rules.tuning.space import Condition, Kind, Parameter, Scale
 from jobs.rules.tuning.study import (
     ALGORITHMS,
     GRID,
+    LABEL,
     NOISES,
     EarlyStopping,
     Goal,
@@ -137,6 +139,7 @@ RULES = [
     (("studySpec", "metrics"), [], f"{S}.metrics", "required"),
     (("studySpec", "metrics"), [{"metricId": "a"}, {"metricId": "a"}], f"{S}.metrics", "unique"),
     (("studySpec", "metrics", 0, "metricId"), "my loss", f"{S}.metrics[0].metric_id", "whitespace"),
+    (("studySpec", "metrics", 0, "metricId"), "a,b", f"{S}.metrics[0].metric_id", "comma"),
     (("studySpec", "metrics", 0, "safetyConfig"), {}, f"{S}.metrics", "optimized"),
     (
         ("studySpec", "metrics", 0, "safetyConfig"),
@@ -398,6 +401,22 @@ def test_what_ends_a_study_is_checked(config, field, words):
 def test_what_stops_trials_is_checked(fields, field, words):
     found = violations({**GOOD, "studySpec": {**GOOD["studySpec"], **fields}})
     assert words in found[f"{S}.{field}"]
+
+
+def test_a_label_that_trials_get_is_refused():
+    labels = changed(("labels",), {LABEL: "7"})
+    assert "Trainyard gives to each trial" in violations(labels)[f"labels.{LABEL}"]
+    many = {f"label-{number}": "x" for number in range(MAX_LABELS)}
+    assert violations(changed(("labels",), many))["labels"].startswith("has 64 entries; at most 63")
+    many.popitem()
+    assert len(parse_tuning_job(changed(("labels",), many)).labels) == 63
+
+
+def test_what_trainyard_says_about_a_study_may_come_back():
+    assert parse_tuning_job(changed(("trainyard",), {"reason": "Trial 3 waits."})).display_name == "study"
+    assert violations(changed(("trainyard",), {"reasons": "x"})) == {
+        "trainyard.reasons": "is not a field of this message."
+    }
 
 
 def test_all_violations_are_reported_at_once():
