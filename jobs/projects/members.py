@@ -34,7 +34,8 @@ def set_role(project: Project, user: User, role: str, actor: str, now: datetime)
 
 
 def remove(project: Project, user: User, actor: str, now: datetime) -> None:
-    """Remove a member. The jobs that the person submitted go on; admins of the project can cancel them."""
+    """Remove a member. The jobs that the person submitted go on; admins of the project can cancel them. Their studies
+    get no more trials (jobs/tuning/trials.py)."""
     row = Membership.objects.filter(project=project, user=user).first()
     if row is None:
         raise Refused(
@@ -43,6 +44,22 @@ def remove(project: Project, user: User, actor: str, now: datetime) -> None:
     row.delete()
     audit.record(actor, "member.remove", "user", user.username, row.role, None, now, project)
     announce.hint(f"jobs:{project.name}")
+
+
+def may_submit(project: Project, user: User) -> bool:
+    """Whether this person may still submit here: asked again before Trainyard submits something in their name. What
+    people ask for themselves is decided by console/auth/access.py, and a test compares the two."""
+    return _has_role(project, user, Role.SUBMITTER, Role.ADMIN)
+
+
+def may_prioritize(project: Project, user: User) -> bool:
+    """The same for jobs of high priority."""
+    return _has_role(project, user, Role.ADMIN)
+
+
+def _has_role(project: Project, user: User, *roles: Role) -> bool:
+    mine = Membership.objects.filter(project=project, user=user, role__in=roles)
+    return user.is_active and (user.is_superuser or mine.exists())
 
 
 def person_named(name: str) -> User:

@@ -8,6 +8,7 @@ from agents.infra.refusals import Refused
 from agents.infra.texts import said
 from jobs import services
 from jobs.models import Job, Trial, TuningJob
+from jobs.projects import members
 from jobs.rules.spec.custom_job import to_document
 from jobs.rules.spec.parse import parse_spec
 from jobs.rules.tuning.arguments import spec_of_trial
@@ -28,6 +29,15 @@ def request(tuning_job: TuningJob, number: int, now: datetime) -> Trial:
         raise Refused(
             "owner", said("Its owner {person} is not there any more.", person=tuning_job.owner_name)
         )
+    if not members.may_submit(tuning_job.project, owner):
+        raise Refused(
+            "owner",
+            said(
+                "Its owner {person} may not submit jobs to project {project} any more.",
+                person=tuning_job.owner_name,
+                project=tuning_job.project.name,
+            ),
+        )
     first = (
         Job.every.filter(trial_row__tuning_job=tuning_job).order_by("pk").values_list("pk", flat=True).first()
     )
@@ -38,7 +48,7 @@ def request(tuning_job: TuningJob, number: int, now: datetime) -> Trial:
         tuning_job.location_name,
         None,
         now,
-        tuning_job.may_prioritize,
+        tuning_job.may_prioritize and members.may_prioritize(tuning_job.project, owner),
         # All trials bring what the first one brought: the same commit, the same image.
         first,
         trial=TrialOfJob(number, of_tuning_jobs.values_of(tuning_job)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.safeguard import Safeguard
 
 RULES = "tests/unit/jobs/rules/tuning"
+STUDIES = "tests/unit/jobs/tuning/test_tuning_jobs.py"
 SUGGESTED = f"{RULES}/test_suggest.py"
 ANY_ROWS = f"{SUGGESTED}::test_whatever_the_rows_are_the_next_point_is_one_and_the_same"
 PROTECTED = f"{RULES}/test_early_stopping.py::test_what_protects_a_trial"
@@ -23,6 +24,41 @@ TUNING = (
         "depth >= MAX_DEPTH",
         "False",
         (f"{RULES}/test_parse_study.py::test_parameters_that_are_nested_too_deep_are_refused",),
+    ),
+    Safeguard(
+        "values-of-conditions-in-all",
+        "jobs/rules/tuning/parse_parameters.py",
+        "> MAX_PARENT_VALUES",
+        "< 0",
+        (f"{RULES}/test_parse_study.py::test_as_many_values_of_conditions_as_are_possible_cost_little",),
+    ),
+    Safeguard(
+        "categories-in-all",
+        "jobs/rules/tuning/parse_parameters.py",
+        "> MAX_CATEGORIES",
+        "< 0",
+        (f"{RULES}/test_parse_study.py::test_more_categories_than_a_model_can_learn_from_are_refused",),
+    ),
+    Safeguard(
+        "trials-of-people-who-lost-the-right",
+        "jobs/tuning/trials.py",
+        "if not members.may_submit(tuning_job.project, owner):",
+        "if False:",
+        (f"{STUDIES}::test_a_study_whose_owner_may_not_submit_any_more_gets_no_trials",),
+    ),
+    Safeguard(
+        "places-of-trials-without-a-point",
+        "jobs/tuning/advance.py",
+        "services.cancel(trial.job, TRAINYARD, clock.now(), NO_POINT_LEFT)",
+        "pass",
+        (f"{STUDIES}::test_a_trial_for_which_no_point_is_left_gives_up_its_place",),
+    ),
+    Safeguard(
+        "trials-without-parameters-in-a-pass",
+        "jobs/rules/scheduling/policy.py",
+        "self.starting += not job.undrawn",
+        "self.starting += 1",
+        (f"{STUDIES}::test_trials_that_wait_for_their_parameters_keep_no_job_from_its_turn",),
     ),
     Safeguard(
         "trials-without-an-order-of-rows",

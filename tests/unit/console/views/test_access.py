@@ -12,6 +12,7 @@ from django.http import Http404
 from agents.models import Host, Location
 from console.auth import access
 from jobs.models import AuditEntry, Job, MachineType, Project, Run
+from jobs.projects import members
 from tests.unit.console.permission_table import LOOK, MAY, PEOPLE, VERBS
 from tests.unit.console.views.example_rows import a_host, a_job
 
@@ -40,6 +41,17 @@ def test_every_role_has_exactly_its_verbs(cast, objects):
     for person, (name, thing), verb in product(PEOPLE, objects.items(), VERBS):
         expected = verb in MAY[person].get(name, ())
         assert access.can(getattr(cast, person), verb, thing) is expected, (person, verb, name)
+
+
+def test_what_is_submitted_in_a_name_later_follows_the_same_table(cast, project):
+    for person in PEOPLE:
+        user = getattr(cast, person)
+        if isinstance(user, User):
+            assert members.may_submit(project, user) is access.can(user, "submit", project), person
+            assert members.may_prioritize(project, user) is access.can(user, "prioritize", project), person
+    User.objects.filter(pk=cast.root.pk).update(is_active=False)
+    cast.root.refresh_from_db()
+    assert not members.may_submit(project, cast.root)
 
 
 def test_a_former_submitter_has_no_rights_on_their_old_jobs(cast, objects):

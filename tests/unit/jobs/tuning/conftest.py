@@ -57,9 +57,9 @@ def study(project, alice, add_host, control_plane):
     host = add_host(cpus=64)
     made = SimpleNamespace(host=host, row=None, control_plane=control_plane)
 
-    def submit(document=None, request_id=None, owner=alice):
+    def submit(document=None, request_id=None, owner=alice, may_prioritize=False):
         made.row = tuning_jobs.create(
-            project, owner, document or asked(), "default", request_id, timezone.now()
+            project, owner, document or asked(), "default", request_id, timezone.now(), may_prioritize
         )
         return made
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -10,10 +11,25 @@ from django.utils import timezone
 
 from agents.infra.clock import Clock
 from agents.infra.refusals import Conflict, Refused
+from agents.models import Host, HostStatus
 from jobs import services
-from jobs.models import Job, JobLabel, Run, Trial, TuningJob, TuningSecret
+from jobs.models import (
+    Job,
+    JobLabel,
+    Membership,
+    Project,
+    Role,
+    Run,
+    Trial,
+    TuningJob,
+    TuningSecret,
+)
+from jobs.projects import members
+from jobs.rules.scheduling.policy import decide_queue
 from jobs.rules.spec.json_fields import InvalidDocument
+from jobs.rules.tuning import decide
 from jobs.rules.tuning.ended_trials import DELETED
+from jobs.scheduling import scheduler
 from jobs.secrets import of_jobs
 from jobs.tuning import advance, drawing, snapshot, trials, tuning_jobs
 from tests.unit.jobs.tuning.conftest import asked
@@ -138,6 +154,61 @@ def test_a_job_that_was_cancelled_is_not_drawn(study):
     assert not drawing.draw_next(study.row.pk, timezone.now())
     study.run()
     assert study.trials()[0].infeasible_reason == "The study ended before its parameters were drawn."
+
+
+def grid(values, **study):
+    parameters = [{"parameterId": "depth", "discreteValueSpec": {"values": values}}]
+    spec = {**asked()["studySpec"], "algorithm": "GRID_SEARCH", "parameters": parameters, **study}
+    return asked(maxTrialCount=9, studySpec=spec)
+
+
+def test_a_grid_ends_with_its_last_point_however_noisy_measurements_are(study):
+    study.submit(grid([1, 2, 3], observationNoise="HIGH")).run()
+    for number in (1, 2, 3):
+        study.end(number, loss=0.5)
+        study.run()
+    assert sorted(each.parameters["depth"] for each in study.trials()) == [1, 2, 3]
+    assert (study.row.state, states(study)) == ("SUCCEEDED", ["SUCCEEDED"] * 3)
+
+
+def test_a_grid_is_tried_to_its_end_although_a_trial_was_cancelled_before_it_had_parameters(study):
+    study.submit(grid([1, 2, 3], observationNoise="LOW"))
+    services.cancel(study.trials()[0].job, "alice", timezone.now())
+    study.run()
+    for number in (2, 3, 4):
+        study.end(number, loss=0.5)
+        study.run()
+    assert sorted(each.parameters["depth"] for each in study.trials()[1:]) == [1, 2, 3]
+    assert (study.row.state, states(study)) == ("SUCCEEDED", ["INFEASIBLE"] + ["SUCCEEDED"] * 3)
+
+
+def test_a_trial_for_which_no_point_is_left_gives_up_its_place(study, monkeypatch):
+    monkeypatch.setattr("jobs.rules.tuning.suggest.suggest", lambda *_: None)
+    study.submit(asked(maxTrialCount=1)).run()
+    [trial] = study.trials()
+    assert (trial.job.state, trial.job.error_message) == ("CANCELLED", "Every point of the space was tried.")
+    assert study.row.state == "SUCCEEDED"
+
+
+def test_trials_that_wait_for_their_parameters_keep_no_job_from_its_turn(study, alice, project, monkeypatch):
+    """One pass may start one job, and two trials are before it. Each pass would find these again, and place none."""
+    passes = []
+
+    def one(*seen):
+        passes.append(seen)
+        assert len(passes) < 10
+        return decide_queue(*seen, max_placed=1)
+
+    study.submit()
+    advance.advance([study.row.pk], Clock())
+    document = {"displayName": "plain", "jobSpec": trial_spec()}
+    plain = services.submit(project, alice, document, "default", None, timezone.now())
+    monkeypatch.setattr(scheduler, "decide_queue", one)
+    scheduler.schedule(timezone.now())
+    plain.refresh_from_db()
+    assert plain.state == "PENDING" and len(passes) <= 2
+    assert len(study.trials()) == 2 and all(each.wanted_at for each in study.trials())
+    assert {each.job.state for each in study.trials()} == {"QUEUED"}
 
 
 def test_a_failed_first_trial_ends_the_study(study):
@@ -279,7 +350,7 @@ def test_each_trial_has_the_secrets_of_the_submit_and_they_go_with_the_study(stu
 
 
 def test_a_study_whose_owner_is_gone_waits_and_says_why(study):
-    somebody = User.objects.create_user("gone")
+    somebody = member("gone")
     study.submit(owner=somebody).run()
     somebody.delete()
     study.end(1, loss=0.5)
@@ -287,6 +358,70 @@ def test_a_study_whose_owner_is_gone_waits_and_says_why(study):
     assert study.row.reason == "Trial 3 cannot be submitted: owner: Its owner gone is not there any more."
     assert states(study) == ["SUCCEEDED", "ACTIVE"]
     assert study.row.due_at is not None
+
+
+def member(name, role=Role.SUBMITTER):
+    user = User.objects.create_user(name)
+    Membership.objects.create(project=Project.objects.get(name="default"), user=user, role=role)
+    return user
+
+
+@pytest.mark.parametrize("how", ["removed", "viewer", "deactivated"])
+def test_a_study_whose_owner_may_not_submit_any_more_gets_no_trials(study, project, how):
+    bob = member("bob")
+    study.submit(owner=bob).run()
+    if how == "removed":
+        members.remove(project, bob, "alice", timezone.now())
+    elif how == "viewer":
+        members.set_role(project, bob, Role.VIEWER, "alice", timezone.now())
+    else:
+        User.objects.filter(pk=bob.pk).update(is_active=False)
+    study.end(1, loss=0.5)
+    study.run()
+    assert states(study) == ["SUCCEEDED", "ACTIVE"]
+    assert study.row.reason == (
+        "Trial 3 cannot be submitted: owner: Its owner bob may not submit jobs to project default any more."
+    )
+    User.objects.filter(pk=bob.pk).update(is_active=True)
+    members.set_role(project, bob, Role.SUBMITTER, "alice", timezone.now())
+    study.run()
+    assert (states(study), study.row.reason) == (["SUCCEEDED", "ACTIVE", "ACTIVE"], "")
+
+
+def test_a_high_priority_ends_with_the_right_to_it(study, project):
+    ann = member("ann", Role.ADMIN)
+    project.highest_priority = "high"
+    project.save()
+    row = study.submit(asked(labels={"trainyard-priority": "high"}), owner=ann, may_prioritize=True).row
+    study.run()
+    assert row.trials.first().job.priority > 0
+    members.set_role(project, ann, Role.SUBMITTER, "alice", timezone.now())
+    study.end(1, loss=0.5)
+    study.run()
+    assert "high is for admins of the project" in study.row.reason
+
+
+def test_a_study_says_that_it_waits_for_the_rest_of_metrics(study, settings, monkeypatch):
+    study.submit(asked(maxTrialCount=1)).run()
+    study.end(1, loss=0.5, whole=False)
+    study.run()
+    assert study.row.reason == ""
+    monkeypatch.setattr(decide, "LATE", timedelta())
+    study.run()
+    late = "Trial 1 has ended, and waits for the rest of its metrics."
+    assert study.row.reason == late
+    Host.objects.update(status=HostStatus.UNREACHABLE)
+    advance.advance([study.row.pk], Clock())
+    study.row.refresh_from_db()
+    assert study.row.reason == f"{late} No answer from {study.host.row.name}."
+    settings.TRAINYARD = replace(settings.TRAINYARD, min_free_mb=1 << 40)
+    advance.advance([study.row.pk], Clock())
+    study.row.refresh_from_db()
+    assert study.row.reason.startswith(f"{late} The disk of this console is nearly full")
+    study.arrive(1)
+    advance.advance([study.row.pk], Clock())
+    study.row.refresh_from_db()
+    assert (study.row.state, study.row.reason) == ("SUCCEEDED", "")
 
 
 def test_a_fault_of_one_study_delays_no_other(study, monkeypatch, caplog):
@@ -297,6 +432,8 @@ def test_a_fault_of_one_study_delays_no_other(study, monkeypatch, caplog):
     assert second.trials.first().state == "ACTIVE"
     first.refresh_from_db()
     assert first.state == "QUEUED" and first.due_at > timezone.now()
+    # Its trial keeps no place from other jobs meanwhile.
+    assert first.trials.get().job.rests_until > timezone.now()
     assert f"Tuning job {first.pk} could not be advanced" in caplog.text
 
 
