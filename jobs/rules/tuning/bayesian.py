@@ -69,8 +69,8 @@ def suggest_bayesian(
 
 
 def _weights(count: int, dice: Generator) -> Array:
-    drawn = -np.log(np.maximum(dice.random(count), 1e-300))
-    return np.asarray(drawn / drawn.sum())
+    shares = -np.log(np.maximum(dice.random(count), 1e-300))
+    return np.asarray(shares / shares.sum())
 
 
 def _objective(study: StudySpec, trials: Sequence[Trial], columns: Columns, weights: Array) -> _Data:
@@ -81,13 +81,13 @@ def _objective(study: StudySpec, trials: Sequence[Trial], columns: Columns, weig
         return _Data(codes, each[0])
     table = np.stack([values - values.min() for values in each], axis=1) * weights
     joined = table.max(axis=1) + _AUGMENTED * table.sum(axis=1)
-    return _Data(codes, warp_of(joined).there(joined))
+    return _Data(codes, warp_of(joined).apply(joined))
 
 
 def _warped(metric: Metric, trials: Sequence[Trial]) -> tuple[Warp, Array]:
     costs = np.array([cost(metric, trial.value(metric.name)) for trial in trials], dtype=float)
     warp = warp_of(costs)
-    return warp, warp.there(costs)
+    return warp, warp.apply(costs)
 
 
 def _joined(data: Sequence[_Data]) -> _Data:
@@ -128,7 +128,7 @@ def _safe(
         if metric.safety is not None and trials:
             warp, values = _warped(metric, trials)
             data = _thinned(_Data(columns.codes([each.parameters for each in trials]), values), dice)
-            limit = float(warp.there(np.array([cost(metric, metric.safety.threshold)]))[0])
+            limit = float(warp.apply(np.array([cost(metric, metric.safety.threshold)]))[0])
             [process] = learn(columns.encode(data.codes), data.values, columns.groups, dice, samples=1)
             found.append((process, limit))
     return found
@@ -180,5 +180,5 @@ def _expected(
     mean = float(np.mean([each[0] for each, _ in found]))
     spread = float(np.sqrt(max(0.0, np.mean([each[0] ** 2 + one[0] ** 2 for each, one in found]) - mean**2)))
     chances = [normal_below((least - each) / one)[0] for (each, one), least in zip(found, best, strict=True)]
-    value, one, other = (cost(metric, warp.back(mean + side * spread)) for side in (0.0, -1.0, 1.0))
+    value, one, other = (cost(metric, warp.invert(mean + side * spread)) for side in (0.0, -1.0, 1.0))
     return Expected(value, min(one, other), max(one, other), float(np.mean(chances)))

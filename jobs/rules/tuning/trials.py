@@ -67,7 +67,7 @@ class Trial:
 
 
 def cost(metric: Metric, value: float) -> float:
-    """The value as a number of which less is better; NaN is worse than everything, and so is what is not finite."""
+    """The value as a number of which less is better. NaN and both infinities are worse than everything."""
     if not math.isfinite(value):
         return math.inf
     return value if metric.goal is Goal.MINIMIZE else -value

@@ -21,7 +21,7 @@ _HUGE = 1e100
 
 @dataclass(frozen=True)
 class Warp:
-    """From values to what the model sees, and back."""
+    """A map from the values of a metric to the numbers that the model learns from, and its inverse."""
 
     centre: float
     scale: float
@@ -29,11 +29,11 @@ class Warp:
     deviation: float = 1.0
     worst: float = 0.0
 
-    def there(self, values: Array) -> Array:
+    def apply(self, values: Array) -> Array:
         values = np.where(np.isfinite(values), np.clip(values, -_HUGE, _HUGE), self.worst)
         return (self._squashed(values) - self.mean) / self.deviation
 
-    def back(self, warped: float) -> float:
+    def invert(self, warped: float) -> float:
         value = warped * self.deviation + self.mean
         if value > 0:
             value = math.expm1(min(value / _SQUASH, 200.0))
@@ -54,5 +54,5 @@ def warp_of(values: Array) -> Warp:
     scale = float(np.sqrt(np.mean((better - centre) ** 2))) or float(np.abs(finite - centre).max()) or 1.0
     scale = max(scale, abs(centre) * 1e-12, 1e-300)
     rough = Warp(centre, scale, worst=float(finite.max()))
-    seen = rough.there(values)
+    seen = rough.apply(values)
     return Warp(centre, scale, float(seen.mean()), max(float(seen.std()), 1e-9), rough.worst)

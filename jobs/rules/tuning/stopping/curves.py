@@ -16,8 +16,8 @@ _HUGE = 1e100
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Points in the order of `at`, which is a step or the seconds since the trial's start. Less is better; what is no
-    number is no point."""
+    """Points in the order of `at`, which is a step or the seconds since the trial's start. Less is better. Measurements
+    of NaN or infinity are left out."""
 
     at: tuple[float, ...]
     costs: tuple[float, ...]

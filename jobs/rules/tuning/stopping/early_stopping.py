@@ -1,8 +1,9 @@
 """Which trials are stopped early, and what each rule would have saved where it is off (*shadow*).
 
-Whatever the rule, three things protect a trial: it is not stopped before it has `min_measurements` measurements, nor
-before more than so many trials have completed, nor while its best value is as good as the best of theirs. A value that
-is no number is no measurement. Times are compared with times, and steps with steps (`use_elapsed`).
+Whatever the rule, three things protect a trial: it is not stopped before it has `min_measurements` measurements (5,
+unless a convex rule says another number), nor before more trials than this number have completed, nor while its best
+value is as good as the best of theirs. Measurements of NaN or infinity are left out. Times are compared with times, and
+steps with steps (`use_elapsed`).
 """
 
 from __future__ import annotations

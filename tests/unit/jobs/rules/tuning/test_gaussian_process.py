@@ -115,7 +115,7 @@ ANY_FLOATS = st.lists(st.one_of(st.floats(), st.sampled_from([0.0, 1e300, -1e300
 @given(ANY_FLOATS)
 def test_any_values_become_small_numbers_in_the_same_order(values):
     values = np.array(values)
-    warped = warp_of(values).there(values)
+    warped = warp_of(values).apply(values)
     assert np.isfinite(warped).all() and np.abs(warped).max() < 100
     finite = np.isfinite(values) & (np.abs(values) < 1e99)
     order = np.argsort(values[finite], kind="stable")
@@ -128,11 +128,11 @@ def test_any_values_become_small_numbers_in_the_same_order(values):
 @given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=20))
 def test_a_warped_value_leads_back(values):
     warp = warp_of(np.array(values))
-    back = [warp.back(float(each)) for each in warp.there(np.array(values))]
+    back = [warp.invert(float(each)) for each in warp.apply(np.array(values))]
     assert back == pytest.approx(values, rel=1e-6, abs=1e-6 * warp.scale)
 
 
 def test_one_diverged_trial_does_not_flatten_the_rest():
     values = np.array([0.10, 0.11, 0.12, 0.13, 0.14, 1e6])
-    warped = warp_of(values).there(values)
+    warped = warp_of(values).apply(values)
     assert warped[1] - warped[0] > 0.02 * (warped[5] - warped[0])
