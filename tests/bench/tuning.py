@@ -20,6 +20,7 @@ from jobs.rules.tuning.space import Kind, Scale, fill
 from jobs.rules.tuning.study import RANDOM
 from jobs.rules.tuning.suggest import SEARCHES, suggest
 from jobs.rules.tuning.trials import Measurement, Trial, TrialState
+from tests.bench import trials_a_minute
 from tests.bench.figures import Figure, percentile, short
 from tests.bench.tuning_problems import problems
 
@@ -59,6 +60,7 @@ def tuning(options):
             "problems with less regret than Optuna's TPE", str(wins), "", None, aim, wins >= BETTER_THAN_TPE
         )
     yield from times(options)
+    yield from trials_a_minute.trials_a_minute(options)
 
 
 def times(options):
