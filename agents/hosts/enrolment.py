@@ -29,7 +29,7 @@ from agents.ssh.dial import (
     dial,
     run_command,
 )
-from agents.ssh.host_keys import fingerprint
+from agents.ssh.host_keys import fingerprint, same_key
 from agents.ssh.targets import Target
 
 PROBE_TIMEOUT_S = 30.0
@@ -52,13 +52,12 @@ def fetch_host_key(host_id: int, now: datetime) -> str:
     host = Host.objects.get(pk=host_id)
     try:
         dial(Target.of(host), keys.private_key()).close()
-    except HostKeyUnknown as unknown:
-        _save_offered_key(host, unknown.at, unknown.offered, now)
-        return fingerprint(unknown.offered)
-    except HostKeyChanged as changed:
-        _save_offered_key(host, changed.at, changed.offered, now)
-        host_history.set_status(host.pk, HostStatus.BLOCKED, _changed_text(changed), now)
-        return fingerprint(changed.offered)
+    except (HostKeyUnknown, HostKeyChanged) as waiting:
+        if not _save_offered_key(host, waiting.at, waiting.offered, now):
+            return ""
+        if isinstance(waiting, HostKeyChanged):
+            host_history.set_status(host.pk, HostStatus.BLOCKED, _changed_text(waiting), now)
+        return fingerprint(waiting.offered)
     except AuthFailed:
         return ""  # the key is the pinned one; the checklist reports the refused login
     except DialError as error:
@@ -154,13 +153,22 @@ def check_host(host_id: int, now: datetime, on_change: Callable[[], None] = no_l
     return items
 
 
-def _save_offered_key(host: Host, at: str, offered: str, now: datetime) -> None:
-    """Store an offered key and record it once, even if two checks of the host run at the same time."""
-    rows = Host.every.filter(pk=host.pk).exclude(offered_key=offered, offered_at=at)
-    if rows.update(offered_key=offered, offered_at=at, last_error=""):
+@transaction.atomic
+def _save_offered_key(host: Host, at: str, offered: str, now: datetime) -> bool:
+    """Store an offered key and record it once, even if two checks of the host run at the same time. False if a person
+    has accepted it since this check began: it would be shown as a changed key for ever."""
+    row = Host.every.select_for_update().filter(pk=host.pk).first()
+    if row is None:
+        return True
+    accepted = row.jump_keys.get(at, "") if at else row.pinned_key
+    if accepted and same_key(accepted, offered):
+        return False
+    if (row.offered_key, row.offered_at) != (offered, at):
+        Host.every.filter(pk=host.pk).update(offered_key=offered, offered_at=at, last_error="")
         host_history.record(
             host.pk, "key_offered", f"{fingerprint(offered)} of {at or host.address}", "trainyard", now
         )
+    return True
 
 
 def _changed_text(changed: HostKeyChanged) -> str:
@@ -202,7 +210,8 @@ def _dial_failed(
 ) -> list[CheckItem]:
     status = HostStatus.UNREACHABLE
     if isinstance(error, HostKeyUnknown | HostKeyChanged):
-        _save_offered_key(host, error.at, error.offered, now)
+        if not _save_offered_key(host, error.at, error.offered, now):
+            return check_host(host.pk, now, on_change)
         reached = CheckItem(
             "Reachable", True, said("{address}:{port} answers.", address=host.address, port=host.port)
         )

@@ -24,6 +24,16 @@ VIEWS = "tests/unit/console/views"
 
 SAFEGUARDS = (
     Safeguard(
+        "key-accepted-during-a-check",
+        "agents/hosts/enrolment.py",
+        "    if accepted and same_key(accepted, offered):\n        return False\n",
+        "",
+        (
+            "tests/unit/agents/hosts/test_enrolment.py::"
+            "test_a_key_that_is_accepted_during_a_check_does_not_wait_again",
+        ),
+    ),
+    Safeguard(
         "pass-lock-of-a-move",
         "jobs/scheduling/reorder.py",
         "        lock_pass()\n",

@@ -16,7 +16,8 @@ from agents.hosts.inventory import missing_gpus, save_facts
 from agents.infra.refusals import Refused
 from agents.infra.text import clean_text
 from agents.models import Gpu, Host, HostEvent, HostStatus
-from agents.ssh.dial import SshdBusy
+from agents.ssh.dial import HostKeyChanged, HostKeyUnknown, SshdBusy
+from agents.ssh.host_keys import fingerprint
 from agents.ssh.targets import Jump, parse_address, parse_jumps
 
 GOOD = {
@@ -365,3 +366,46 @@ def test_a_check_that_cannot_log_in_keeps_the_status_of_a_host_whose_link_works(
     host = checked(host, None, now)
     assert host.status == (HostStatus.UNREACHABLE if unreachable else status)
     assert host.due_at == now + enrolment.RETRY_CHECK
+
+
+OLD_KEY, KEY = "ssh-ed25519 AAAA", "ssh-ed25519 BBBB"
+
+
+@pytest.fixture
+def accepted_meanwhile(monkeypatch):
+    """A host whose key a person accepts while a check is shown it; and the keys that each dial knew as accepted."""
+    monkeypatch.setattr(enrolment.keys, "private_key", lambda: None)
+    now = timezone.now()
+
+    def host_with(pinned):
+        host = add_host("gpu01", "10.0.0.1", 22, "gpu", "", "", "ada", now)
+        Host.objects.filter(pk=host.pk).update(pinned_key=pinned)
+        seen = []
+
+        def dial(target, key):
+            seen.append(target.pinned_key)
+            if len(seen) > 1:
+                raise SshdBusy("no login within 30 s")
+            Host.objects.filter(pk=host.pk).update(offered_key=KEY)
+            enrolment.accept_host_key(host.pk, fingerprint(KEY), "ada", now)
+            raise HostKeyChanged(pinned, KEY) if pinned else HostKeyUnknown(KEY)
+
+        monkeypatch.setattr(enrolment, "dial", dial)
+        return host, seen
+
+    return host_with
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("pinned", ["", OLD_KEY])
+@pytest.mark.parametrize("check", [enrolment.fetch_host_key, enrolment.check_host])
+def test_a_key_that_is_accepted_during_a_check_does_not_wait_again(accepted_meanwhile, check, pinned):
+    """Otherwise every page would warn of a changed key, with the same fingerprint twice."""
+    host, seen = accepted_meanwhile(pinned)
+    check(host.pk, timezone.now())
+    row = Host.objects.get(pk=host.pk)
+    assert (row.pinned_key, row.offered_key) == (KEY, "")
+    assert row.status not in (HostStatus.NEW, HostStatus.BLOCKED)
+    # A check goes on with the accepted key; to fetch a key ends here.
+    assert seen == ([pinned, KEY] if check is enrolment.check_host else [pinned])
+    assert not HostEvent.objects.filter(kind="key_offered").exists()
