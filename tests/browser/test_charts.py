@@ -13,6 +13,7 @@ from console.presenters.jobs.metric_marks import Mark
 from console.presenters.jobs.metrics import Chart, Metrics
 from console.presenters.jobs.metrics_page import MetricsPanel, View, _drawn, _mark
 from tests.browser.static_site import metrics_page, served
+from tests.harness.browser import query_of
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SHOWN = ("gpuUtilization", "gpuPower", "memory", "networkReceive")
@@ -158,7 +159,7 @@ def drawn(page, times):
 
 
 def address(page):
-    return {name: values[0] for name, values in parse_qs(urlsplit(page.url).query).items()}
+    return {name: values[0] for name, values in query_of(page).items()}
 
 
 def box_of(page, metric):

@@ -16,6 +16,10 @@ from tests.unit.console.views.test_page_matrix import GET, addresses
 __all__ = ["addresses", "browser", "cast", "no_host_answers", "project"]
 WIDTHS = (1280, 360)
 
+# A terminal takes its new size after the next frame, or when the browser has nothing else to do.
+SETTLED = """() => new Promise((done) =>
+  requestAnimationFrame(() => requestAnimationFrame(() => requestIdleCallback(done))))"""
+
 # What is wrong with the layout, in words. A box that scrolls by itself, a text that ends in "…" and a word that only
 # screen readers get are no faults.
 FAULTS = """() => {
@@ -82,6 +86,7 @@ def faults(page, html):
         found = []
         for width in WIDTHS:
             page.set_viewport_size({"width": width, "height": 900})
+            page.evaluate(SETTLED)
             found += [f"{width} px: {fault}" for fault in page.evaluate(FAULTS)]
         return found
 

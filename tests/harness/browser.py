@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+from urllib.parse import parse_qs
 
 from playwright.sync_api import sync_playwright
 
@@ -27,6 +28,11 @@ def headless_chromium():
         browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
         yield browser
         browser.close()
+
+
+def query_of(page):
+    """What the address of the page asks for now. `page.url` follows a script that writes the address a moment later."""
+    return parse_qs(page.evaluate("location.search").removeprefix("?"), keep_blank_values=True)
 
 
 def log_in(page, url, name="ada"):
