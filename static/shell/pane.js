@@ -17,6 +17,7 @@ import { Typed } from "./typed.js";
 
 const ACK_STEP = 32 * 1024;
 const OLD_MS = 30_000; // keys that waited so long for the connection are sent only when the person says so
+const SEEN_PX = 60; // a terminal of which less is in sight counts as out of sight
 const SYSTEM = systemOf(navigator);
 
 export class Pane {
@@ -44,7 +45,7 @@ export class Pane {
     this.terminal.attachCustomKeyEventHandler((event) => this.#forTerminal(event));
     this.terminal.onData((text) => this.#type(this.encoder.encode(text)));
     this.terminal.onBinary((text) => this.#type(Uint8Array.from(text, (letter) => letter.charCodeAt(0))));
-    this.terminal.onResize(({ cols, rows }) => this.#mayResize() && this.wire.send({ resize: [cols, rows] }));
+    this.terminal.onResize(() => this.#mayResize() && this.#tellSize());
     this.mount.addEventListener("paste", (event) => this.#paste(event), true);
     this.observer = new ResizeObserver(() => this.resize());
     this.observer.observe(this.mount);
@@ -98,6 +99,12 @@ export class Pane {
     if (this.mount.offsetWidth && this.types && !this.foreign) this.fit.fit();
   }
 
+  // On a phone a note above the page pushes the terminal out of sight, where nothing of it is drawn. Keys go to it.
+  reveal() {
+    const { top, bottom } = this.screen.getBoundingClientRect();
+    if (top + SEEN_PX > innerHeight || bottom < SEEN_PX) this.screen.scrollIntoView({ block: "nearest" });
+  }
+
   #mayResize() {
     return this.ready && this.types && !this.obeying;
   }
@@ -106,7 +113,14 @@ export class Pane {
     this.#disconnected();
     this.resize();
     this.reason = "";
-    this.wire.send({ resize: [this.terminal.cols, this.terminal.rows], client: this.typed.client, from: this.received });
+    this.#tellSize({ client: this.typed.client, from: this.received });
+  }
+
+  // `toldSize` is the size of the place that this page has, as the host has heard it.
+  #tellSize(more = {}) {
+    const size = [this.terminal.cols, this.terminal.rows];
+    this.toldSize = this.foreign ? "" : String(size);
+    this.wire.send({ resize: size, ...more });
   }
 
   // Programs need Tab and Escape, so another key leads a person without a mouse out of the terminal.
@@ -176,18 +190,22 @@ export class Pane {
     this.replay.begin(this.received === null || lost ? end - at : 0);
     this.received = at;
     this.#say(say("Connected"), "good");
+    if (this.root.contains(document.activeElement)) this.reveal();
     this.typed.connected(taken);
     this.#flow();
   }
 
-  // The size of the shell is that of whoever typed last.
+  // The size of the shell is that of whoever typed last. If that is this page, its place may have changed since the host
+  // was told.
   #sized([cols, rows]) {
     if (!(cols > 0 && rows > 0)) return;
-    this.foreign = cols !== this.terminal.cols || rows !== this.terminal.rows || !this.types;
+    const isHere = cols === this.terminal.cols && rows === this.terminal.rows;
+    this.foreign = !this.types || (!isHere && this.toldSize !== String([cols, rows]));
     this.screen.dataset.size = this.foreign ? "other" : "own";
     this.obeying = true;
     this.terminal.resize(cols, rows);
     this.obeying = false;
+    if (!isHere) this.resize();
   }
 
   // Nobody wants an old `rm` to arrive: what was never sent, and is a line or more, or old, waits for the person.

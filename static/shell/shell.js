@@ -123,6 +123,7 @@ class ShellPage {
     for (const pane of this.panes) pane.resize();
     this.changed();
     this.shown.terminal.focus();
+    this.shown.reveal();
   }
 
   #draw() {

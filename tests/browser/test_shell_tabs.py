@@ -7,8 +7,10 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from playwright.sync_api import expect
 
 from tests.browser.static_site import served, shell_page
+from tests.harness.browser import query_of
 
 AXE = Path(__file__).resolve().parents[2] / "node_modules" / "axe-core" / "axe.min.js"
 KEY = "0123456789abcdef" * 2
@@ -17,8 +19,8 @@ KEY = "0123456789abcdef" * 2
 class Hosts:
     """All shells that the page opens. Each counts what was typed into it."""
 
-    def __init__(self, page, **answer):
-        self.page, self.answer = page, answer
+    def __init__(self, page, slow=False, **answer):
+        self.page, self.slow, self.answer = page, slow, answer
         self.typed, self.sizes, self.sockets = {}, {}, {}
         page.route_web_socket("**/ws/shells/**", self.connected)
 
@@ -36,10 +38,12 @@ class Hosts:
         told = json.loads(message)
         if "resize" in told:
             self.sizes.setdefault(key, []).append(told["resize"])
-        if "client" in told:
-            taken = len(self.typed[key])
-            ready = {"at": 0, "end": 0, "lost": False, "modes": "", "taken": taken, **self.answer}
-            socket.send(json.dumps({"ready": ready}))
+        if "client" in told and not self.slow:
+            self.make_ready(key)
+
+    def make_ready(self, key, **more):
+        ready = {"at": 0, "end": 0, "lost": False, "modes": "", "taken": len(self.typed[key])}
+        self.sockets[key].send(json.dumps({"ready": {**ready, **self.answer, **more}}))
 
     def until(self, true):
         for _ in range(400):
@@ -88,14 +92,14 @@ def test_several_tabs_and_a_split_are_in_the_address_and_come_back(page, site):
     page.get_by_role("button", name="Split").click()
     assert visible_panes(page).count() == 2
     hosts.until(lambda: hosts.sizes[KEY][-1][0] < wide * 0.6)
-    query = parse_qs(urlsplit(page.url).query)
+    query = query_of(page)
     assert query["shell"] == [KEY] and query["split"] == [second]
     page.reload()
     hosts.until(lambda: page.get_by_text("Connected").count() == 2)
     assert visible_panes(page).count() == 2 and set(hosts.typed) == {KEY, second}
     page.get_by_role("tabpanel", name="workerpool1-0").get_by_role("button", name="Leave tab").click()
     assert visible_panes(page).count() == 1
-    assert parse_qs(urlsplit(page.url).query) == {"shell": [KEY]}
+    assert query_of(page) == {"shell": [KEY]}
     page.keyboard.type("!")
     hosts.until(lambda: hosts.typed[KEY] == b"first!")
 
@@ -136,7 +140,7 @@ def test_whoever_may_type_can_take_part(page, site):
     page.get_by_text("Connected").wait_for()
     page.keyboard.type("ls")
     hosts.until(lambda: hosts.typed[KEY] == b"ls")
-    assert "watch" not in page.url
+    assert "watch" not in query_of(page)
 
 
 def test_the_size_is_that_of_whoever_typed_last(page, site):
@@ -153,6 +157,56 @@ def test_the_size_is_that_of_whoever_typed_last(page, site):
     cols, rows = hosts.sizes[KEY][-1]
     # A cell is a part of a pixel wider or narrower where there are other numbers of them.
     assert rows == own[1] and abs(cols - own[0]) <= 1
+
+
+def test_a_place_that_changes_while_the_shell_opens_is_filled(page, site):
+    """On a phone the lines above the terminal wrap while it opens."""
+    hosts = Hosts(page, slow=True, types=True)
+    page.goto(f"{site}?shell={KEY}")
+    hosts.until(lambda: KEY in hosts.sizes)
+    first = hosts.sizes[KEY][-1]
+    page.set_viewport_size({"width": 900, "height": 600})
+    hosts.until(lambda: 0 < page.locator(".xterm-rows > div").count() < first[1])
+    assert hosts.sizes[KEY] == [first], "nobody is there yet to be told"
+    hosts.make_ready(KEY, size=first)
+    hosts.until(lambda: len(hosts.sizes[KEY]) > 1)
+    assert hosts.sizes[KEY][-1][1] == page.locator(".xterm-rows > div").count() < first[1]
+    assert page.locator("[data-part=screen]").get_attribute("data-size") == "own"
+
+
+def test_a_terminal_below_a_note_is_in_sight_when_it_opens(page, site):
+    """On a phone a note fills the screen. What is out of sight is not drawn, but keys would go there."""
+    page.set_viewport_size({"width": 360, "height": 740})
+    add = """() => {
+      const note = document.createElement("div");
+      note.style.height = "600px";
+      document.querySelector("main").prepend(note);
+    }"""
+    hosts = Hosts(page, slow=True, types=True)
+    page.goto(f"{site}?shell={KEY}")
+    hosts.until(lambda: KEY in hosts.sizes)
+    page.evaluate(add)
+    expect(page.locator(".shell-screen")).not_to_be_in_viewport()
+    hosts.make_ready(KEY)
+    hosts.sockets[KEY].send(b"gpu@gpu01:~$ ")
+    expect(page.locator(".shell-screen")).to_be_in_viewport(ratio=0.9)
+    expect(page.locator(".xterm-rows")).to_contain_text("gpu@gpu01:~$")
+
+
+def test_a_late_answer_of_the_host_is_no_size_of_somebody_else(page, site):
+    """While a window is pulled larger, the host confirms sizes that the page has left again."""
+    hosts = Hosts(page, types=True)
+    page.goto(f"{site}?shell={KEY}")
+    page.get_by_text("Connected").wait_for()
+    page.set_viewport_size({"width": 900, "height": 600})
+    hosts.until(lambda: len(hosts.sizes[KEY]) > 1)
+    for size in (hosts.sizes[KEY][0], hosts.sizes[KEY][-1]):
+        hosts.sockets[KEY].send(json.dumps({"size": size}))
+    hosts.until(lambda: page.locator(".xterm-rows > div").count() == hosts.sizes[KEY][-1][1])
+    told = len(hosts.sizes[KEY])
+    page.set_viewport_size({"width": 900, "height": 500})
+    hosts.until(lambda: len(hosts.sizes[KEY]) > told)
+    assert page.locator("[data-part=screen]").get_attribute("data-size") == "own"
 
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 800), (1279, 733), (360, 740), (640, 400)])
