@@ -54,10 +54,11 @@ async function pasteLines(row, lines) {
 }
 
 let typed = false;
+let typedSinceCheck = false;
 
 document.addEventListener("input", (event) => {
   if (!event.target.closest(FORM)) return;
-  typed = true;
+  typed = typedSinceCheck = true;
   const row = event.target.closest(".env-row");
   if (!row) return;
   offerSecret(row);
@@ -78,10 +79,25 @@ document.addEventListener("click", (event) => {
   input(row, "value").focus();
 });
 
+document.addEventListener("htmx:beforeRequest", ({ detail }) => {
+  if (detail.target.id === "draft") typedSinceCheck = false;
+});
+
+// The checked copy does not know what was typed while the server looked: the form stays, and only the answer is shown.
+function showVerdict(html) {
+  const verdict = new DOMParser().parseFromString(html, "text/html").querySelector("#draft > .verdict");
+  if (verdict) document.querySelector("#draft > .verdict").replaceWith(verdict);
+}
+
 // The server never sends a secret value back. What was typed in this page is put into the checked copy of the form.
 let kept = [];
 document.addEventListener("htmx:beforeSwap", ({ detail }) => {
   if (detail.target.id !== "draft") return;
+  if (typedSinceCheck && detail.shouldSwap) {
+    detail.shouldSwap = false;
+    showVerdict(detail.serverResponse);
+    return;
+  }
   const rows = [...detail.target.querySelectorAll(".env-row")].filter((row) => input(row, "kind").value === "secret");
   kept = rows.map((row) => [input(row, "name").name, input(row, "name").value.trim(), input(row, "value").value]);
 });

@@ -14,6 +14,8 @@ from tests.harness.browser import log_in
 from tests.harness.product import Product, job_spec
 
 JOBS = 52  # one page of the list and two jobs more
+# The answer to "Would it start now?". The summary beside the form has notes too, before anybody asks.
+VERDICT = "#draft > .verdict > .note"
 
 pytestmark = [pytest.mark.timeout(600)]
 
@@ -224,7 +226,7 @@ def test_a_form_is_checked_in_place(page, yard, kind):
     page.goto(f"{yard.url}/jobs/new{kind}")
     mark(page)
     page.get_by_role("button", name="Would it start now?").click()
-    expect(page.locator("#draft .note").first).to_be_visible()
+    expect(page.locator(VERDICT).first).to_be_visible()
     assert marked(page)
     assert page.url == f"{yard.url}/jobs/new{kind}"
 
@@ -232,7 +234,7 @@ def test_a_form_is_checked_in_place(page, yard, kind):
 def test_a_checked_form_still_adds_rows_and_warns_about_lost_text(page, yard):
     page.goto(f"{yard.url}/jobs/new?sample")
     page.get_by_role("button", name="Would it start now?").click()
-    expect(page.locator("#draft .note").first).to_be_visible()
+    expect(page.locator(VERDICT).first).to_be_visible()
     rows = page.locator("#pool0 .env-row")
     count = rows.count()
     rows.last.get_by_placeholder("NAME", exact=True).fill("ONE_MORE")
@@ -241,6 +243,51 @@ def test_a_checked_form_still_adds_rows_and_warns_about_lost_text(page, yard):
     page.on("dialog", lambda dialog: (warned.append(dialog.type), dialog.accept()))
     page.goto(f"{yard.url}/jobs/")
     assert warned == ["beforeunload"]
+
+
+@pytest.fixture
+def held(page, yard):
+    """Questions whether the form would start, which wait."""
+    held = []
+    page.route(f"{yard.url}/jobs/new", lambda route: held.append(route))
+    return held
+
+
+def check(page, held):
+    """Ask, and return the question, which waits."""
+    page.get_by_role("button", name="Would it start now?").click()
+    wait_until(page, lambda: held, "the question")
+    return held.pop()
+
+
+def test_what_is_typed_while_the_form_is_checked_stays(page, yard, held):
+    page.goto(f"{yard.url}/jobs/new?sample")
+    rows = page.locator("#pool0 .env-row")
+    count = rows.count()
+    question = check(page, held)
+    name = rows.nth(count - 1).get_by_placeholder("NAME", exact=True)
+    name.fill("ONE_MORE")
+    expect(rows).to_have_count(count + 1)
+    question.continue_()
+    expect(page.locator(VERDICT).first).to_be_visible()
+    expect(rows).to_have_count(count + 1)
+    assert name.input_value() == "ONE_MORE"
+    # Nothing is typed after this question: the form comes back as the server has read it, without empty rows.
+    form = page.locator("#new-job").element_handle()
+    check(page, held).continue_()
+    page.wait_for_function("(form) => !form.isConnected", arg=form)
+    names = rows.get_by_placeholder("NAME", exact=True)
+    assert "ONE_MORE" in [names.nth(each).input_value() for each in range(names.count())]
+
+
+def test_what_is_typed_while_a_document_is_checked_stays(page, yard, held):
+    page.goto(f"{yard.url}/jobs/new?as=json")
+    question = check(page, held)
+    document = page.locator("#new-job textarea")
+    document.fill('{"displayName": "typed"}')
+    question.continue_()
+    expect(page.locator(VERDICT).first).to_be_visible()
+    assert document.input_value() == '{"displayName": "typed"}'
 
 
 def test_an_ended_session_redirects_to_the_login(page, yard):
@@ -272,5 +319,5 @@ def test_filters_and_forms_work_without_scripts(chromium, yard, page):
     expect(plain.locator("#jobs-live tbody tr")).to_have_count(50)
     plain.goto(f"{yard.url}/jobs/new?sample")
     plain.get_by_role("button", name="Would it start now?").click()
-    expect(plain.locator("#draft .note").first).to_be_visible()
+    expect(plain.locator(VERDICT).first).to_be_visible()
     context.close()
