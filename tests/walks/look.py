@@ -28,6 +28,15 @@ CUT = """() => [...document.querySelectorAll("main *")].filter((one) => {
 }).slice(0, 3).map((one) => one.outerHTML.slice(0, 120))"""
 
 
+# Whether the browser draws the page at all: a terminal is drawn by frames, the words above it are not.
+DRAWN = """() => new Promise((done) => {
+  const state = document.querySelector("[data-part=state]").textContent;
+  const told = (frames) => done(`${state}, ${document.visibilityState}, ${frames}`);
+  requestAnimationFrame(() => told("drawn"));
+  setTimeout(() => told("no frame within 3 s"), 3000);
+})"""
+
+
 class How(NamedTuple):
     scheme: str
     width: int
@@ -44,6 +53,32 @@ def languages():
 
 
 COMBINATIONS = [How(*each) for each in product(("light", "dark"), (WIDE, PHONE), languages())]
+
+
+class ShellTab:
+    """A tab with a shell. Its failure tells whether the prompt did not come, or was not drawn."""
+
+    def __init__(self, context, address):
+        self.page, self.came = context.new_page(), []
+        self.page.on("websocket", self.hear)
+        self.page.goto(address)
+        self.screen = self.page.locator(".xterm-rows").first
+        self.page.locator(".xterm-helper-textarea").first.wait_for(state="attached")
+        # First, because it says why there is no prompt.
+        expect(self.page.locator("[data-part=state]").first).to_have_attribute("data-tone", "good")
+
+    def hear(self, socket):
+        if "/ws/shells/" in socket.url:
+            socket.on("framesent", lambda data: self.came.append(f"> {data!r}"))
+            socket.on("framereceived", lambda data: self.came.append(f"< {data!r}"))
+            socket.on("close", lambda _: self.came.append("closed"))
+
+    def expect(self, text):
+        try:
+            expect(self.screen).to_contain_text(text)
+        except AssertionError as missing:
+            came = [each[:300] for each in self.came if "beat" not in each]
+            raise AssertionError("\n".join([str(missing), self.page.evaluate(DRAWN), *came])) from None
 
 
 class Walk:

@@ -18,7 +18,7 @@ from tests.harness.hosts import Fleet
 from tests.harness.product import Product, job_spec
 from tests.harness.product.product import PASSWORD
 from tests.harness.wait_and_processes import wait_for
-from tests.walks.look import Walk
+from tests.walks.look import ShellTab, Walk
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.needs_namespaces]
 
@@ -351,17 +351,12 @@ def sees_that_its_gpu_is_idle(walk, job):
 
 
 def sees_where_it_stands(walk, job, run):
-    shell = walk.page.context.new_page()
-    shell.goto(f"{walk.yard.url}/jobs/{job}/shell/{run['id']}")
-    screen = shell.locator(".xterm-rows").first
-    shell.locator(".xterm-helper-textarea").first.wait_for(state="attached")
-    # First, because it says why there is no prompt.
-    expect(shell.locator("[data-part=state]").first).to_have_attribute("data-tone", "good")
-    expect(screen).to_contain_text(re.compile(r"[$#]"))
-    shell.keyboard.type("clear; py-spy dump --pid $TRAINYARD_PID\n")
-    expect(screen).to_contain_text("reads_a_shard")
-    walk.look("its stack", shell)
-    shell.close()
+    shell = ShellTab(walk.page.context, f"{walk.yard.url}/jobs/{job}/shell/{run['id']}")
+    shell.expect(re.compile(r"[$#]"))
+    shell.page.keyboard.type("clear; py-spy dump --pid $TRAINYARD_PID\n")
+    shell.expect("reads_a_shard")
+    walk.look("its stack", shell.page)
+    shell.page.close()
 
 
 def puts_out_of_use(walk, host):
