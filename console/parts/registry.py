@@ -18,6 +18,7 @@ from console.parts.notes import NOTES
 from console.parts.part import Part, Place
 from console.parts.people import AUDIT, PEOPLE, SENT, SESSIONS, TOKENS
 from console.parts.projects import PROJECT, PROJECT_LIST, SENT_OF_PROJECT, USAGE
+from console.parts.studies import STUDY_BODY, STUDY_CURVES, STUDY_HEAD, STUDY_LIST
 
 # The name of the page in urls.py → its own parts. Every page has the notes.
 PAGES: dict[str, tuple[Part, ...]] = {
@@ -30,6 +31,10 @@ PAGES: dict[str, tuple[Part, ...]] = {
     "job-shells": JOB_SHELLS,
     "job-spec": JOB_SPEC,
     "job-events": JOB_EVENTS,
+    "studies": (STUDY_LIST,),
+    "study": (STUDY_HEAD, STUDY_BODY),
+    "study-curves": (STUDY_HEAD, STUDY_CURVES),
+    "study-spec": (STUDY_HEAD,),
     "hosts": (HOST_LIST,),
     "host": (HOST, HOST_LOAD),
     "host-keys": (HOST_KEYS,),

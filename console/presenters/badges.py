@@ -8,6 +8,7 @@ from django.utils.translation import gettext, gettext_noop
 
 from agents.models import GpuState, HostStatus
 from jobs.rules.lifecycle.states import JobState, ReplicaState, RunPhase
+from jobs.rules.tuning.trials import TrialState
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,14 @@ REPLICA = _table(
     (ReplicaState.STOPPING, gettext_noop("Stopping"), "warn", "stop"),
     (ReplicaState.STOPPED, gettext_noop("Stopped"), "still", "slash"),
     (ReplicaState.FAILED, gettext_noop("Failed"), "bad", "cross"),
+)
+
+TRIAL = _table(
+    (TrialState.REQUESTED, gettext_noop("Requested"), "wait", "hourglass"),
+    (TrialState.ACTIVE, gettext_noop("Active"), "live", "play"),
+    (TrialState.STOPPING, gettext_noop("Stopping"), "warn", "stop"),
+    (TrialState.SUCCEEDED, gettext_noop("Succeeded"), "good", "tick"),
+    (TrialState.INFEASIBLE, gettext_noop("Infeasible"), "bad", "cross"),
 )
 
 HOST = _table(

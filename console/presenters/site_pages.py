@@ -38,6 +38,18 @@ PAGES = (
         "new-job", gettext_noop("New job"), gettext_noop("submit start run launch train"), Job, "submit"
     ),
     SitePage("jobs", gettext_noop("Jobs"), gettext_noop("list runs training search")),
+    SitePage(
+        "studies",
+        gettext_noop("Studies"),
+        gettext_noop("hyperparameter tuning trials sweep search optimize experiments"),
+    ),
+    SitePage(
+        "new-study",
+        gettext_noop("New study"),
+        gettext_noop("hyperparameter tuning sweep search"),
+        Job,
+        "submit",
+    ),
     SitePage("queue", gettext_noop("Queue"), gettext_noop("wait waiting order pending priority start when")),
     SitePage("hosts", gettext_noop("Hosts"), gettext_noop("machines servers nodes")),
     SitePage(

@@ -10,6 +10,7 @@ from console.views.jobs.urls import urlpatterns as jobs
 from console.views.people.urls import urlpatterns as people
 from console.views.projects.urls import urlpatterns as projects
 from console.views.storage.urls import urlpatterns as storage
+from console.views.studies.urls import urlpatterns as studies
 
 urlpatterns = [
     path("", home.home, name="home"),
@@ -25,4 +26,5 @@ urlpatterns = [
     *hosts,
     *projects,
     *storage,
+    *studies,
 ]

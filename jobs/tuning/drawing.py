@@ -21,7 +21,7 @@ from jobs.rules.tuning.arguments import with_arguments
 from jobs.rules.tuning.rows import Suggestion
 from jobs.rules.tuning.trials import TrialState
 from jobs.tuning import snapshot
-from jobs.wake import hints
+from jobs.wake import announce, hints
 
 
 def draw_next(pk: int, now: datetime) -> Trial | None:
@@ -66,4 +66,5 @@ def _write(tuning_job: TuningJob, rows: list[Trial], trial: Trial, now: datetime
         parameters=point, why=suggested.expected and asdict(suggested.expected), state=TrialState.ACTIVE
     )
     hints.schedule()
+    announce.hint(f"tuning:{tuning_job.pk}")
     return trial

@@ -7,9 +7,10 @@ later run reported at the same step takes the place of the earlier one.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import TypeVar
 
 from django.db.models import Q
 
@@ -35,12 +36,23 @@ NOTHING = Measured()
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Of which replica a series is, and by which way it was reported."""
+
+    pool: int
+    index: int
+    source: str
+
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
 class _Series:
     pk: int
     name: str
     source: str
     job: int
-    replica: int
     pool: int
     index: int
 
@@ -65,7 +77,7 @@ def of_jobs(jobs: Iterable[Job], names: Collection[str]) -> Mapping[int, Measure
     for each in _series(by_id, names):
         of_job[each.job][each.name].append(each)
     counting = {
-        pk: [one for series in by_name.values() for one in _that_count(series)]
+        pk: [one for series in by_name.values() for one in that_count(series, _place)]
         for pk, by_name in of_job.items()
     }
     points = _points([each.pk for series in counting.values() for each in series])
@@ -96,7 +108,6 @@ def _series(jobs: Collection[int], names: Collection[str]) -> list[_Series]:
         "name",
         "source",
         "run__job",
-        "run__replica",
         "run__replica__pool",
         "run__replica__index",
     )
@@ -126,7 +137,13 @@ def _measurements(
     return tuple(Measurement(number, step.metrics, step.elapsed_s) for number, step in sorted(steps.items()))
 
 
-def _that_count(series: Sequence[_Series]) -> list[_Series]:
+def that_count(series: Sequence[_T], place: Callable[[_T], Place]) -> list[_T]:
     """Of one metric, the series of one replica and one way to report, in the order of its runs."""
-    first = min(series, key=lambda each: (each.pool, each.index, each.source == LOG, each.source))
-    return [each for each in series if (each.replica, each.source) == (first.replica, first.source)]
+    if not series:
+        return []
+    first = min(map(place, series), key=lambda one: (one.pool, one.index, one.source == LOG, one.source))
+    return [each for each in series if place(each) == first]
+
+
+def _place(series: _Series) -> Place:
+    return Place(series.pool, series.index, series.source)

@@ -70,6 +70,7 @@ def cancel(tuning_job: TuningJob, actor: str, now: datetime) -> None:
     open_ = TuningJob.every.filter(pk=tuning_job.pk, cancel_requested_at=None).exclude(state__in=TERMINAL)
     if open_.update(cancel_requested_at=now, cancel_requested_by=actor[:150], updated_at=now, due_at=now):
         hints.tuning([tuning_job.pk])
+        announce.hints([f"tuning:{tuning_job.pk}", f"jobs:{tuning_job.project.name}"])
 
 
 def delete(tuning_job: TuningJob, actor: str, now: datetime) -> None:
@@ -77,7 +78,7 @@ def delete(tuning_job: TuningJob, actor: str, now: datetime) -> None:
     if tuning_job.state not in TERMINAL:
         raise Refused("state", said("Only a tuning job that is over can be deleted. Cancel it first."))
     TuningJob.every.filter(pk=tuning_job.pk, deleted_at=None).update(deleted_at=now, deleted_by=actor[:150])
-    announce.hint(f"jobs:{tuning_job.project.name}")
+    announce.hints([f"tuning:{tuning_job.pk}", f"jobs:{tuning_job.project.name}"])
 
 
 def _read(document: object, location: str) -> asked_for.TuningJob:

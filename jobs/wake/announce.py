@@ -2,7 +2,7 @@
 
 One thread of each process sends them, on an event loop of its own: a caller never waits for Redis, and a topic that
 changes faster than hints can be sent gets one hint. Topics: `job:<id>`, `log:<run>`, `jobs:<project>`, `hosts`,
-`host:<id>`, `shells:<run>`. The name of a channel group is its topic with a dot for the colon.
+`host:<id>`, `shells:<run>`, `tuning:<id>`. The name of a channel group is its topic with a dot for the colon.
 """
 
 from __future__ import annotations

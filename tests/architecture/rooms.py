@@ -54,15 +54,16 @@ console/commands: console/{auth forms models presenters runtime} jobs/rules/{sch
 console/consumers: console/{auth live parts presenters runtime} jobs/rules/{lifecycle} jobs/{logs models shells}
     agents/{infra models runner ssh}
 console/environment:
-console/forms: console/{auth} jobs/rules/{notifications scheduling spec} jobs/{artifacts host_sync idle_rule models
-    notifications projects scheduling} agents/{hosts infra models}
+console/forms: console/{auth} jobs/rules/{notifications scheduling spec tuning} jobs/{artifacts host_sync idle_rule
+    models notifications projects scheduling} agents/{hosts infra models}
 console/large_bodies: jobs/{artifacts models} agents/{infra}
 console/live: console/{runtime} jobs/{logs models projects} agents/{runner}
 console/models: jobs/{models}
 console/parts: console/{auth presenters} jobs/{models} agents/{models}
 console/presenters: console/{auth forms models saved_views} jobs/rules/{lifecycle list_text metrics notifications
-    scheduling spec} jobs/{artifacts host_sync lifecycle logs maintenance metrics models outputs pipelines preparations
-    projects recordings scheduling shells} agents/{clock_keeper hosts infra models ssh time_doubt}
+    scheduling spec tuning} jobs/{artifacts host_sync lifecycle logs maintenance metrics models outputs pipelines
+    preparations projects recordings scheduling shells tuning} agents/{clock_keeper hosts infra models ssh
+    time_doubt}
 console/runtime: console/{auth environment large_bodies views} jobs/{artifacts host_sync logs models wake}
     agents/{clock_keeper infra links models ssh time_doubt}
 console/saved_views: console/{auth models} jobs/{models} agents/{infra}
@@ -70,8 +71,8 @@ console/settings: console/{auth environment runtime} agents/{infra}
 console/templatetags: console/{auth presenters} jobs/{models} agents/{clock_keeper infra}
 console/urls: console/{runtime}
 console/views: console/{auth client forms large_bodies models presenters saved_views} jobs/rules/{lifecycle list_text
-    scheduling spec} jobs/{artifacts bulk host_sync idle_rule lifecycle maintenance models notifications outputs
-    pipelines projects recordings scheduling secrets services shells wake} agents/{hosts infra models ssh}
+    scheduling spec tuning} jobs/{artifacts bulk host_sync idle_rule lifecycle maintenance models notifications outputs
+    pipelines projects recordings scheduling secrets services shells tuning wake} agents/{hosts infra models ssh}
 jobs/artifacts: jobs/rules/{lifecycle scheduling spec storage_names} jobs/{models projects} agents/{infra
     time_doubt}
 jobs/bulk: jobs/rules/{lifecycle spec} jobs/{labels models services} agents/{infra}

@@ -8,6 +8,7 @@ RULES = "tests/unit/jobs/rules/tuning"
 STUDIES = "tests/unit/jobs/tuning/test_tuning_jobs.py"
 SUGGESTED = f"{RULES}/test_suggest.py"
 ANY_ROWS = f"{SUGGESTED}::test_whatever_the_rows_are_the_next_point_is_one_and_the_same"
+PAGES = "tests/unit/console/views"
 PROTECTED = f"{RULES}/test_early_stopping.py::test_what_protects_a_trial"
 
 TUNING = (
@@ -164,5 +165,26 @@ TUNING = (
         'os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")',
         "pass",
         ("tests/unit/console/runtime/test_threads_of_arrays.py",),
+    ),
+    Safeguard(
+        "secrets-of-a-study-form",
+        "console/forms/studies.py",
+        "data[self.add_prefix(name)] = as_text(document)",
+        "pass",
+        (f"{PAGES}/test_new_study.py::test_values_of_secrets_do_not_come_back",),
+    ),
+    Safeguard(
+        "who-cancels-a-study",
+        "console/views/studies/studies.py",
+        'study = _study(request, tuning_id, "cancel")',
+        "study = _study(request, tuning_id)",
+        (f"{PAGES}/test_studies.py::test_its_owner_cancels_it_and_deletes_it_when_it_is_over",),
+    ),
+    Safeguard(
+        "formulas-in-trials",
+        "console/presenters/studies/trial_rows.py",
+        "csv_cells.plain(value) if isinstance(value, str) else value",
+        "value",
+        (f"{PAGES}/test_studies.py::test_the_trials_are_there_as_csv",),
     ),
 )

@@ -163,7 +163,12 @@ def _tuning_job(project: int, pk: int, owner: int, now: datetime) -> TuningJob:
         owner_id=owner,
         location_name="default",
         display_name=f"study of {pk}",
-        study={"metrics": [{"metricId": "loss"}], "parameters": []},
+        study={
+            "metrics": [{"metricId": "loss", "goal": "MINIMIZE"}],
+            "parameters": [
+                {"parameterId": "x", "doubleValueSpec": {"minValue": 0.0, "maxValue": 1_000_000.0}}
+            ],
+        },
         trial_spec={},
         max_trials=TRIALS,
         parallel_trials=TRIALS,

@@ -52,7 +52,7 @@ def of(document: Mapping[str, Any], project: str, location: str, base: str) -> t
     return (
         Code("JSON", _json(shown), fill),
         Code("trainyard", _trainyard(shown, project, location), fill),
-        Code("curl", _curl(shown, project, location, base), fill),
+        Code("curl", curl(shown, project, location, base), fill),
         _unless(
             unknown, Code("SDK", _sdk(shown, project, location, base)), cannot.format(tool=_("Google's SDK"))
         ),
@@ -87,8 +87,11 @@ def _trainyard(document: Mapping[str, Any], project: str, location: str) -> str:
     return f"trainyard submit - {place} <<'JSON'\n{_json(document)}\nJSON"
 
 
-def _curl(document: Mapping[str, Any], project: str, location: str, base: str) -> str:
-    url = f"{base}/v1/projects/{project}/locations/{location}/customJobs"
+def curl(
+    document: Mapping[str, Any], project: str, location: str, base: str, collection: str = "customJobs"
+) -> str:
+    """The request that creates what the document describes. It has no values of secrets."""
+    url = f"{base}/v1/projects/{project}/locations/{location}/{collection}"
     return (
         f"curl --fail-with-body -X POST {shlex.quote(url)} \\\n"
         "  -H \"Authorization: Bearer $TRAINYARD_TOKEN\" -H 'Content-Type: application/json' \\\n"

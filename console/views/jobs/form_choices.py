@@ -13,6 +13,7 @@ from agents.hosts import adding
 from console.auth import access
 from console.auth.person import person
 from console.forms.jobs import AnyDraft, Draft, JsonDraft
+from console.forms.studies import AnyStudyDraft
 from console.presenters.new_job import preview
 from jobs.artifacts import artifacts
 from jobs.models import Artifact, ArtifactKind, Project
@@ -54,7 +55,7 @@ class FormChoices:
         """The locations to choose from. There is always one, and a submit says why it is refused."""
         return list(self.open_locations) or [adding.DEFAULT_LOCATION]
 
-    def set_in(self, draft: AnyDraft) -> None:
+    def set_in(self, draft: AnyDraft | AnyStudyDraft) -> None:
         draft.set_choices(self.projects, self.locations)
 
     def location_of(self, draft: AnyDraft) -> str | None:

@@ -48,10 +48,13 @@ def best_trial(study: StudySpec, finals: Mapping[int, Mapping[str, float]]) -> i
 def best_trials(study: StudySpec, finals: Mapping[int, Mapping[str, float]]) -> list[int]:
     """The trials that no other one beats in every objective, by number. With one objective these are the best and its
     equals."""
-    costs = {number: costs for number, values in finals.items() if (costs := _costs(study, values))}
-    return sorted(
-        number for number, own in costs.items() if not any(_beats(other, own) for other in costs.values())
-    )
+    costs = [(costs, number) for number, values in finals.items() if (costs := _costs(study, values))]
+    front: list[tuple[tuple[float, ...], int]] = []
+    # In this order nothing that comes later beats what came before, and what is beaten is beaten by one of the front.
+    for own, number in sorted(costs):
+        if not any(_beats(other, own) for other, _ in front):
+            front.append((own, number))
+    return sorted(number for _, number in front)
 
 
 def _costs(study: StudySpec, values: Mapping[str, float]) -> tuple[float, ...]:

@@ -18,9 +18,9 @@ from console.parts.registry import parts_of
 from console.presenters import live
 from console.runtime.database_threads import in_database_thread
 from jobs.maintenance.remove_host import remove_host
-from jobs.models import GpuClaim, Membership, Replica, Run
+from jobs.models import GpuClaim, Membership, Replica, Run, Trial
 from tests.unit.console.consumers.test_live_pages import to_state
-from tests.unit.console.views.example_rows import KEY, OTHER_KEY, a_host
+from tests.unit.console.views.example_rows import KEY, OTHER_KEY, a_host, a_tuning_job, one_line
 from tests.unit.console.views.test_job_tabs import many
 
 PAGES = (
@@ -28,6 +28,8 @@ PAGES = (
     *("/jobs/{job}/log", "/jobs/{job}/log/workerpool0-0", "/jobs/{job}/metrics", "/jobs/{job}/spec"),
     *("/jobs/{job}/events", "/jobs/{job}/events?kind=state"),
     *("/hosts/", "/hosts/{host}/", "/hosts/gpus", "/projects/", "/projects/default/"),
+    *("/studies/", "/studies/{study}/", "/studies/{study}/?sort=-number"),
+    *("/studies/{study}/curves", "/studies/{study}/spec"),
     *("/hosts/?sort=-runs", "/usage/", "/account/security", "/account/notifications"),
 )
 OF_ADMINS = (
@@ -80,7 +82,8 @@ def page_of(user, address):
     + [("root", page) for page in OF_ADMINS],
 )
 async def test_page_and_push_have_the_same_bytes(visit, cast, job, run, page, who):
-    page = page.format(job=job.pk, host=run.host_id)
+    study = await in_database_thread(a_tuning_job, job)
+    page = page.format(job=job.pk, host=run.host_id, study=study.pk)
     whole = await in_database_thread(page_of, getattr(cast, who), page)
     socket = await visit(at(page), who)
     await socket.until(lambda v: len(v.html) == number_of_parts(page))
@@ -107,6 +110,21 @@ async def test_the_page_of_a_host_says_that_it_was_removed(visit, run):
     assert again.accepted
     await again.until(lambda v: len(v.html) == number_of_parts(page))
     await again.leave()
+
+
+async def test_the_page_of_a_study_changes_with_its_trials(visit, job):
+    study = await in_database_thread(a_tuning_job, job)
+    page = await visit(at(f"/studies/{study.pk}/"), "bob")
+    await page.until(lambda v: len(v.html) == 3)
+
+    def change(**columns):
+        Trial.objects.filter(tuning_job=study).update(**columns)
+
+    final = {"step": 1, "elapsed": 1.0, "metrics": {"loss": 0.125}}
+    await in_database_thread(lambda: change(state="SUCCEEDED", final=final, ended_at=timezone.now()))
+    await page.until(lambda v: any("1 of 1 trials" in one_line(html) for html in v.html[3:]))
+    await page.until(lambda v: any("--x=0.5" in html and "0.125" in html for html in v.html[3:]))
+    await page.leave()
 
 
 async def test_the_answer_to_htmx_has_the_same_parts(visit, cast, job, run):

@@ -165,6 +165,12 @@ def a_job(project, owner, state="RUNNING", name="train", replicas=1, host=None, 
     return job
 
 
+STUDY = {
+    "metrics": [{"metricId": "loss", "goal": "MINIMIZE"}],
+    "parameters": [{"parameterId": "x", "doubleValueSpec": {"minValue": 0.0, "maxValue": 1.0}}],
+}
+
+
 def a_tuning_job(job, **changes):
     """A study of one trial, which is this job."""
     now = timezone.now()
@@ -176,7 +182,7 @@ def a_tuning_job(job, **changes):
             "display_name": f"{job.display_name}-study",
             "owner": job.owner,
             "owner_name": job.owner_name,
-            "study": {"metrics": [{"metricId": "loss"}], "parameters": []},
+            "study": STUDY,
             "trial_spec": job.spec,
             "max_trials": 1,
             "parallel_trials": 1,

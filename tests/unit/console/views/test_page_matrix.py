@@ -20,6 +20,7 @@ from tests.unit.console.views.example_rows import (
     a_recorded_shell,
     a_stored_file,
     a_template,
+    a_tuning_job,
 )
 
 PEOPLE = ("root", "alice", "bob", "bella", "vera", "charlie", "loner", None)
@@ -65,6 +66,9 @@ GET = {
     "pipelines": EVERYBODY,
     "models": EVERYBODY,
     "model": SEES_JOB,
+    "studies": EVERYBODY,
+    "new-study": row(200, 200, 200, 200, 403, 200, 404),
+    **dict.fromkeys(("study", "study-curves", "study-spec", "study-csv"), SEES_JOB),
     "job": SEES_JOB,
     "job-replicas": SEES_JOB,
     "job-metrics": SEES_JOB,
@@ -124,6 +128,7 @@ GET = {
 DOWNLOADS = {
     "usage-csv",
     "occupancy-csv",
+    "study-csv",
     "audit-export",
     "job-file",
     "shell-recording",
@@ -173,6 +178,10 @@ POST = {
     "delete-job": row(302, 302, 302, 403, 403, 404, 404),
     "close-shell": row(302, 302, 302, 403, 403, 404, 404),
     "share-shell": row(302, 302, 302, 403, 403, 404, 404),
+    "cancel-study": row(302, 302, 302, 403, 403, 404, 404),
+    # It is not over, which the page says.
+    "delete-study": row(302, 302, 302, 403, 403, 404, 404),
+    "new-study": row(200, 200, 200, 200, 403, 200, 404),
     "default-model-version": row(302, 302, 302, 302, 403, 404, 404),
     # It is the only version, which the page says.
     "delete-model-version": row(302, 302, 302, 403, 403, 404, 404),
@@ -258,6 +267,7 @@ def addresses(cast, project, no_host_answers):
     a_pipeline(job, "digits")
     values = {
         "job_id": job.pk,
+        "tuning_id": a_tuning_job(job).pk,
         "model_id": "digits",
         "number": 1,
         "host_id": host.pk,

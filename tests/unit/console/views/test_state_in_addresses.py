@@ -14,12 +14,13 @@ from django.utils import timezone
 
 from agents.models import Location
 from jobs.projects import audit
-from tests.unit.console.views.example_rows import a_host, a_job, a_machine_type, moved
+from tests.unit.console.views.example_rows import a_host, a_job, a_machine_type, a_tuning_job, moved
 
 # Pages, and all that their addresses may say. JOB is the address of a job with 200 replicas.
 VIEWS = {
     "jobs": ("/jobs/", "text=job&label=team%3Dnlp&state=active&owner=bob&project=default&sort=-gpus"),
     "queue": ("/jobs/queue", "project=default"),
+    "studies": ("/studies/", "text=study&state=active&owner=bob&project=default"),
     "hosts": ("/hosts/", "text=gpu&status=up&location=default&type=NVIDIA_L4&use=idle&sort=-name"),
     "hosts by size": ("/hosts/", "cpus=2&memory=1&disk=1"),
     "GPUs": ("/hosts/gpus", "text=gpu&show=free&type=NVIDIA_L4&location=default&view=table"),
@@ -53,6 +54,7 @@ VIEWS = {
 def rows(project, cast):
     hosts = [a_host(name=f"gpu-long-{number}", gpus=2) for number in range(60)]
     job = a_job(project, cast.bob, replicas=200, host=hosts[0], name="job of 200")
+    a_tuning_job(job)
     a_machine_type()
     a_host(location=Location.objects.create(name="north"))
     a_job(project, cast.bob, pk=job.pk - 1)

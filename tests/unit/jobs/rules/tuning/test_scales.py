@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from jobs.rules.tuning.scales import code_of, from_unit, random_codes, to_unit, value_of
 from jobs.rules.tuning.space import Kind, Parameter, Scale, has_value
+from jobs.rules.tuning.unit_place import unit_place
 from tests.unit.jobs.rules.tuning.spaces import doubles, integers, listed, values_of
 from tests.unit.jobs.rules.views import examples
 
@@ -107,3 +108,18 @@ def test_what_is_no_value_here_has_no_code():
     optimizer = Parameter("optimizer", Kind.CATEGORICAL, values=("sgd",))
     assert math.isnan(code_of(optimizer, "adam")) and math.isnan(code_of(optimizer, 1.0))
     assert math.isnan(code_of(Parameter("n", Kind.INTEGER, 1, 2), "1"))
+
+
+@examples(300)
+@given(PARAMETERS, st.data())
+def test_the_place_for_pages_is_the_same_as_that_for_the_search(parameter, data):
+    value = data.draw(values_of(parameter))
+    expected = place(parameter, code_of(parameter, value))
+    assert unit_place(parameter, value) == pytest.approx(expected, abs=1e-9)
+
+
+def test_what_is_no_value_has_no_place():
+    listed_one = Parameter("kind", Kind.CATEGORICAL, values=("a", "b"))
+    assert unit_place(listed_one, "c") is None and unit_place(listed_one, "b") == 1.0
+    bounded = Parameter("x", Kind.DOUBLE, 1.0, 2.0, scale=Scale.LOG)
+    assert [unit_place(bounded, value) for value in ("a", 0.5, 3, 1.0)] == [None, None, None, 0.0]

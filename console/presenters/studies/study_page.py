@@ -1,0 +1,216 @@
+"""The page of a study, as frozen values: its head, its tabs, its best trials. The number of queries is constant."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.contrib.auth.models import User
+from django.urls import reverse
+from django.utils.translation import gettext, gettext_noop
+from django.utils.translation import gettext as _
+
+from agents.infra.sentences import shown
+from agents.infra.text import visible
+from console.auth import access
+from console.presenters import reported_metrics
+from console.presenters.badges import JOB, Badge
+from console.presenters.jobs.job_page import Tab
+from console.presenters.studies import plots, trial_rows
+from console.presenters.studies.plots import Plots
+from console.presenters.studies.trial_rows import TrialRow, TrialTable, parameter_text
+from jobs.models import TuningJob
+from jobs.rules.lifecycle.states import TERMINAL
+from jobs.rules.tuning import measurements, space
+from jobs.rules.tuning.arguments import arguments
+from jobs.rules.tuning.study import ALGORITHMS, Goal, Rule, StudySpec
+from jobs.rules.tuning.trials import RUNNING, TrialState
+from jobs.tuning import snapshot
+
+OVERVIEW, CURVES, SPEC = "study", "study-curves", "study-spec"
+TABS = (
+    (OVERVIEW, gettext_noop("Overview")),
+    (CURVES, gettext_noop("Curves")),
+    (SPEC, gettext_noop("Specification")),
+)
+# Of several best trials, so many are shown.
+MOST_BEST = 10
+GOALS = {Goal.MAXIMIZE: gettext_noop("maximize {metric}"), Goal.MINIMIZE: gettext_noop("minimize {metric}")}
+SEARCHES = {
+    ALGORITHMS[0]: gettext_noop("Bayesian search"),
+    ALGORITHMS[2]: gettext_noop("Grid search"),
+    ALGORITHMS[3]: gettext_noop("Random search"),
+}
+RULES = {
+    Rule.MEDIAN: gettext_noop("below the median of the others"),
+    Rule.DECAY_CURVE: gettext_noop("by the expected end of its curve"),
+    Rule.CONVEX: gettext_noop("by a model of all curves"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """`ended` of `asked` trials; `running`, `waiting`, and how many of the ended ones have no result."""
+
+    ended: int
+    asked: int
+    running: int
+    waiting: int
+    infeasible: int
+
+
+@dataclass(frozen=True, slots=True)
+class StudyHead:
+    id: int
+    name: str
+    project: str
+    badge: Badge
+    owner: str
+    labels: tuple[tuple[str, str], ...]
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    reason: str
+    error: str
+    cancel_by: str
+    cancel_at: datetime | None
+    counts: Counts
+    terminal: bool
+    may_clone: bool
+    may_cancel: bool
+    may_delete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BestTrial:
+    """`values`: of all metrics; `parameters`: (name, text); `command`: its arguments, as a shell takes them."""
+
+    trial: TrialRow
+    values: tuple[tuple[str, str], ...]
+    parameters: tuple[tuple[str, str], ...]
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class StudyBody:
+    """`best`: the best trial, or with several objectives those that no other one beats; `more_best` are not shown."""
+
+    best: tuple[BestTrial, ...]
+    more_best: int
+    several: bool
+    plots: Plots
+    table: TrialTable
+    over: bool
+
+
+def tabs(tuning_job: TuningJob, current: str) -> tuple[Tab, ...]:
+    return tuple(
+        Tab(name, gettext(word), reverse(name, args=[tuning_job.pk]), name == current) for name, word in TABS
+    )
+
+
+def head(tuning_job: TuningJob, user: User) -> StudyHead:
+    rows = tuning_job.trials.order_by().values_list("state", flat=True)
+    states = list(rows)
+    over = tuning_job.state in TERMINAL
+    allowed = access.verbs(user, tuning_job)
+    cancelling = tuning_job.cancel_requested_at is not None
+    return StudyHead(
+        id=tuning_job.pk,
+        name=tuning_job.display_name,
+        project=tuning_job.project.name,
+        badge=JOB[tuning_job.state],
+        owner=tuning_job.owner_name,
+        labels=tuple(sorted(tuning_job.labels.items())),
+        created_at=tuning_job.created_at,
+        started_at=tuning_job.started_at,
+        ended_at=tuning_job.ended_at,
+        reason="" if over else shown(tuning_job.reason),
+        error=shown(tuning_job.error_message),
+        cancel_by=tuning_job.cancel_requested_by if cancelling else "",
+        cancel_at=tuning_job.cancel_requested_at,
+        counts=_counts(tuning_job, states),
+        terminal=over,
+        may_clone=access.can(user, "submit", tuning_job.project),
+        may_cancel=not over and not cancelling and "cancel" in allowed,
+        may_delete=over and "delete" in allowed,
+    )
+
+
+def _counts(tuning_job: TuningJob, states: Sequence[str]) -> Counts:
+    infeasible = states.count(TrialState.INFEASIBLE)
+    return Counts(
+        ended=infeasible + states.count(TrialState.SUCCEEDED),
+        asked=tuning_job.max_trials,
+        running=sum(states.count(each) for each in RUNNING),
+        waiting=states.count(TrialState.REQUESTED),
+        infeasible=infeasible,
+    )
+
+
+def body(tuning_job: TuningJob, query: Mapping[str, str]) -> StudyBody:
+    study = snapshot.study_of(tuning_job)
+    trials = trial_rows.read_trials(tuning_job)
+    best = best_numbers(study, trials)
+    by_number = {each.number: each for each in trials}
+    return StudyBody(
+        best=tuple(_best(study, by_number[each]) for each in best[:MOST_BEST]),
+        more_best=max(len(best) - MOST_BEST, 0),
+        several=len(study.objectives) > 1,
+        plots=plots.plots(study, trials),
+        table=trial_rows.table(study, trials, best, query, reverse(OVERVIEW, args=[tuning_job.pk])),
+        over=tuning_job.state in TERMINAL,
+    )
+
+
+def best_numbers(study: StudySpec, trials: Sequence[TrialRow]) -> list[int]:
+    found = trial_rows.finals(trials)
+    if len(study.objectives) > 1:
+        return measurements.best_trials(study, found)
+    best = measurements.best_trial(study, found)
+    return [] if best is None else [best]
+
+
+def _best(study: StudySpec, trial: TrialRow) -> BestTrial:
+    kinds = {each.name: each.kind for each in space.flat(study.parameters)}
+    known = {name: value for name, value in trial.parameters.items() if name in kinds}
+    return BestTrial(
+        trial=trial,
+        values=tuple(
+            (visible(each.name), reported_metrics.number(trial.values[each.name]))
+            for each in study.metrics
+            if each.name in trial.values
+        ),
+        parameters=tuple(
+            (visible(name), parameter_text(value, kinds[name])) for name, value in known.items()
+        ),
+        command=shlex.join(arguments(known, study.parameters)),
+    )
+
+
+def goals(study: StudySpec) -> str:
+    """What the study searches for, in words."""
+    return ", ".join(gettext(GOALS[each.goal]).format(metric=visible(each.name)) for each in study.objectives)
+
+
+def facts(tuning_job: TuningJob) -> tuple[tuple[str, str], ...]:
+    """What was asked for, with the defaults."""
+    study = snapshot.study_of(tuning_job)
+    size = space.size(study.parameters)
+    failed = tuning_job.max_failed_trials
+    return (
+        (_("Goal"), goals(study)),
+        (_("Search"), gettext(SEARCHES[study.algorithm])),
+        (_("Size of the space"), _("without end") if size is None else _points(size)),
+        (_("Trials"), str(tuning_job.max_trials)),
+        (_("At once"), str(tuning_job.parallel_trials)),
+        (_("Trials that may fail"), str(failed) if failed else _("chosen by Trainyard")),
+        (_("Trials stopped early"), gettext(RULES[study.early.rule]) if study.early else _("never")),
+        (_("Location"), tuning_job.location_name),
+    )
+
+
+def _points(size: int) -> str:
+    return _("{number} points").format(number=size) if size < 10**9 else _("more than 10⁹ points")

@@ -1,0 +1,70 @@
+"""The live parts of the pages of studies: what each shows, and its stamp."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from django.contrib.auth.models import User
+from django.db.models import Count, Max, Q, Sum
+from django.template.loader import render_to_string
+
+from console.auth import access
+from console.presenters.stamps import digest
+from console.presenters.studies import study_curves, study_list, study_page
+from jobs.models import MetricSeries, Trial, TuningJob
+from jobs.rules.tuning.trials import RUNNING
+
+Query = Mapping[str, str]
+
+
+def list_stamp(user: User, query: Query) -> str:
+    return digest([*study_list.stamp(user, query), access.jobs_key(user)])
+
+
+def list_live(user: User, query: Query) -> str:
+    return render_to_string("studies/_list.html", {"list": study_list.study_list(user, query)})
+
+
+def study_stamp(pk: int) -> str:
+    """Parameters are drawn without a change of the study's own row."""
+    row = TuningJob.objects.filter(pk=pk).values_list("updated_at", "state", "cancel_requested_at").first()
+    trials = Trial.objects.filter(tuning_job=pk).order_by()
+    counted = trials.aggregate(
+        *(Count(name) for name in ("pk", "parameters", "final")),
+        Max("ended_at"),
+        stopped=Count("pk", filter=~Q(stopped_early="")),
+    )
+    states = list(trials.values_list("state").annotate(number=Count("pk")).order_by("state"))
+    deleted = trials.exclude(job__deleted_at=None).count()
+    return digest([row, counted, states, deleted])
+
+
+def curves_stamp(pk: int) -> str:
+    """What the running trials report; the rest follows from the study."""
+    running = MetricSeries.objects.filter(
+        run__job__trial_row__tuning_job=pk, run__job__trial_row__state__in=RUNNING
+    )
+    return digest([study_stamp(pk), running.aggregate(Count("pk"), Sum("reports"), Max("at"))])
+
+
+def head_live(user: User, pk: int) -> str:
+    row = _row(user, pk)
+    return "" if row is None else render_to_string("studies/_head.html", {"head": study_page.head(row, user)})
+
+
+def body_live(user: User, pk: int, query: Query) -> str:
+    row = _row(user, pk)
+    return (
+        "" if row is None else render_to_string("studies/_body.html", {"body": study_page.body(row, query)})
+    )
+
+
+def curves_live(user: User, pk: int) -> str:
+    row = _row(user, pk)
+    if row is None:
+        return ""
+    return render_to_string("studies/_curves.html", {"curves": study_curves.study_curves(row)})
+
+
+def _row(user: User, pk: int) -> TuningJob | None:
+    return access.visible(user, TuningJob.objects.select_related("project").filter(pk=pk)).first()

@@ -1,0 +1,289 @@
+"""The trials of a study as the rows of its table: sorted, by pages, and as CSV."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlencode
+
+from django.utils.translation import gettext as _
+
+from agents.infra.sentences import shown
+from agents.infra.text import visible
+from console.presenters import csv_cells
+from console.presenters.badges import TRIAL, Badge
+from console.presenters.reported_metrics import number
+from console.presenters.sort_links import SortLink, next_order
+from jobs.models import Trial, TuningJob
+from jobs.rules.tuning.arguments import text_of
+from jobs.rules.tuning.space import Kind, Value, flat
+from jobs.rules.tuning.study import StudySpec
+from jobs.rules.tuning.trials import TrialState, cost
+from jobs.tuning.snapshot import read_measurement
+
+PAGE = 50
+# The columns of the table besides those of the parameters and metrics; these begin with a letter and a dot.
+NUMBER, STATE, DURATION = "number", "state", "duration"
+PARAMETER, METRIC = "p.", "m."
+_COLUMNS = (
+    *("number", "state", "job_id", "job__deleted_at", "parameters", "why", "final", "infeasible_reason"),
+    *("stopped_early", "started_at", "ended_at"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRow:
+    """`job`: its id, or None once it is deleted. `values`: its final measurement. `why`: what the search expected."""
+
+    number: int
+    state: str
+    job: int | None
+    parameters: Mapping[str, Value]
+    values: Mapping[str, float]
+    step: int | None
+    why: Mapping[str, float]
+    infeasible: str
+    stopped_early: str
+    started_at: datetime | None
+    ended_at: datetime | None
+
+    @property
+    def badge(self) -> Badge:
+        return TRIAL[self.state]
+
+    @property
+    def note(self) -> str:
+        """Why it has no result, or was stopped early."""
+        return shown(self.infeasible or self.stopped_early)
+
+    @property
+    def seconds(self) -> float:
+        if self.started_at is None or self.ended_at is None:
+            return math.inf
+        return (self.ended_at - self.started_at).total_seconds()
+
+    @property
+    def expected(self) -> str:
+        """What the model expected of it, with one deviation to both sides."""
+        if not self.why:
+            return ""
+        text = _("{value} ({low} to {high})")
+        return text.format(**{name: number(self.why[name]) for name in ("value", "low", "high")})
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """`key`: in the address; `title`: its head."""
+
+    key: str
+    title: str
+    sort: SortLink
+    is_number: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ShownTrial:
+    """One row of the table. `cells`: (head of the column, text), metrics first, then parameters."""
+
+    trial: TrialRow
+    cells: tuple[tuple[str, str], ...]
+    best: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TrialTable:
+    """One page of the table. `first`, `last`: the places of its rows, from 1 on. The last four: addresses.
+
+    `expects`: the search has said of a trial what it expects.
+    """
+
+    columns: tuple[Column, ...]
+    rows: tuple[ShownTrial, ...]
+    orders: tuple[tuple[str, str], ...]
+    order: str
+    first: int
+    last: int
+    count: int
+    previous: str
+    next: str
+    expects: bool
+    here: str
+    csv: str
+
+
+def read_trials(tuning_job: TuningJob) -> list[TrialRow]:
+    """All trials, by one query, whatever their number."""
+    rows = Trial.objects.filter(tuning_job=tuning_job).order_by("number")
+    return [_read(dict(zip(_COLUMNS, row, strict=True))) for row in rows.values_list(*_COLUMNS).iterator()]
+
+
+def _read(row: Mapping[str, Any]) -> TrialRow:
+    final = read_measurement(row["final"])
+    return TrialRow(
+        number=row["number"],
+        state=row["state"],
+        job=None if row["job__deleted_at"] else row["job_id"],
+        parameters=row["parameters"] or {},
+        values=final.metrics if final else {},
+        step=final.step if final else None,
+        why=row["why"] or {},
+        infeasible=row["infeasible_reason"],
+        stopped_early=row["stopped_early"],
+        started_at=row["started_at"],
+        ended_at=row["ended_at"],
+    )
+
+
+def finals(trials: Iterable[TrialRow]) -> dict[int, Mapping[str, float]]:
+    """The values of the trials that have a result."""
+    return {each.number: each.values for each in trials if each.state == TrialState.SUCCEEDED and each.values}
+
+
+def table(
+    study: StudySpec, trials: Sequence[TrialRow], best: Iterable[int], query: Mapping[str, str], here: str
+) -> TrialTable:
+    asked = query.get("sort", "")
+    order = asked if asked.lstrip("-") in _keys(study) else NUMBER
+    ordered = _sorted(study, trials, order)
+    begin = _begin(query.get("page", ""), len(ordered))
+    best_ones = set(best)
+    kinds = {each.name: each.kind for each in flat(study.parameters)}
+    return TrialTable(
+        columns=tuple(_column(key, title, order, here) for key, title in _keys(study).items()),
+        rows=tuple(
+            ShownTrial(each, tuple(_cells(study, kinds, each)), each.number in best_ones)
+            for each in ordered[begin : begin + PAGE]
+        ),
+        orders=tuple(_orders(study)),
+        order=order,
+        first=begin + 1,
+        last=min(begin + PAGE, len(ordered)),
+        count=len(ordered),
+        previous=_address(here, order, begin // PAGE) if begin else "",
+        next=_address(here, order, begin // PAGE + 2) if begin + PAGE < len(ordered) else "",
+        expects=any(each.why for each in trials),
+        here=here,
+        csv=f"{here}trials.csv",
+    )
+
+
+def as_csv(study: StudySpec, trials: Iterable[TrialRow]) -> str:
+    """All trials, with each parameter and each metric in a column of its own."""
+    names, metrics = _parameter_names(study), [metric.name for metric in study.metrics]
+    head = ["trial", "state", "job", *names, *metrics, "step", "startTime", "endTime", "reason"]
+    return csv_cells.lines(
+        [[csv_cells.plain(each) for each in head], *(_line(each, names, metrics) for each in trials)]
+    )
+
+
+def _line(trial: TrialRow, names: Sequence[str], metrics: Sequence[str]) -> list[object]:
+    reason = trial.infeasible or trial.stopped_early
+    return [
+        *(trial.number, trial.state, trial.job or ""),
+        *(_csv_value(trial.parameters.get(name, "")) for name in names),
+        *(trial.values.get(name, "") for name in metrics),
+        "" if trial.step is None else trial.step,
+        *("" if moment is None else moment.isoformat() for moment in (trial.started_at, trial.ended_at)),
+        csv_cells.plain(str(reason)),
+    ]
+
+
+def _csv_value(value: Value) -> Value:
+    return csv_cells.plain(value) if isinstance(value, str) else value
+
+
+def _parameter_names(study: StudySpec) -> list[str]:
+    """Each name once: two conditions may have a parameter of one name."""
+    return list(dict.fromkeys(each.name for each in flat(study.parameters)))
+
+
+def _keys(study: StudySpec) -> dict[str, str]:
+    """The columns that sort, and their heads."""
+    return {
+        NUMBER: _("Trial"),
+        STATE: _("State"),
+        **{f"{METRIC}{each.name}": visible(each.name) for each in study.metrics},
+        **{f"{PARAMETER}{name}": visible(name) for name in _parameter_names(study)},
+        DURATION: _("Ran for"),
+    }
+
+
+def _column(key: str, title: str, order: str, here: str) -> Column:
+    aria, wanted = next_order(order, key, key)
+    return Column(key, title, SortLink(aria, _address(here, wanted, 1)), key not in (NUMBER, STATE))
+
+
+def _orders(study: StudySpec) -> Iterable[tuple[str, str]]:
+    """The orders that a narrow screen offers, which shows no heads of columns."""
+    for key, title in _keys(study).items():
+        yield key, _("{column}, upwards").format(column=title)
+        yield f"-{key}", _("{column}, downwards").format(column=title)
+
+
+def _address(here: str, order: str, page: int) -> str:
+    kept = {"sort": "" if order == NUMBER else order, "page": str(page) if page > 1 else ""}
+    query = urlencode({name: value for name, value in kept.items() if value})
+    return f"{here}?{query}".rstrip("?") + "#trials"
+
+
+def _begin(page: str, count: int) -> int:
+    """Where the page begins that the address asks for; a page that does not exist is the last one."""
+    wanted = int(page) if page.isascii() and page.isdigit() and 0 < len(page) < 7 else 1
+    return min(max(wanted, 1) - 1, max(count - 1, 0) // PAGE) * PAGE
+
+
+def _sorted(study: StudySpec, trials: Sequence[TrialRow], order: str) -> list[TrialRow]:
+    """Trials without a value come last, whichever way the others are sorted."""
+    key = order.lstrip("-")
+    values = [(_sort_value(each, key), each) for each in trials]
+    known = [(value, each) for value, each in values if value is not None]
+    unknown = [each for value, each in values if value is None]
+    known.sort(key=lambda pair: pair[0], reverse=order.startswith("-"))
+    return [each for _value, each in known] + unknown
+
+
+def _sort_value(trial: TrialRow, key: str) -> tuple[bool, float, str] | None:
+    """Comparable with those of all trials: names are sorted behind numbers."""
+    value: Value | None
+    if key.startswith(METRIC):
+        value = trial.values.get(key.removeprefix(METRIC))
+    elif key.startswith(PARAMETER):
+        value = trial.parameters.get(key.removeprefix(PARAMETER))
+    elif key == STATE:
+        value = trial.badge.word
+    else:
+        value = trial.number if key == NUMBER else trial.seconds
+    if value is None or value != value or value == math.inf:
+        return None
+    return (True, 0.0, value) if isinstance(value, str) else (False, float(value), "")
+
+
+def _cells(study: StudySpec, kinds: Mapping[str, Kind], trial: TrialRow) -> Iterable[tuple[str, str]]:
+    """(title, text) of the metrics, then of the parameters."""
+    for metric in study.metrics:
+        yield visible(metric.name), number(trial.values.get(metric.name))
+    for name in _parameter_names(study):
+        yield visible(name), parameter_text(trial.parameters.get(name), kinds[name])
+
+
+def parameter_text(value: Value | None, kind: Kind) -> str:
+    """A value as a table shows it: the program gets all digits."""
+    if value is None:
+        return "–"
+    if isinstance(value, float) and kind is Kind.DOUBLE:
+        return number(value)
+    return visible(text_of(value, kind))
+
+
+def by_result(study: StudySpec, trials: Iterable[TrialRow]) -> list[TrialRow]:
+    """The trials with a number for the first objective, the best first."""
+    metric = study.objectives[0]
+    found = [
+        (cost(metric, each.values[metric.name]), each.number, each)
+        for each in trials
+        if each.state == TrialState.SUCCEEDED and math.isfinite(each.values.get(metric.name, math.nan))
+    ]
+    return [each for _cost, _number, each in sorted(found, key=lambda one: one[:2])]

@@ -1,0 +1,126 @@
+"""The list of studies and the pages of one; cancel and delete it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_POST, require_safe
+
+from agents.infra.sentences import shown
+from console.auth import access
+from console.auth.access import Verb
+from console.auth.person import person
+from console.presenters.badges import JOB
+from console.presenters.studies import study_curves, study_document, study_list, study_page, trial_rows
+from console.views.fragments import asks_for_fragment, page_or_fragment
+from console.views.projects.switch import chosen_list
+from jobs.models import Job, TuningJob
+from jobs.services import Refused
+from jobs.tuning import snapshot, tuning_jobs
+
+
+@require_safe
+@login_required
+def studies(request: HttpRequest) -> HttpResponse:
+    if elsewhere := chosen_list(request):
+        return elsewhere
+    context = {
+        "noun": "studies",
+        "list": study_list.study_list(person(request), request.GET.dict()),
+        "states": JOB.values(),
+        "may_submit": access.can(request.user, "submit", Job),
+    }
+    return page_or_fragment(request, "studies/list.html", "parts/filtered_list.html", context)
+
+
+@require_safe
+@login_required
+def overview(request: HttpRequest, tuning_id: int) -> HttpResponse:
+    study = _study(request, tuning_id)
+    context = {"body": study_page.body(study, request.GET.dict())}
+    if not asks_for_fragment(request):
+        context |= _around(request, study, study_page.OVERVIEW)
+    return page_or_fragment(request, "studies/study.html", "studies/_exchange.html", context)
+
+
+@require_safe
+@login_required
+def curves(request: HttpRequest, tuning_id: int) -> HttpResponse:
+    study = _study(request, tuning_id)
+    context = {**_around(request, study, study_page.CURVES), "curves": study_curves.study_curves(study)}
+    return render(request, "studies/curves.html", context)
+
+
+@require_safe
+@login_required
+def spec(request: HttpRequest, tuning_id: int) -> HttpResponse:
+    study = _study(request, tuning_id)
+    document = study_document.study_document(study)
+    if request.GET.get("as") == "json":
+        answer = HttpResponse(json.dumps(document, indent=2), content_type="application/json")
+        answer["Content-Disposition"] = f'attachment; filename="study-{study.pk}.json"'
+        return answer
+    context = {
+        **_around(request, study, study_page.SPEC),
+        "facts": study_page.facts(study),
+        "document": study_document.as_text(document),
+    }
+    return render(request, "studies/spec.html", context)
+
+
+@require_safe
+@login_required
+def trials_csv(request: HttpRequest, tuning_id: int) -> HttpResponse:
+    study = _study(request, tuning_id)
+    text = trial_rows.as_csv(snapshot.study_of(study), trial_rows.read_trials(study))
+    answer = HttpResponse(text, content_type="text/csv; charset=utf-8")
+    answer["Content-Disposition"] = f'attachment; filename="study-{study.pk}-trials.csv"'
+    return answer
+
+
+@require_POST
+@login_required
+def cancel(request: HttpRequest, tuning_id: int) -> HttpResponse:
+    study = _study(request, tuning_id, "cancel")
+    with transaction.atomic():
+        tuning_jobs.cancel(study, person(request).username, timezone.now())
+    return redirect("study", tuning_id=tuning_id)
+
+
+@require_POST
+@login_required
+def delete(request: HttpRequest, tuning_id: int) -> HttpResponse:
+    study = _study(request, tuning_id, "delete")
+    try:
+        with transaction.atomic():
+            tuning_jobs.delete(study, person(request).username, timezone.now())
+    except Refused as refused:
+        messages.error(request, shown(refused.message))
+        return redirect("study", tuning_id=tuning_id)
+    messages.success(
+        request,
+        _("“{display_name}” is deleted. The jobs of its trials stay.").format(
+            display_name=study.display_name
+        ),
+    )
+    return redirect("studies")
+
+
+def _around(request: HttpRequest, study: TuningJob, tab: str) -> dict[str, Any]:
+    """What stands around each tab."""
+    tabs = study_page.tabs(study, tab)
+    current = next(each for each in tabs if each.current)
+    return {"head": study_page.head(study, person(request)), "tabs": tabs, "tab": current}
+
+
+def _study(request: HttpRequest, tuning_id: int, verb: Verb = "see") -> TuningJob:
+    rows = TuningJob.objects.select_related("project")
+    return access.get_or_404(request.user, verb, rows, pk=tuning_id)

@@ -1,0 +1,18 @@
+"""The addresses of the pages of studies (hyperparameter tuning jobs)."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from console.views.studies import new_study, studies
+
+urlpatterns = [
+    path("studies/", studies.studies, name="studies"),
+    path("studies/new", new_study.new, name="new-study"),
+    path("studies/<int:tuning_id>/", studies.overview, name="study"),
+    path("studies/<int:tuning_id>/curves", studies.curves, name="study-curves"),
+    path("studies/<int:tuning_id>/spec", studies.spec, name="study-spec"),
+    path("studies/<int:tuning_id>/trials.csv", studies.trials_csv, name="study-csv"),
+    path("studies/<int:tuning_id>/cancel", studies.cancel, name="cancel-study"),
+    path("studies/<int:tuning_id>/delete", studies.delete, name="delete-study"),
+]

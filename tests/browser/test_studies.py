@@ -1,0 +1,122 @@
+"""The pages of studies in a browser: sorted without a reload, accessible, on a phone, in the dark."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+
+from jobs.models import Trial
+from tests.unit.console.views.conftest import browser, cast, project
+from tests.unit.console.views.example_rows import a_host, a_job
+from tests.unit.console.views.test_studies import a_trial, report, study
+
+__all__ = ["browser", "cast", "project", "study"]
+
+AXE = Path(__file__).resolve().parents[2] / "node_modules" / "axe-core" / "axe.min.js"
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def database_beside_the_browser():
+    """Playwright runs an event loop in this thread, and Django refuses its database there unless it is told."""
+    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"
+    yield
+    del os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"]
+
+
+@pytest.fixture
+def filled(transactional_db, cast, project, study):
+    """With enough results for every plot, and curves of two trials."""
+    host = a_host()
+    for number in range(6, 30):
+        a_trial(study, number, loss=1 / number)
+    running = a_job(project, cast.bob, name="running", host=host)
+    a_trial(study, 30, job=running, state="ACTIVE", ended_at=None)
+    report(running, host, 0.9, 0.5, 0.4)
+    stopped = a_job(project, cast.bob, name="stopped", state="CANCELLED", host=host)
+    a_trial(
+        study, 31, 0.8, job=stopped, stopped_early="Stopped early by the median rule: the others were better."
+    )
+    report(stopped, host, 0.95, 0.8)
+    return study
+
+
+@pytest.fixture
+def seen(page, live_server, browser, filled):
+    session = browser("bob").cookies[settings.SESSION_COOKIE_NAME].value
+    page.context.add_cookies(
+        [{"name": settings.SESSION_COOKIE_NAME, "value": session, "url": live_server.url}]
+    )
+    page.goto(f"{live_server.url}/studies/{filled.pk}/")
+    return page
+
+
+def numbers(page):
+    return [int(text) for text in page.locator("#trials tbody th a").all_inner_texts()]
+
+
+def is_accessible(page):
+    page.evaluate(AXE.read_text())
+    found = page.evaluate(
+        "async (rules) => (await axe.run(document, { runOnly: rules })).violations"
+        ".map((each) => [each.id, each.nodes.map((node) => node.html)])",
+        RULES,
+    )
+    assert found == []
+
+
+def test_a_click_on_a_column_sorts_the_trials_and_stays_in_the_address(seen):
+    assert numbers(seen)[:3] == [1, 2, 3]
+    seen.get_by_role("link", name="loss", exact=True).click()
+    seen.wait_for_url("**sort=m.loss**")
+    seen.locator("th[aria-sort=ascending]", has_text="loss").wait_for()
+    assert numbers(seen)[:2] == [29, 28]
+    seen.reload()
+    assert numbers(seen)[:2] == [29, 28]
+    seen.go_back()
+    seen.wait_for_url(lambda url: "sort" not in url)
+
+
+def test_a_cancel_is_confirmed_first(seen, filled):
+    seen.get_by_role("button", name="Cancel", exact=True).click()
+    seen.get_by_role("button", name="Let it run").click()
+    filled.refresh_from_db()
+    assert filled.cancel_requested_at is None
+    seen.get_by_role("button", name="Cancel", exact=True).click()
+    seen.get_by_role("button", name="Cancel the study").click()
+    seen.get_by_text("bob cancelled it").wait_for()
+
+
+@pytest.mark.parametrize("width", [1280, 360])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_pages_are_accessible_and_fit(seen, live_server, filled, width, theme):
+    seen.context.add_cookies([{"name": "theme", "value": theme, "url": live_server.url}])
+    seen.set_viewport_size({"width": width, "height": 900})
+    page = f"/studies/{filled.pk}/"
+    for name, address in {
+        "list": "/studies/",
+        "study": page,
+        "curves": f"{page}curves",
+        "spec": f"{page}spec",
+        "new": "/studies/new?sample",
+        "json": "/studies/new?sample&as=json",
+    }.items():
+        seen.goto(live_server.url + address)
+        if folder := os.environ.get("SHOTS"):
+            seen.screenshot(path=f"{folder}/study-{name}-{width}-{theme}.png", full_page=True)
+        is_accessible(seen)
+        assert seen.evaluate("document.documentElement.scrollWidth") <= width, name
+
+
+def test_without_scripts_the_trials_are_sorted_by_a_link(chromium, live_server, browser, filled):
+    context = chromium.new_context(java_script_enabled=False)
+    session = browser("bob").cookies[settings.SESSION_COOKIE_NAME].value
+    context.add_cookies([{"name": settings.SESSION_COOKIE_NAME, "value": session, "url": live_server.url}])
+    page = context.new_page()
+    page.goto(f"{live_server.url}/studies/{filled.pk}/")
+    page.get_by_role("link", name="loss", exact=True).click()
+    assert numbers(page)[:2] == [29, 28] and Trial.objects.filter(tuning_job=filled).count() > 5
+    context.close()

@@ -1,0 +1,231 @@
+"""The new-study form: as fields and as JSON, from a job, from a study; what is refused stays typed."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from django.utils import timezone
+
+from console.forms.sample_study import SAMPLE_STUDY
+from jobs.models import TuningJob
+from tests.unit.console.views.example_rows import a_host, a_job, a_tuning_job, one_line
+
+pytestmark = pytest.mark.django_db
+
+NEW = "/studies/new"
+TRIAL_JOB = SAMPLE_STUDY["trialJobSpec"]
+ROWS = {
+    "parameters-name": ["lr", "layers", "kind", "width"],
+    "parameters-kind": ["DOUBLE", "INTEGER", "CATEGORICAL", "DISCRETE"],
+    "parameters-low": ["0.001", "1", "", ""],
+    "parameters-high": ["1", "8", "", ""],
+    "parameters-values": ["", "", "adam, sgd", "16, 32.5"],
+    "parameters-scale": ["UNIT_LOG_SCALE", "UNIT_LINEAR_SCALE", "UNIT_LINEAR_SCALE", "UNIT_LINEAR_SCALE"],
+}
+TYPED = {
+    "mode": "form",
+    "action": "submit",
+    "project": "default",
+    "location": "default",
+    "request_id": "form-1",
+    "display_name": "search",
+    "metric": "loss",
+    "goal": "MINIMIZE",
+    "max_trials": "12",
+    "parallel_trials": "3",
+    "trial_job": json.dumps(TRIAL_JOB),
+    **ROWS,
+}
+
+
+@pytest.fixture
+def bob(browser, cast, project):
+    a_host()
+    return browser("bob")
+
+
+def text_of(answer, status=200):
+    assert answer.status_code == status, answer.content[:300]
+    return one_line(answer.content.decode())
+
+
+def typed(**changes):
+    return {name: value for name, value in {**TYPED, **changes}.items() if value is not None}
+
+
+def test_the_fields_make_the_study_that_they_say(bob):
+    answer = bob.post(NEW, typed(algorithm="RANDOM_SEARCH", early_stopping="median_automated_stopping_spec",
+                                 selection="BEST_MEASUREMENT", max_failed="4", labels="team=nlp"))  # fmt: skip
+    made = TuningJob.objects.get()
+    assert answer["Location"] == f"/studies/{made.pk}/"
+    assert (made.display_name, made.max_trials, made.parallel_trials, made.max_failed_trials) == (
+        "search",
+        12,
+        3,
+        4,
+    )
+    assert made.labels == {"team": "nlp"} and made.owner_name == "bob" and made.trials.count() == 1
+    assert made.study == {
+        "metrics": [{"metricId": "loss", "goal": "MINIMIZE"}],
+        "parameters": [
+            {
+                "parameterId": "lr",
+                "doubleValueSpec": {"minValue": 0.001, "maxValue": 1.0},
+                "scaleType": "UNIT_LOG_SCALE",
+            },
+            {"parameterId": "layers", "integerValueSpec": {"minValue": "1", "maxValue": "8"}},
+            {"parameterId": "kind", "categoricalValueSpec": {"values": ["adam", "sgd"]}},
+            {"parameterId": "width", "discreteValueSpec": {"values": [16.0, 32.5]}},
+        ],
+        "algorithm": "RANDOM_SEARCH",
+        "measurementSelectionType": "BEST_MEASUREMENT",
+        "medianAutomatedStoppingSpec": {},
+    }
+
+
+def test_sent_twice_it_is_one_study_and_changed_it_is_another(bob):
+    first, again = bob.post(NEW, typed()), bob.post(NEW, typed())
+    assert first["Location"] == again["Location"] and TuningJob.objects.count() == 1
+    assert bob.post(NEW, typed(display_name="another"))["Location"] != first["Location"]
+    assert TuningJob.objects.count() == 2
+
+
+WRONG = [
+    ({"display_name": ""}, "Name is required."),
+    ({"metric": ""}, "Metric is required."),
+    ({"metric": "a b"}, "must not contain whitespace"),
+    ({"max_trials": ""}, "is required: how many trials the study may have"),
+    ({"max_trials": "many"}, "Enter a whole number."),
+    ({"parallel_trials": "0"}, "is required: how many trials may run at once"),
+    ({"max_failed": "99"}, "must not be above maxTrialCount"),
+    ({"algorithm": "GRID_SEARCH"}, "GRID_SEARCH needs parameters whose values can be counted"),
+    ({"parameters-low": ["2", "1", "", ""]}, "Row 1"),
+    ({"parameters-low": ["few", "1", "", ""]}, "Row 1"),
+    ({"parameters-name": ["lr", "", "kind", "width"]}, "Row 2, name: is required."),
+    ({"parameters-values": ["", "", "", "16"]}, "Row 3"),
+    ({"parameters-values": ["", "1,2", "adam", "16"]}, "Row 2: a number has a lowest and a highest value."),
+    ({"parameters-low": ["0.1", "1", "5", ""]}, "Row 3: a listed parameter has no lowest and highest value."),
+    ({**dict.fromkeys(ROWS, [])}, "at least one parameter"),
+    ({"trial_job": "{"}, "The text is not JSON"),
+    ({"trial_job": "[]"}, "The job of a trial is a JSON object"),
+    ({"trial_job": "{}"}, "trial_job_spec.worker_pool_specs"),
+    ({"trial_job": json.dumps({**TRIAL_JOB, "enableWebAcess": True})}, "trial_job_spec"),
+    ({"labels": "no equals"}, "Write one key=value per line."),
+]
+
+
+@pytest.mark.parametrize(("change", "said"), WRONG, ids=[str(n) for n in range(len(WRONG))])
+def test_what_is_wrong_is_said_at_its_field_and_nothing_typed_is_lost(bob, change, said):
+    text = text_of(bob.post(NEW, typed(**change)))
+    assert said in text and not TuningJob.objects.exists()
+    assert 'class="errors"' in text and "Nothing was submitted." in text
+    sent = typed(**change)
+    for name in ("display_name", "metric", "max_trials", "parallel_trials"):
+        assert f'name="{name}" value="{sent[name]}"' in text or not sent[name]
+    for column in ("name", "low", "high", "values"):
+        for value in filter(None, sent[f"parameters-{column}"]):
+            assert f'name="parameters-{column}" value="{value}"' in text
+
+
+def test_more_rows_are_asked_for_without_complaints(bob):
+    text = text_of(bob.post(NEW, typed(action="add", display_name="")))
+    assert text.count('name="parameters-name"') == 6 and "Nothing was submitted." not in text
+    assert 'value="16, 32.5"' in text and not TuningJob.objects.exists()
+
+
+def test_the_form_becomes_json_and_a_form_again(bob):
+    text = text_of(bob.post(NEW, typed(action="json")))
+    assert "New study as JSON" in text and "&quot;parameterId&quot;: &quot;width&quot;" in text
+    assert "hyperparameterTuningJobs" in text and "curl --fail-with-body" in text
+    document = {**SAMPLE_STUDY, "displayName": "as-json"}
+    back = text_of(bob.post(NEW, typed(mode="json", action="form", text=json.dumps(document))))
+    assert (
+        'name="mode" value="form"' in back and 'value="learning_rate"' in back and 'value="as-json"' in back
+    )
+
+
+def test_what_the_fields_cannot_show_stays_json(bob):
+    study = {**SAMPLE_STUDY["studySpec"], "studyStoppingConfig": {"maxNumTrials": 5}}
+    document = json.dumps({**SAMPLE_STUDY, "studySpec": study})
+    text = text_of(bob.post(NEW, typed(mode="json", action="form", text=document)))
+    assert "It stays JSON." in text and 'name="mode" value="json"' in text and "maxNumTrials" in text
+    bob.post(NEW, typed(mode="json", text=document))
+    assert TuningJob.objects.get().study["studyStoppingConfig"] == {"maxNumTrials": 5}
+
+
+def test_errors_of_json_name_the_fields_of_the_document(bob):
+    text = text_of(bob.post(NEW, typed(mode="json", text=json.dumps({"displayName": "x"}))))
+    assert "The document has errors" in text and "<code>study_spec</code>" in text
+    assert "The text is not JSON" in text_of(bob.post(NEW, typed(mode="json", text="{")))
+
+
+def test_values_of_secrets_do_not_come_back(bob):
+    secret = {"name": "TOKEN", "value": "hunter2", "secret": True}
+    pool = TRIAL_JOB["workerPoolSpecs"][0]
+    spec = {
+        **TRIAL_JOB,
+        "workerPoolSpecs": [{**pool, "containerSpec": {**pool["containerSpec"], "env": [secret]}}],
+    }
+    by_json = {**SAMPLE_STUDY, "displayName": "", "trialJobSpec": spec}
+    for changes in (
+        {"trial_job": json.dumps(spec), "display_name": ""},
+        {"trial_job": json.dumps(spec), "action": "add"},
+        {"trial_job": json.dumps(spec), "action": "json"},
+        {"mode": "json", "text": json.dumps(by_json)},
+        {"mode": "json", "text": json.dumps(by_json), "action": "form"},
+    ):
+        text = text_of(bob.post(NEW, typed(**changes)))
+        assert "TOKEN" in text and "hunter2" not in text, changes
+    made = bob.post(NEW, typed(trial_job=json.dumps(spec)))["Location"]
+    for page in (f"{made}spec", f"{made}spec?as=json", f"/studies/new?study={made.split('/')[2]}"):
+        text = text_of(bob.get(page))
+        assert "TOKEN" in text and "hunter2" not in text
+
+
+def test_a_study_of_a_job_and_a_clone_of_a_study_begin_with_what_is_there(bob, cast, project):
+    job = a_job(project, cast.bob, name="train")
+    assert f'href="/studies/new?job={job.pk}"' in text_of(bob.get(f"/jobs/{job.pk}/"))
+    text = text_of(bob.get(f"{NEW}?job={job.pk}"))
+    assert 'value="train-study"' in text and "echo hi" in text
+    bob.post(NEW, typed())
+    made = TuningJob.objects.get()
+    clone = text_of(bob.get(f"{NEW}?study={made.pk}"))
+    assert (
+        'value="search"' in clone and 'value="16, 32.5"' in clone and 'name="max_trials" value="12"' in clone
+    )
+    TuningJob.objects.filter(pk=made.pk).update(study={**made.study, "observationNoise": "HIGH"})
+    assert 'name="mode" value="json"' in text_of(bob.get(f"{NEW}?study={made.pk}"))
+
+
+def test_nobody_begins_with_what_they_may_not_see(browser, cast, project):
+    job = a_job(project, cast.bob)
+    study = a_tuning_job(job)
+    for query in (f"job={job.pk}", f"study={study.pk}", "job=7", "study=x", "study="):
+        assert browser("charlie").get(f"{NEW}?{query}").status_code == 404, query
+
+
+def test_the_sample_is_accepted_as_it_is(bob):
+    text = text_of(bob.get(f"{NEW}?sample"))
+    assert 'value="hello-study"' in text and 'value="learning_rate"' in text
+    answer = bob.post(NEW, typed(mode="json", text=json.dumps(SAMPLE_STUDY)))
+    assert answer.status_code == 302 and TuningJob.objects.get().display_name == "hello-study"
+
+
+def test_a_person_of_another_project_cannot_submit_here(browser, cast, project):
+    text = text_of(browser("charlie").post(NEW, typed()))
+    assert "Select a valid choice" in text and not TuningJob.objects.exists()
+
+
+def test_an_archived_project_takes_none_and_lost_arguments_are_warned_of(bob, project):
+    shell = {
+        **TRIAL_JOB["workerPoolSpecs"][0],
+        "containerSpec": {"imageUri": "host", "command": ["bash", "-c", "python3 x.py"]},
+    }
+    lost = {**TRIAL_JOB, "workerPoolSpecs": [shell]}
+    text = text_of(bob.post(NEW, typed(trial_job=json.dumps(lost)), follow=True))
+    assert "The parameters of trials do not reach the program of workerpool0" in text
+    project.archived_at = timezone.now()
+    project.save()
+    assert bob.post(NEW, typed(request_id="form-2")).status_code == 403
+    assert TuningJob.objects.count() == 1

@@ -1,0 +1,325 @@
+"""The pages of studies: the list, a study with its trials, plots and curves, and who may do what to it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from jobs.models import Job, MetricPoint, MetricSeries, Run, Trial, TuningJob
+from tests.unit.console.views.example_rows import a_host, a_job, a_tuning_job, one_line
+
+pytestmark = pytest.mark.django_db
+
+TWO = {
+    "metrics": [{"metricId": "loss", "goal": "MINIMIZE"}],
+    "parameters": [
+        {
+            "parameterId": "lr",
+            "doubleValueSpec": {"minValue": 0.001, "maxValue": 1.0},
+            "scaleType": "UNIT_LOG_SCALE",
+        },
+        {"parameterId": "kind", "categoricalValueSpec": {"values": ["adam", "-sgd"]}},
+    ],
+}
+
+
+def text_of(answer):
+    assert answer.status_code == 200, answer.content[:500]
+    return one_line(answer.content.decode())
+
+
+def a_trial(study, number, loss=None, state="SUCCEEDED", job=None, **changes):
+    now = timezone.now()
+    job = job or a_job(study.project, study.owner, state="SUCCEEDED", name=f"trial-{number}")
+    known = {
+        "parameters": {"lr": number / 100, "kind": "-sgd" if number % 2 else "adam"},
+        "final": None if loss is None else {"step": 3, "elapsed": 1.0, "metrics": {"loss": loss}},
+        "started_at": now - timedelta(minutes=2),
+        "ended_at": now,
+    }
+    return Trial.objects.create(
+        tuning_job=study, number=number, state=state, job=job, job_state=job.state, **{**known, **changes}
+    )
+
+
+@pytest.fixture
+def study(cast, project):
+    """Of five trials asked for, two have results, one has none, one runs, and one waits."""
+    first = a_job(project, cast.bob, state="SUCCEEDED", name="trial-1")
+    made = a_tuning_job(first, study=TWO, max_trials=5, display_name="search", started_at=timezone.now())
+    made.trials.all().delete()
+    a_trial(made, 1, 0.5, job=first)
+    a_trial(made, 2, 0.25, why={"value": 0.3, "low": 0.2, "high": 0.4, "chance": 0.5})
+    a_trial(made, 3, state="INFEASIBLE", infeasible_reason="Its program exited with 7.")
+    a_trial(made, 4, state="ACTIVE", ended_at=None)
+    a_trial(made, 5, state="REQUESTED", parameters=None, started_at=None, ended_at=None)
+    return made
+
+
+def address(study, rest=""):
+    return f"/studies/{study.pk}/{rest}"
+
+
+def rows_of(text):
+    """The numbers of the trials, as the table shows them."""
+    return [int(number) for number in re.findall(r'<tr id="trial-(\d+)"', text)]
+
+
+def test_the_list_shows_progress_and_the_best_value(browser, study):
+    text = text_of(browser("vera").get("/studies/"))
+    assert address(study) in text and "3 of 5" in text and "1 running" in text
+    assert "0.25" in text and "trial 2" in text and "minimize loss" in text
+
+
+def test_the_list_is_filtered_like_that_of_jobs(browser, study):
+    vera = browser("vera")
+    for query in (
+        "text=SEARCH",
+        f"text={study.pk}",
+        "state=active",
+        "state=RUNNING",
+        "owner=bob",
+        "project=default",
+    ):
+        assert address(study) in text_of(vera.get(f"/studies/?{query}")), query
+    for query in ("text=nothing", "text=7", "state=FAILED", "owner=vera", "project=elsewhere"):
+        text = text_of(vera.get(f"/studies/?{query}"))
+        assert address(study) not in text and "No study fits these filters." in text, query
+    assert address(study) not in text_of(browser("charlie").get("/studies/"))
+
+
+def test_the_list_leads_on_to_older_studies(browser, cast, project):
+    job = a_job(project, cast.bob)
+    newest = a_tuning_job(job, display_name="newest")
+    TuningJob.objects.bulk_create(
+        TuningJob(**{**_columns(newest), "id": newest.pk - number, "display_name": f"study-{number}"})
+        for number in range(1, 31)
+    )
+    first = text_of(browser("vera").get("/studies/"))
+    following = re.search(r'href="(/studies/\?after=\d+)" rel="next"', first)[1]
+    second = text_of(browser("vera").get(following))
+    seen = [set(re.findall(r'href="/studies/(\d+)/"', text)) for text in (first, second)]
+    assert (len(seen[0]), len(seen[1]), seen[0] & seen[1]) == (25, 6, set())
+
+
+def _columns(study):
+    return {field.attname: getattr(study, field.attname) for field in TuningJob._meta.fields}
+
+
+def test_a_study_shows_its_state_its_best_trial_and_all_trials(browser, study):
+    text = text_of(browser("vera").get(address(study)))
+    assert (
+        "3 of 5 trials" in text
+        and "1 running" in text
+        and "1 waiting" in text
+        and "1 without a result" in text
+    )
+    assert "--lr=0.02 --kind=adam" in text and rows_of(text) == [1, 2, 3, 4, 5]
+    assert "Its program exited with 7." in text and "0.3 (0.2 to 0.4)" in text
+    for trial in study.trials.all():
+        assert f'href="/jobs/{trial.job_id}/"' in text
+    assert "loss: 2 results, from 0.25 to 0.5; the best is 0.25 of trial 2." in text
+
+
+def test_arguments_to_copy_are_quoted_for_a_shell(browser, study):
+    study.study = {
+        **TWO,
+        "parameters": [
+            TWO["parameters"][0],
+            {"parameterId": "kind", "categoricalValueSpec": {"values": ["$(id) x"]}},
+        ],
+    }
+    study.save()
+    study.trials.filter(number=2).update(parameters={"lr": 0.02, "kind": "$(id) x"})
+    text = text_of(browser("vera").get(address(study)))
+    assert "&#x27;--kind=$(id) x&#x27;" in text
+
+
+def test_trials_are_sorted_by_any_column_and_those_without_a_value_come_last(browser, study):
+    vera = browser("vera")
+    orders = {
+        "m.loss": [2, 1, 3, 4, 5],
+        "-m.loss": [1, 2, 3, 4, 5],
+        "-number": [5, 4, 3, 2, 1],
+        "-p.lr": [4, 3, 2, 1, 5],
+        "p.kind": [1, 3, 2, 4, 5],
+        "nonsense": [1, 2, 3, 4, 5],
+        "state": [4, 3, 5, 1, 2],
+    }
+    for order, expected in orders.items():
+        assert rows_of(text_of(vera.get(f"{address(study)}?sort={order}"))) == expected, order
+
+
+def test_of_several_goals_those_that_no_other_beats_are_best(browser, study):
+    study.study = {**TWO, "metrics": [*TWO["metrics"], {"metricId": "speed", "goal": "MAXIMIZE"}]}
+    study.save()
+    for number, loss, speed in ((1, 0.5, 9.0), (2, 0.25, 1.0)):
+        study.trials.filter(number=number).update(
+            final={"step": 1, "elapsed": 1.0, "metrics": {"loss": loss, "speed": speed}}
+        )
+    a_trial(study, 6, final={"step": 1, "elapsed": 1.0, "metrics": {"loss": 0.6, "speed": 0.5}})
+    text = text_of(browser("vera").get(address(study)))
+    assert "Best trials" in text and text.count(">best</span>") == 2
+    assert "--lr=0.01 --kind=-sgd" in text and "--lr=0.02 --kind=adam" in text and "--lr=0.06" not in text
+
+
+def test_numbers_that_are_none_are_shown_and_never_best(browser, study):
+    study.trials.filter(number=2).update(final={"step": 1, "elapsed": 1.0, "metrics": {"loss": "NaN"}})
+    a_trial(study, 6, final={"step": 1, "elapsed": 1.0, "metrics": {"loss": "Infinity"}})
+    text = text_of(browser("vera").get(address(study)))
+    assert "the best is 0.5 of trial 1" in text and ">nan<" in text and ">inf<" in text
+    assert (
+        "--lr=0.01" in text and rows_of(text_of(browser("vera").get(f"{address(study)}?sort=m.loss")))[0] == 1
+    )
+
+
+def test_a_study_without_results_says_so(browser, study):
+    study.trials.update(final=None, state="ACTIVE")
+    assert "No trial has a result yet." in text_of(browser("vera").get(address(study)))
+    study.state = "FAILED"
+    study.save()
+    assert "No trial has a result." in text_of(browser("vera").get(address(study)))
+
+
+def test_the_trials_are_there_as_csv(browser, study):
+    study.trials.filter(number=3).update(infeasible_reason="=cmd()")
+    answer = browser("vera").get(address(study, "trials.csv"))
+    assert answer["Content-Type"].startswith("text/csv") and "attachment" in answer["Content-Disposition"]
+    rows = list(csv.DictReader(io.StringIO(answer.content.decode())))
+    assert [row["trial"] for row in rows] == ["1", "2", "3", "4", "5"]
+    assert (rows[1]["loss"], rows[1]["lr"], rows[1]["kind"], rows[1]["state"]) == (
+        "0.25",
+        "0.02",
+        "adam",
+        "SUCCEEDED",
+    )
+    # A spreadsheet would run them as formulas.
+    assert rows[0]["kind"] == "'-sgd" and rows[2]["reason"] == "'=cmd()"
+
+
+def test_the_specification_is_words_and_the_document_of_rest(browser, study):
+    vera = browser("vera")
+    text = text_of(vera.get(address(study, "spec")))
+    assert "minimize loss" in text and "Bayesian search" in text and "without end" in text
+    document = json.loads(vera.get(address(study, "spec?as=json")).content)
+    assert document["studySpec"] == TWO and document["trialJobSpec"] == study.trial_spec
+    assert (document["maxTrialCount"], document["displayName"]) == (5, "search")
+
+
+def report(job, host, *values, name="loss"):
+    run = Run.objects.filter(job=job).first()
+    series = MetricSeries.objects.create(
+        run=run,
+        name=name,
+        source="hypertune",
+        reports=len(values),
+        points=len(values),
+        step=len(values),
+        value=values[-1],
+        lowest=min(values),
+        highest=max(values),
+        at=timezone.now(),
+    )
+    MetricPoint.objects.bulk_create(
+        MetricPoint(series=series, step=step, value=value, at=timezone.now())
+        for step, value in enumerate(values, start=1)
+    )
+
+
+def test_curves_are_drawn_of_what_the_programs_reported(browser, cast, project, study):
+    vera, host = browser("vera"), a_host()
+    assert "No trial has reported this metric yet." in text_of(vera.get(address(study, "curves")))
+    stopped = a_job(project, cast.bob, state="CANCELLED", host=host)
+    running = a_job(project, cast.bob, host=host)
+    a_trial(study, 6, 0.7, job=stopped, stopped_early="Stopped early by the median rule.")
+    a_trial(study, 7, job=running, state="ACTIVE", ended_at=None)
+    report(stopped, host, 0.9, 0.7)
+    report(running, host, 0.8, 0.4, 0.3)
+    report(running, host, 99.0, name="other")
+    text = text_of(vera.get(address(study, "curves")))
+    assert "loss of 2 trials over their steps, 1 of them running" in text and "0.3 to 0.9" in text
+    assert (
+        'class="line running"' in text and 'class="line stopped"' in text and 'class="dots stopped"' in text
+    )
+    assert f"/jobs/{running.pk}/metrics" in text and "99" not in text
+
+
+def test_its_owner_cancels_it_and_deletes_it_when_it_is_over(browser, study):
+    bob, page = browser("bob"), address(study)
+    text = text_of(bob.get(page))
+    assert "cancel" in text and "delete-study" not in text and address(study, "delete") not in text
+    for person in ("vera", "bella"):
+        assert address(study, "cancel") not in text_of(browser(person).get(page))
+        assert browser(person).post(f"{page}cancel").status_code == 403
+    assert "Cancel it first." in text_of(bob.post(f"{page}delete", follow=True))
+    assert "bob cancelled it" in text_of(bob.post(f"{page}cancel", follow=True))
+    study.refresh_from_db()
+    assert study.cancel_requested_by == "bob" and address(study, "cancel") not in text_of(bob.get(page))
+    TuningJob.objects.filter(pk=study.pk).update(state="CANCELLED", ended_at=timezone.now())
+    jobs = Job.objects.count()
+    text = text_of(bob.post(f"{page}delete", follow=True))
+    assert "“search” is deleted. The jobs of its trials stay." in text and page not in text
+    assert bob.get(page).status_code == 404 and Job.objects.count() == jobs
+
+
+def test_a_deleted_job_of_a_trial_is_not_linked(browser, study):
+    trial = study.trials.get(number=1)
+    Job.objects.filter(pk=trial.job_id).update(deleted_at=timezone.now())
+    text = text_of(browser("vera").get(address(study)))
+    assert "job deleted" in text and f'href="/jobs/{trial.job_id}/"' not in text
+
+
+def many(study, count):
+    job = study.trials.first().job
+    base = {name: getattr(job, name) for name in ("project", "location_name", "owner", "owner_name", "spec")}
+    now = timezone.now()
+    jobs = Job.objects.bulk_create(
+        Job(
+            id=1_600_000_000_000_000_000 + number, display_name=f"t-{number}", state="SUCCEEDED", replica_count=1,
+            created_at=now, updated_at=now, queued_at=now, **base,
+        )
+        for number in range(count)
+    )  # fmt: skip
+    Trial.objects.bulk_create(
+        Trial(
+            tuning_job=study, number=100 + number, state="SUCCEEDED", job=each, job_state="SUCCEEDED",
+            parameters={"lr": 0.001 + number / 2000, "kind": "adam"}, started_at=now, ended_at=now,
+            final={"step": 1, "elapsed": 1.0, "metrics": {"loss": number / 7}},
+        )
+        for number, each in enumerate(jobs)
+    )  # fmt: skip
+
+
+def test_pages_of_a_thousand_trials_take_as_many_queries_as_those_of_five(browser, study):
+    vera = browser("vera")
+    pages = (address(study), address(study, "curves"), address(study, "trials.csv"), "/studies/")
+
+    def queries():
+        found = []
+        for page in pages:
+            with CaptureQueriesContext(
+                connection,
+            ) as asked:
+                assert vera.get(page).status_code == 200
+            found.append(len(asked))
+        return found
+
+    queries()
+    few = queries()
+    many(study, 995)
+    assert queries() == few
+    text = text_of(vera.get(address(study)))
+    assert "1 to 50 of 1000" in text and len(rows_of(text)) == 50 and "250 of 997 trials are drawn" in text
+    drawn = sum(len(path) for path in re.findall(r' d="([^"]*)"', text))
+    assert drawn < 60_000
+    last = text_of(vera.get(f"{address(study)}?sort=-number&page=20"))
+    assert rows_of(last)[-1] == 1 and "951 to 1000 of 1000" in last
+    assert rows_of(text_of(vera.get(f"{address(study)}?sort=-number&page=999"))) == rows_of(last)
