@@ -118,7 +118,9 @@ def test_a_deletion_that_is_rolled_back_costs_no_byte(
     with django_capture_on_commit_callbacks(execute=True):
         services.delete(job, "alice", timezone.now())
     assert not any(map(storage.store().exists, keys))
-    assert verify.due_for_verification(timezone.now()) == [], "what is not here any more is not proved"
+    verify.verify_logs(verify.due_for_verification(timezone.now()), timezone.now())
+    run.refresh_from_db()
+    assert (run.log_digest_here, run.prove_due_at) == ("", None), "what is not here any more is not proved"
 
 
 def test_a_job_is_not_deleted_while_an_unreachable_host_may_run_it(add_host, submit, control_plane):
