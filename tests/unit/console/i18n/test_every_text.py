@@ -114,9 +114,12 @@ DATA = (
     "vision-runs",
     "gs:",
     "2cf24dba",
-    # The name of a model, and of a pipeline.
+    # The name of a model, of a pipeline, and of a study; its metric; an example of values.
     "digits",
     "-pipeline",
+    "-study",
+    "loss",
+    "adam, sgd",
 )
 
 

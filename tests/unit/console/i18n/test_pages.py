@@ -75,9 +75,9 @@ def test_a_page_is_the_same_in_every_language_but_for_its_texts(name, addresses,
 @pytest.mark.parametrize(
     ("language", "words"),
     [
-        ("ja", ["ジョブ", "ホスト", "プロジェクト"]),
-        ("ko", ["작업", "호스트", "프로젝트"]),
-        ("pt-br", ["Jobs", "Hosts", "Projetos"]),
+        ("ja", ["ジョブ", "スタディ", "ホスト"]),
+        ("ko", ["작업", "스터디", "호스트"]),
+        ("pt-br", ["Jobs", "Estudos", "Hosts"]),
     ],
 )
 def test_the_menu_speaks_the_language(browser, language, words):

@@ -15,7 +15,7 @@ from agents.models import HostStatus
 from console.presenters.jobs import job_parts
 from console.presenters.jobs.event_groups import ranges
 from jobs.maintenance.remove_host import remove_host
-from jobs.models import Job, Replica, Run, RunSample, Transition
+from jobs.models import Job, MetricsProof, Replica, Run, RunSample, Transition
 from tests.unit.console.log_rows import write
 from tests.unit.console.views.example_rows import a_host, a_job, moved, one_line
 
@@ -352,6 +352,7 @@ def over_and_removed(project, cast):
     now, host = timezone.now(), a_host("gone-host")
     job = a_job(project, cast.bob, host=host, state="FAILED", ended_at=now)
     ended = {"phase": "closed", "ended_at": now, "released_at": now, "log_complete_at": now, "exit_code": 1}
+    ended["metrics_proof"] = MetricsProof.NONE
     Run.objects.filter(job=job).update(**ended)
     remove_host(host, "root", now)
     return job
