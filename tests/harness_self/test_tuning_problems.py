@@ -56,6 +56,8 @@ def test_noise_is_measured_and_does_not_count():
 def test_our_figures_are_told_where_optuna_cannot_be_had(monkeypatch):
     monkeypatch.setattr(tuning, "optuna_samplers", dict)
     monkeypatch.setattr(tuning, "problems", lambda: [PROBLEMS[4]])
+    # That part needs hosts.
+    monkeypatch.setattr(tuning.trials_a_minute, "trials_a_minute", lambda options: ())
     options = type("Options", (), {"quick": True})
     [first, *times] = tuning.tuning(options)
     assert "Optuna is not installed" in first.reference and len(times) == 3

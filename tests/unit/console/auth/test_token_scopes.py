@@ -38,6 +38,7 @@ READS = {"/v2/entries:list"}
 # Each job of a list is judged by itself: the answer is 200 and names the jobs that were refused.
 BY_ITEM = {"/api/v1/jobs:batchCancel"}
 # For each page with live parts: an address for scripts that tells the same, or needs the same right.
+STUDIES = f"{matrix.JOBS}/hyperparameterTuningJobs"
 SAME_FOR_SCRIPTS = {
     "jobs": "/api/v1/jobs",
     "queue": "/api/v1/queue",
@@ -48,6 +49,8 @@ SAME_FOR_SCRIPTS = {
     "job-shells": "/api/v1/jobs/{job}/replicas/workerpool0-0/files",
     "job-spec": "/api/v1/jobs/{job}",
     "job-events": "/api/v1/jobs/{job}/events",
+    "studies": STUDIES,
+    **dict.fromkeys(("study", "study-curves", "study-spec"), f"{STUDIES}/{{tuning}}"),
     "hosts": "/api/v1/hosts",
     "host": "/api/v1/hosts/{host}",
     "host-keys": "/api/v1/recovery",
@@ -223,6 +226,7 @@ def test_a_socket_tells_a_token_no_more_than_the_addresses_for_scripts(scene, ca
     """Each page with live parts, against the address for scripts that tells the same."""
     _, example = scene
     given = {"job_id": example["job"], "host_id": example["host"], "project": "default"}
+    given["tuning_id"] = example["tuning"]
     assert set(SAME_FOR_SCRIPTS) == set(registry.PAGES)
     wrong = []
     for person, (page, path) in product(("root", "alice", "bob", "vera"), SAME_FOR_SCRIPTS.items()):

@@ -97,7 +97,8 @@ async def test_page_and_push_have_the_same_bytes(visit, cast, job, run, page, wh
 async def test_the_page_of_a_host_says_that_it_was_removed(visit, run):
     def remove():
         now = timezone.now()
-        Run.objects.filter(pk=run.pk).update(released_at=now, phase="closed", log_complete_at=now)
+        over = {"released_at": now, "phase": "closed", "log_complete_at": now, "metrics_proof": "none"}
+        Run.objects.filter(pk=run.pk).update(**over)
         remove_host(run.host, "root", now)
 
     page = f"/hosts/{run.host_id}/"
