@@ -166,8 +166,9 @@ def _show(
     """Show the form. `quiet`: without what is wrong, for a person who has not finished."""
     choices = FormChoices.of(request)
     choices.set_in(draft)
-    draft.add_violations(violations)
+    # First, because a field with an error has no parsed document in which secrets could be found.
     draft.hide_secrets()
+    draft.add_violations(violations)
     context = {"draft": draft, "unavailable": unavailable, "quiet": quiet, "curl": _curl(request, draft)}
     return page_or_fragment(
         request, f"studies/new_{draft.mode}.html", f"studies/_new_{draft.mode}.html", context, status

@@ -168,8 +168,12 @@ def test_values_of_secrets_do_not_come_back(bob):
         "workerPoolSpecs": [{**pool, "containerSpec": {**pool["containerSpec"], "env": [secret]}}],
     }
     by_json = {**SAMPLE_STUDY, "displayName": "", "trialJobSpec": spec}
+    # The mistake is in the same field as the secret.
+    wrong = json.loads(json.dumps(spec))
+    wrong["workerPoolSpecs"][0]["machineSpec"] = {"machineType": "no-such-machine"}
     for changes in (
         {"trial_job": json.dumps(spec), "display_name": ""},
+        {"trial_job": json.dumps(wrong)},
         {"trial_job": json.dumps(spec), "action": "add"},
         {"trial_job": json.dumps(spec), "action": "json"},
         {"mode": "json", "text": json.dumps(by_json)},
