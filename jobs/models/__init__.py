@@ -34,9 +34,6 @@ from jobs.models.pipelines import (
     ModelVersion,
     RegisteredModel,
     TrainingPipeline,
-    Trial,
-    TuningJob,
-    TuningSecret,
 )
 from jobs.models.preparations import Preparation, PreparationNeed
 from jobs.models.projects import Membership, Project, Role
@@ -46,6 +43,7 @@ from jobs.models.runs import GpuClaim, MetricsProof, Run
 from jobs.models.samples import GpuHour, LocationHour, MetricPoint, MetricSeries, RunSample
 from jobs.models.secrets import JobSecret, MaskedLog, MaskedRange, RegistryCredential, Secret
 from jobs.models.strays import Proof, Stray
+from jobs.models.studies import Trial, TuningJob, TuningSecret
 from jobs.models.templates import JobTemplate
 from jobs.models.usage import MonthlyUse, Usage
 

@@ -18,7 +18,7 @@ from jobs.models import Job, Trial, TuningJob
 from jobs.rules.lifecycle.states import TERMINAL, JobState
 from jobs.rules.spec.custom_job import to_document
 from jobs.rules.tuning.arguments import with_arguments
-from jobs.rules.tuning.rows import Suggestion
+from jobs.rules.tuning.search.rows import Suggestion
 from jobs.rules.tuning.trials import TrialState
 from jobs.tuning import snapshot
 from jobs.wake import announce, hints
@@ -50,7 +50,7 @@ def _write(tuning_job: TuningJob, rows: list[Trial], trial: Trial, now: datetime
     """None: the job is cancelled meanwhile."""
     study = snapshot.study_of(tuning_job)
     # By name: it imports numpy, which costs a process 22 MB and 0.15 s, and most processes draw nothing.
-    suggest = import_string("jobs.rules.tuning.suggest.suggest")
+    suggest = import_string("jobs.rules.tuning.search.suggest.suggest")
     suggested: Suggestion | None = suggest(study, snapshot.study_rows(rows), trial.number, tuning_job.seed)
     if suggested is None:
         return trial

@@ -12,7 +12,7 @@ from jobs.rules.lifecycle.states import TERMINAL, JobState
 from jobs.rules.tuning.ended_trials import DELETED
 from jobs.rules.tuning.measurements import final_measurement, thinned
 from jobs.rules.tuning.parse_study import parse_study
-from jobs.rules.tuning.rows import StudyRows
+from jobs.rules.tuning.search.rows import StudyRows
 from jobs.rules.tuning.study import StudySpec
 from jobs.rules.tuning.trials import FINISHED, Measurement, TrialState
 from jobs.rules.tuning.trials import Trial as TriedTrial

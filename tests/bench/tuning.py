@@ -15,10 +15,10 @@ import time
 import warnings
 from pathlib import Path
 
-from jobs.rules.tuning.rows import StudyRows
+from jobs.rules.tuning.search.rows import StudyRows
+from jobs.rules.tuning.search.suggest import SEARCHES, suggest
 from jobs.rules.tuning.space import Kind, Scale, fill
 from jobs.rules.tuning.study import RANDOM
-from jobs.rules.tuning.suggest import SEARCHES, suggest
 from jobs.rules.tuning.trials import Measurement, Trial, TrialState
 from tests.bench import trials_a_minute
 from tests.bench.figures import Figure, percentile, short

@@ -7,7 +7,7 @@ import random
 import pytest
 from numpy.random import PCG64, Generator
 
-from jobs.rules.tuning.columns import Columns
+from jobs.rules.tuning.search.columns import Columns
 from tests.bench import tuning
 from tests.bench.tuning_problems import ACKLEY_AT, problems
 

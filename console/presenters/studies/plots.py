@@ -18,10 +18,10 @@ from console.forms.parameter_rows import SCALES
 from console.presenters.jobs.charts import HEIGHT, WIDTH
 from console.presenters.reported_metrics import number
 from console.presenters.studies.trial_rows import TrialRow, by_result, parameter_text
+from jobs.rules.tuning.search.unit_place import unit_place
 from jobs.rules.tuning.space import Parameter, Scale, flat
 from jobs.rules.tuning.study import Goal, Metric, StudySpec
 from jobs.rules.tuning.trials import TrialState, cost
-from jobs.rules.tuning.unit_place import unit_place
 
 # So many dots a plot has, so many lines lie over each other, and so many parameters are drawn.
 MOST_DOTS, MOST_LINES, MOST_PARAMETERS = 1_000, 250, 12

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.random import PCG64, Generator
 
-from jobs.rules.tuning.acquisition import normal_below
-from jobs.rules.tuning.gaussian_process import learn
-from jobs.rules.tuning.scales import Array
+from jobs.rules.tuning.search.acquisition import normal_below
+from jobs.rules.tuning.search.gaussian_process import learn
+from jobs.rules.tuning.search.scales import Array
 from jobs.rules.tuning.stopping.curves import Completed, Curve
 
 VERY_LOW = 0.05

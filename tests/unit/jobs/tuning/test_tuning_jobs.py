@@ -183,7 +183,7 @@ def test_a_grid_is_tried_to_its_end_although_a_trial_was_cancelled_before_it_had
 
 
 def test_a_trial_for_which_no_point_is_left_gives_up_its_place(study, monkeypatch):
-    monkeypatch.setattr("jobs.rules.tuning.suggest.suggest", lambda *_: None)
+    monkeypatch.setattr("jobs.rules.tuning.search.suggest.suggest", lambda *_: None)
     study.submit(asked(maxTrialCount=1)).run()
     [trial] = study.trials()
     assert (trial.job.state, trial.job.error_message) == ("CANCELLED", "Every point of the space was tried.")

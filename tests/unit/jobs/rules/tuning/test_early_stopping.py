@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.random import PCG64, Generator
 
-from jobs.rules.tuning.gaussian_process import learn
+from jobs.rules.tuning.search.gaussian_process import learn
 from jobs.rules.tuning.stopping.curves import Completed, Curve, completed, curve_of
 from jobs.rules.tuning.stopping.decay_curve_rule import chance_of_best, decay_curve_stops
 from jobs.rules.tuning.stopping.early_stopping import Shadow, shadow, shadow_text, stops

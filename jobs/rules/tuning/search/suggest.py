@@ -15,11 +15,11 @@ from itertools import chain
 
 from numpy.random import PCG64, Generator
 
-from jobs.rules.tuning.bayesian import suggest_bayesian
-from jobs.rules.tuning.columns import Columns
-from jobs.rules.tuning.rows import StudyRows, Suggestion
-from jobs.rules.tuning.scales import Array
-from jobs.rules.tuning.shuffle import shuffled
+from jobs.rules.tuning.search.bayesian import suggest_bayesian
+from jobs.rules.tuning.search.columns import Columns
+from jobs.rules.tuning.search.rows import StudyRows, Suggestion
+from jobs.rules.tuning.search.scales import Array
+from jobs.rules.tuning.search.shuffle import shuffled
 from jobs.rules.tuning.space import Point, flat, has_point, key, point_at, size
 from jobs.rules.tuning.study import DEFAULT_ALGORITHM, GRID, NOISY, RANDOM, StudySpec
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.rules.tuning.scales import code_of, from_unit, random_codes, to_unit, value_of
+from jobs.rules.tuning.search.scales import code_of, from_unit, random_codes, to_unit, value_of
+from jobs.rules.tuning.search.unit_place import unit_place
 from jobs.rules.tuning.space import Kind, Parameter, Scale, has_value
-from jobs.rules.tuning.unit_place import unit_place
 from tests.unit.jobs.rules.tuning.spaces import doubles, integers, listed, values_of
 from tests.unit.jobs.rules.views import examples
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jobs.rules.tuning.scales import Array
+from jobs.rules.tuning.search.scales import Array
 
 _SQUASH = 0.7
 # Numbers beyond this are as bad as this, so that no square or sum is infinite.

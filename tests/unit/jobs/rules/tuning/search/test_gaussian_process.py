@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.random import PCG64, Generator
 
-from jobs.rules.tuning import gaussian_process
-from jobs.rules.tuning.acquisition import log_chance, log_expected_improvement, normal_below
-from jobs.rules.tuning.gaussian_process import believing, learn
-from jobs.rules.tuning.gaussian_process import given as given_lengths
-from jobs.rules.tuning.warping import warp_of
+from jobs.rules.tuning.search import gaussian_process
+from jobs.rules.tuning.search.acquisition import log_chance, log_expected_improvement, normal_below
+from jobs.rules.tuning.search.gaussian_process import believing, learn
+from jobs.rules.tuning.search.gaussian_process import given as given_lengths
+from jobs.rules.tuning.search.warping import warp_of
 from tests.unit.jobs.rules.views import examples
 
 GROUPS = np.array([0, 1, 1])

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from jobs.rules.tuning.scales import Array
+from jobs.rules.tuning.search.scales import Array
 
 Groups = NDArray[np.intp]
 # Priors of the logarithms, as mean and deviation. The mean of lengths grows with the number of parameters: in a cube

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from jobs.rules.tuning.scales import Array
+from jobs.rules.tuning.search.scales import Array
 
 _ROOT_2PI = math.sqrt(2.0 * math.pi)
 # Below this many deviations a difference of nearly equal numbers would be left; a continued fraction is exact there.

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from jobs.rules.tuning.scales import Array, code_of, from_unit, random_codes, to_unit, value_of
+from jobs.rules.tuning.search.scales import Array, code_of, from_unit, random_codes, to_unit, value_of
 from jobs.rules.tuning.space import Condition, Kind, Parameter, Point, Value
 
 # Two points with different values in such columns are 1 apart.

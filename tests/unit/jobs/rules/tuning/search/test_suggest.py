@@ -10,8 +10,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from jobs.rules.tuning.rows import StudyRows
-from jobs.rules.tuning.shuffle import shuffled
+from jobs.rules.tuning.search.rows import StudyRows
+from jobs.rules.tuning.search.shuffle import shuffled
+from jobs.rules.tuning.search.suggest import SEARCHES, suggest, trial_seed
 from jobs.rules.tuning.space import Condition, Kind, Parameter, Scale, has_point, key, point_at, size
 from jobs.rules.tuning.study import (
     DEFAULT_ALGORITHM,
@@ -23,7 +24,6 @@ from jobs.rules.tuning.study import (
     Safety,
     StudySpec,
 )
-from jobs.rules.tuning.suggest import SEARCHES, suggest, trial_seed
 from jobs.rules.tuning.trials import Measurement, Trial, TrialState
 from tests.unit.jobs.rules.tuning.spaces import spaces
 from tests.unit.jobs.rules.views import examples

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.random import PCG64, Generator
 
-from jobs.rules.tuning.columns import Columns
-from jobs.rules.tuning.gaussian_process import learn
+from jobs.rules.tuning.search.columns import Columns
+from jobs.rules.tuning.search.gaussian_process import learn
 from jobs.rules.tuning.space import Condition, Kind, Parameter, fill, has_point
 from tests.unit.jobs.rules.tuning.spaces import spaces, values_of
 from tests.unit.jobs.rules.views import examples

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.random import Generator
 
-from jobs.rules.tuning.acquisition import log_chance, log_expected_improvement, normal_below
-from jobs.rules.tuning.columns import Columns
-from jobs.rules.tuning.gaussian_process import Process, believing, learn
-from jobs.rules.tuning.rows import Expected, StudyRows, Suggestion
-from jobs.rules.tuning.scales import Array
+from jobs.rules.tuning.search.acquisition import log_chance, log_expected_improvement, normal_below
+from jobs.rules.tuning.search.columns import Columns
+from jobs.rules.tuning.search.gaussian_process import Process, believing, learn
+from jobs.rules.tuning.search.rows import Expected, StudyRows, Suggestion
+from jobs.rules.tuning.search.scales import Array
+from jobs.rules.tuning.search.warping import Warp, warp_of
 from jobs.rules.tuning.study import Metric, StudySpec
 from jobs.rules.tuning.trials import Trial, cost
-from jobs.rules.tuning.warping import Warp, warp_of
 
 # So many trials are random before the model is asked.
 FIRST_TRIALS = 5
