@@ -22,12 +22,12 @@ from jobs.models.artifacts import (
 )
 from jobs.models.audit import AuditEntry
 from jobs.models.history import RecordingPiece, RecordingState, ShellSession, Tick, Transition
+from jobs.models.hosts.locations import ImageAlias, LocationBinding
+from jobs.models.hosts.logins import LoginTemplate, ProjectLogin
+from jobs.models.hosts.machine_types import MachineType
+from jobs.models.hosts.maintenance import HostMaintenance
 from jobs.models.jobs import Job, JobLabel, Replica
-from jobs.models.locations import ImageAlias, LocationBinding
-from jobs.models.logins import LoginTemplate, ProjectLogin
 from jobs.models.logs import LogGap, LogPiece, LogSegment
-from jobs.models.machine_types import MachineType
-from jobs.models.maintenance import HostMaintenance
 from jobs.models.notifications import Notification, NotificationTarget
 from jobs.models.outputs import HostOutputs, LocationStorage, OutputFile, OutputStage
 from jobs.models.pipelines import (

@@ -6,7 +6,7 @@ from tests.mutants.safeguard import Safeguard
 
 RULES = "tests/unit/jobs/rules/tuning"
 STUDIES = "tests/unit/jobs/tuning/test_tuning_jobs.py"
-SUGGESTED = f"{RULES}/test_suggest.py"
+SUGGESTED = f"{RULES}/search/test_suggest.py"
 ANY_ROWS = f"{SUGGESTED}::test_whatever_the_rows_are_the_next_point_is_one_and_the_same"
 PAGES = "tests/unit/console/views"
 PROTECTED = f"{RULES}/test_early_stopping.py::test_what_protects_a_trial"
@@ -80,14 +80,14 @@ TUNING = (
         "jobs/rules/tuning/search/columns.py",
         "if parent >= 0:",
         "if False:",
-        (f"{RULES}/test_columns.py::test_each_drawn_or_changed_row_is_a_point",),
+        (f"{RULES}/search/test_columns.py::test_each_drawn_or_changed_row_is_a_point",),
     ),
     Safeguard(
         "values-that-are-no-numbers",
         "jobs/rules/tuning/search/warping.py",
         "np.where(np.isfinite(values), np.clip(values, -_HUGE, _HUGE), self.worst)",
         "values",
-        (f"{RULES}/test_gaussian_process.py::test_any_values_become_small_numbers_in_the_same_order",),
+        (f"{RULES}/search/test_gaussian_process.py::test_any_values_become_small_numbers_in_the_same_order",),
     ),
     Safeguard(
         "running-trials-in-a-suggestion",

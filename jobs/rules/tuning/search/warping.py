@@ -17,6 +17,9 @@ from jobs.rules.tuning.search.scales import Array
 _SQUASH = 0.7
 # Numbers beyond this are as bad as this, so that no square or sum is infinite.
 _HUGE = 1e100
+# No scale is less, so that each number has a way back: log(2 * _HUGE / _TINY) is below the largest exponent.
+_TINY = 1e-200
+_LARGEST_EXPONENT = 700.0
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,7 @@ class Warp:
     def invert(self, warped: float) -> float:
         value = warped * self.deviation + self.mean
         if value > 0:
-            value = math.expm1(min(value / _SQUASH, 200.0))
+            value = math.expm1(min(value / _SQUASH, _LARGEST_EXPONENT))
         return value * self.scale + self.centre
 
     def _squashed(self, values: Array) -> Array:
@@ -52,7 +55,7 @@ def warp_of(values: Array) -> Warp:
     centre = float(np.median(finite))
     better = finite[finite <= centre]
     scale = float(np.sqrt(np.mean((better - centre) ** 2))) or float(np.abs(finite - centre).max()) or 1.0
-    scale = max(scale, abs(centre) * 1e-12, 1e-300)
+    scale = max(scale, abs(centre) * 1e-12, _TINY)
     rough = Warp(centre, scale, worst=float(finite.max()))
     seen = rough.apply(values)
     return Warp(centre, scale, float(seen.mean()), max(float(seen.std()), 1e-9), rough.worst)

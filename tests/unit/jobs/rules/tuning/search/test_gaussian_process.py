@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.random import PCG64, Generator
 
@@ -125,6 +125,8 @@ def test_any_values_become_small_numbers_in_the_same_order(values):
 
 
 @examples(200)
+@example([0.0, 1.0, 1.5e-131])  # the better half is far narrower than the rest
+@example([0.0, 1e100, 1.5e-199])
 @given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=20))
 def test_a_warped_value_leads_back(values):
     warp = warp_of(np.array(values))
