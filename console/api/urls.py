@@ -32,7 +32,7 @@ from console.api.openapi import view as openapi
 from console.api.pipelines import models, training_pipelines
 from console.api.projects import urls
 from console.api.storage import urls as storage
-from console.api.tuning import tuning_jobs
+from console.api.tuning import studies, tuning_jobs
 
 PARENT = r"projects/(?P<project>[^/:]{1,63})/locations/(?P<location>[^/:]{1,63})"
 HOST = r"(?P<host>[A-Za-z0-9_-]{1,63})"
@@ -132,6 +132,8 @@ urlpatterns = [
         log_search.SearchView.as_view(),
         name="api-log-search",
     ),
+    re_path(rf"^/*api/v1/studies/{TUNING}$", studies.StudyView.as_view(), name="api-study"),
+    re_path(rf"^/*api/v1/studies/{TUNING}:extend$", studies.ExtendView.as_view()),
     re_path(r"^/*api/v1/hosts/?$", hosts.HostsView.as_view(), name="api-hosts"),
     re_path(r"^/*api/v1/hosts:acceptKeys$", keys.AcceptKeysView.as_view()),
     re_path(rf"^/*api/v1/hosts/{HOST}$", hosts.HostView.as_view(), name="api-host"),

@@ -32,6 +32,7 @@ VERBS: Mapping[str, tuple[str, str]] = {
     "tune": ("studies", "submit a study: a file with a hyperparameter tuning job"),
     "studies": ("studies", "list studies"),
     "study": ("studies", "a study: its state, its best trial, all trials"),
+    "extend-study": ("studies", "give a study more trials, also one that is over"),
     "cancel-study": ("studies", "cancel studies, with the jobs of their trials"),
     "delete-study": ("studies", "delete studies that are over; the jobs of their trials stay"),
     "cp": ("storage", "copy files to and from the storage, gs://BUCKET/NAME"),

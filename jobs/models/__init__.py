@@ -43,7 +43,7 @@ from jobs.models.runs import GpuClaim, MetricsProof, Run
 from jobs.models.samples import GpuHour, LocationHour, MetricPoint, MetricSeries, RunSample
 from jobs.models.secrets import JobSecret, MaskedLog, MaskedRange, RegistryCredential, Secret
 from jobs.models.strays import Proof, Stray
-from jobs.models.studies import Trial, TuningJob, TuningSecret
+from jobs.models.studies import PriorStudy, Trial, TuningJob, TuningSecret
 from jobs.models.templates import JobTemplate
 from jobs.models.usage import MonthlyUse, Usage
 
@@ -89,6 +89,7 @@ __all__ = [
     "OutputStage",
     "Preparation",
     "PreparationNeed",
+    "PriorStudy",
     "Project",
     "ProjectLogin",
     "Proof",

@@ -56,6 +56,7 @@ class TuningJob(models.Model):
     ended_at = models.DateTimeField(null=True, blank=True)
     cancel_requested_at = models.DateTimeField(null=True, blank=True)
     cancel_requested_by = models.CharField(max_length=150, blank=True)
+    extended_at = models.DateTimeField(null=True, blank=True, help_text="when it last got more trials")
     due_at = models.DateTimeField(null=True, blank=True, help_text="when to look again, whatever happens")
     deleted_at = models.DateTimeField(null=True, blank=True)
     deleted_by = models.CharField(max_length=150, blank=True)
@@ -80,6 +81,23 @@ class TuningJob(models.Model):
 
     def __str__(self) -> str:
         return str(self.id)
+
+
+class PriorStudy(models.Model):
+    """What a study learns from an earlier one, copied when it is submitted: whatever becomes of the earlier study,
+    suggestions stay the same."""
+
+    tuning_job = models.ForeignKey(TuningJob, on_delete=models.CASCADE, related_name="prior_studies")
+    place = models.PositiveSmallIntegerField(help_text="in the list of the document")
+    study_id = models.BigIntegerField(help_text="of the earlier study")
+    display_name = models.CharField(max_length=128)
+    trials = models.JSONField(
+        help_text="[{number, parameters, metrics}]: of those that ended; failed: no metrics"
+    )
+
+    class Meta:
+        ordering = ["tuning_job", "place"]
+        constraints = [models.UniqueConstraint(fields=["tuning_job", "place"], name="prior_study_once")]
 
 
 class TuningSecret(models.Model):
@@ -109,6 +127,9 @@ class Trial(models.Model):
     wanted_at = models.DateTimeField(null=True, blank=True, help_text="when a place was found for its job")
     parameters = models.JSONField(null=True, blank=True, help_text="{name: value}; null: not drawn yet")
     why = models.JSONField(null=True, blank=True, help_text="what the search expected of this point")
+    sampler = models.JSONField(
+        null=True, blank=True, help_text="what a sampler of Optuna remembers with this trial"
+    )
     job_state = models.CharField(max_length=16, help_text="that of its job when the study was last looked at")
     final = models.JSONField(
         null=True, blank=True, help_text="{step, elapsed, metrics}: its final measurement"
@@ -118,6 +139,11 @@ class Trial(models.Model):
     )
     infeasible_reason = SentenceField(blank=True)
     stopped_early = SentenceField(blank=True, help_text="which rule stopped it, as a sentence")
+    shadow = models.JSONField(
+        null=True,
+        blank=True,
+        help_text="{rule: seconds after which it would have stopped this trial}; when it is over",
+    )
     started_at = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)
 

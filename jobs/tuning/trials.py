@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from django.contrib.auth.models import User
+
 from agents.infra.refusals import Refused
 from agents.infra.texts import said
 from jobs import services
@@ -24,20 +26,7 @@ MAX_NAME = 128
 def request(tuning_job: TuningJob, number: int, now: datetime) -> Trial:
     """A new trial, with its job in the queue. In the caller's transaction. Raises InvalidDocument and the classes of
     refusals.py."""
-    owner = tuning_job.owner
-    if owner is None:
-        raise Refused(
-            "owner", said("Its owner {person} is not there any more.", person=tuning_job.owner_name)
-        )
-    if not members.may_submit(tuning_job.project, owner):
-        raise Refused(
-            "owner",
-            said(
-                "Its owner {person} may not submit jobs to project {project} any more.",
-                person=tuning_job.owner_name,
-                project=tuning_job.project.name,
-            ),
-        )
+    owner = owner_of(tuning_job)
     first = (
         Job.every.filter(trial_row__tuning_job=tuning_job).order_by("pk").values_list("pk", flat=True).first()
     )
@@ -56,6 +45,25 @@ def request(tuning_job: TuningJob, number: int, now: datetime) -> Trial:
     return Trial.objects.create(
         tuning_job=tuning_job, number=number, state=TrialState.REQUESTED, job=job, job_state=job.state
     )
+
+
+def owner_of(tuning_job: TuningJob) -> User:
+    """The person for whom trials are submitted. Raises Refused where nobody may submit them any more."""
+    owner = tuning_job.owner
+    if owner is None:
+        raise Refused(
+            "owner", said("Its owner {person} is not there any more.", person=tuning_job.owner_name)
+        )
+    if not members.may_submit(tuning_job.project, owner):
+        raise Refused(
+            "owner",
+            said(
+                "Its owner {person} may not submit jobs to project {project} any more.",
+                person=tuning_job.owner_name,
+                project=tuning_job.project.name,
+            ),
+        )
+    return owner
 
 
 def _document(tuning_job: TuningJob, number: int) -> dict[str, object]:

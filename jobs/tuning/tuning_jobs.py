@@ -6,9 +6,6 @@ The caller has checked that the person may do it, and owns the transaction.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
 from datetime import datetime
 
 from django.contrib.auth.models import User
@@ -25,11 +22,12 @@ from jobs.rules.lifecycle.states import TERMINAL, JobState
 from jobs.rules.spec.custom_job import CustomJob, to_document
 from jobs.rules.spec.json_fields import InvalidDocument
 from jobs.rules.tuning import study as asked_for
-from jobs.rules.tuning.parse_tuning_job import TRIAL_JOB_SPEC, parse_tuning_job
+from jobs.rules.tuning.parse_tuning_job import parse_tuning_job
 from jobs.rules.tuning.study import study_document
 from jobs.scheduling import machine_types
 from jobs.secrets import of_jobs, of_tuning_jobs
 from jobs.tuning import trials
+from jobs.tuning.refused_trials import about_trials
 from jobs.wake import announce, hints
 
 ID_TRIES = 5
@@ -60,7 +58,7 @@ def create(
         raise Refused(
             "project", said("Project {project} is archived: it takes no jobs any more.", project=project.name)
         )
-    with _about_trials():
+    with about_trials():
         values = _secrets(asked, project, user, now)
         return _insert(project, user, asked, location, request_id, now, may_prioritize, values)
 
@@ -94,24 +92,6 @@ def _read(document: object, location: str) -> asked_for.TuningJob:
 def _secrets(asked: asked_for.TuningJob, project: Project, user: User, now: datetime) -> of_jobs.Values:
     of_trial = CustomJob(asked.display_name, asked.trial_spec, asked.labels, asked.asked_secrets)
     return of_jobs.found(brought.with_git_credentials(of_trial), project, user, now)
-
-
-@contextmanager
-def _about_trials() -> Iterator[None]:
-    """Refusals of a trial name the fields that the tuning job has."""
-    try:
-        yield
-    except InvalidDocument as refused:
-        raise InvalidDocument(
-            tuple(replace(each, field=_in_study(each.field)) for each in refused.violations)
-        ) from refused
-    except Refused as refused:
-        refused.field = _in_study(refused.field)
-        raise
-
-
-def _in_study(path: str) -> str:
-    return path.replace("job_spec", TRIAL_JOB_SPEC, 1) if path.startswith("job_spec") else path
 
 
 def _insert(
@@ -176,25 +156,28 @@ def _same(before: TuningJob, asked: asked_for.TuningJob, location: str) -> Tunin
             "request_id",
             said("This request made tuning job {id}, which was deleted. Give a new key.", id=before.pk),
         )
-    made = (
-        before.location_name,
-        before.display_name,
-        before.study,
-        before.trial_spec,
-        (before.max_trials, before.parallel_trials, before.max_failed_trials),
-        before.labels,
-    )
+    counts = (asked.max_trials, asked.parallel_trials, asked.max_failed_trials)
+    # Of a study that was extended, nobody knows any more how many trials it was made with.
+    if before.extended_at is None and counts != (
+        before.max_trials,
+        before.parallel_trials,
+        before.max_failed_trials,
+    ):
+        raise _other_document(before)
+    made = (before.location_name, before.display_name, before.study, before.trial_spec, before.labels)
     given = (
         location,
         asked.display_name,
         study_document(asked.study),
         to_document(asked.trial_spec),
-        (asked.max_trials, asked.parallel_trials, asked.max_failed_trials),
         dict(asked.labels),
     )
     if made != given:
-        raise Conflict(
-            "request_id",
-            said("With this key tuning job {id} was made from another document.", id=before.pk),
-        )
+        raise _other_document(before)
     return before
+
+
+def _other_document(before: TuningJob) -> Conflict:
+    return Conflict(
+        "request_id", said("With this key tuning job {id} was made from another document.", id=before.pk)
+    )

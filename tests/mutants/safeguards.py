@@ -13,6 +13,7 @@ from tests.mutants.races import RACES
 from tests.mutants.safeguard import Safeguard
 from tests.mutants.shells import SHELLS
 from tests.mutants.stored_files import STORED_FILES
+from tests.mutants.studies_that_go_on import STUDIES_THAT_GO_ON
 from tests.mutants.time_and_connections import TIME_AND_CONNECTIONS
 from tests.mutants.tuning import TUNING
 
@@ -284,5 +285,6 @@ SAFEGUARDS = (
     *SHELLS,
     *STORED_FILES,
     *TUNING,
+    *STUDIES_THAT_GO_ON,
     *TIME_AND_CONNECTIONS,
 )

@@ -176,8 +176,8 @@ TUNING = (
     Safeguard(
         "who-cancels-a-study",
         "console/views/studies/studies.py",
-        'study = _study(request, tuning_id, "cancel")',
-        "study = _study(request, tuning_id)",
+        'study = found(request, tuning_id, "cancel")',
+        "study = found(request, tuning_id)",
         (f"{PAGES}/test_studies.py::test_its_owner_cancels_it_and_deletes_it_when_it_is_over",),
     ),
     Safeguard(

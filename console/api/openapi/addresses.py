@@ -19,6 +19,7 @@ TEXTS = {
     "bucket": "The name of a bucket.",
     "host": "The name of a host, or its id.",
     "job_id": "The id of a job.",
+    "tuning_id": "The id of a study.",
     "key": "Of a shell, or of a limit: an accelerator type, `running`, `queued`, `gpuHours`, `logGb`, `storageGb`.",
     "location": "The name of a location.",
     "name": "The name of what is meant.",

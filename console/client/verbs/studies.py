@@ -1,4 +1,4 @@
-"""`tune`, `studies`, `study`, `cancel-study` and `delete-study`: searches for the best parameters."""
+"""`tune`, `studies`, `study`, `extend-study`, `cancel-study` and `delete-study`: searches for the best parameters."""
 
 from __future__ import annotations
 
@@ -233,6 +233,36 @@ def _state(found: Document) -> str:
     return str(found["state"].replace("JOB_STATE_", ""))
 
 
+def extend_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("study", metavar="STUDY", help="its number")
+    parser.add_argument("--max-trial-count", type=int, metavar="N", help="how many trials in all")
+    parser.add_argument("--parallel-trial-count", type=int, metavar="N", help="how many at once")
+    parser.add_argument("--max-failed-trial-count", type=int, metavar="N", help="how many may fail")
+    parser.add_argument("--json", action="store_true", help="for programs")
+
+
+def extend_study(session: Session) -> int:
+    args = session.args
+    number = session.study(args.study).rpartition("/")[2]
+    counts = {
+        "maxTrialCount": args.max_trial_count,
+        "parallelTrialCount": args.parallel_trial_count,
+        "maxFailedTrialCount": args.max_failed_trial_count,
+    }
+    asked = {name: count for name, count in counts.items() if count is not None}
+    if not asked:
+        raise ClientError("Nothing is asked for.", "Say --max-trial-count N.", NOT_UNDERSTOOD)
+    found = session.api.post(f"/api/v1/studies/{number}:extend", asked)
+    if args.json:
+        print_json(found)
+    else:
+        print(
+            f"Study {number} has {found['maxTrialCount']} trials, {found['parallelTrialCount']} at once. "
+            f"Its trials: trainyard study {number}"
+        )
+    return 0
+
+
 def cancel_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("studies", nargs="+", metavar="STUDY", help="their numbers")
 
@@ -277,6 +307,7 @@ ARGUMENTS: Mapping[str, Callable[[argparse.ArgumentParser], None]] = {
     "tune": tune_arguments,
     "studies": studies_arguments,
     "study": study_arguments,
+    "extend-study": extend_arguments,
     "cancel-study": cancel_arguments,
     "delete-study": delete_arguments,
 }

@@ -18,6 +18,7 @@ from agents.infra.sentences import shown
 from console.auth import access
 from console.auth.access import Verb
 from console.auth.person import person
+from console.forms.extend_study import ExtendStudyForm
 from console.presenters.badges import JOB
 from console.presenters.studies import study_curves, study_document, study_list, study_page, trial_rows
 from console.views.fragments import asks_for_fragment, page_or_fragment
@@ -44,17 +45,28 @@ def studies(request: HttpRequest) -> HttpResponse:
 @require_safe
 @login_required
 def overview(request: HttpRequest, tuning_id: int) -> HttpResponse:
-    study = _study(request, tuning_id)
-    context = {"body": study_page.body(study, request.GET.dict())}
-    if not asks_for_fragment(request):
-        context |= _around(request, study, study_page.OVERVIEW)
+    study = found(request, tuning_id)
+    if asks_for_fragment(request):
+        context = {"body": study_page.body(study, request.GET.dict())}
+        return page_or_fragment(request, "studies/study.html", "studies/_exchange.html", context)
+    may_extend = access.can(request.user, "cancel", study)
+    return show(request, study, ExtendStudyForm.of(study) if may_extend else None)
+
+
+def show(request: HttpRequest, study: TuningJob, extend: ExtendStudyForm | None) -> HttpResponse:
+    """The first page of a study. `extend`: the form that gives it more trials, for those who may."""
+    context = {
+        "body": study_page.body(study, request.GET.dict()),
+        "extend": extend,
+        **_around(request, study, study_page.OVERVIEW),
+    }
     return page_or_fragment(request, "studies/study.html", "studies/_exchange.html", context)
 
 
 @require_safe
 @login_required
 def curves(request: HttpRequest, tuning_id: int) -> HttpResponse:
-    study = _study(request, tuning_id)
+    study = found(request, tuning_id)
     context = {**_around(request, study, study_page.CURVES), "curves": study_curves.study_curves(study)}
     return render(request, "studies/curves.html", context)
 
@@ -62,7 +74,7 @@ def curves(request: HttpRequest, tuning_id: int) -> HttpResponse:
 @require_safe
 @login_required
 def spec(request: HttpRequest, tuning_id: int) -> HttpResponse:
-    study = _study(request, tuning_id)
+    study = found(request, tuning_id)
     document = study_document.study_document(study)
     if request.GET.get("as") == "json":
         answer = HttpResponse(json.dumps(document, indent=2), content_type="application/json")
@@ -79,7 +91,7 @@ def spec(request: HttpRequest, tuning_id: int) -> HttpResponse:
 @require_safe
 @login_required
 def trials_csv(request: HttpRequest, tuning_id: int) -> HttpResponse:
-    study = _study(request, tuning_id)
+    study = found(request, tuning_id)
     text = trial_rows.as_csv(snapshot.study_of(study), trial_rows.read_trials(study))
     answer = HttpResponse(text, content_type="text/csv; charset=utf-8")
     answer["Content-Disposition"] = f'attachment; filename="study-{study.pk}-trials.csv"'
@@ -89,7 +101,7 @@ def trials_csv(request: HttpRequest, tuning_id: int) -> HttpResponse:
 @require_POST
 @login_required
 def cancel(request: HttpRequest, tuning_id: int) -> HttpResponse:
-    study = _study(request, tuning_id, "cancel")
+    study = found(request, tuning_id, "cancel")
     with transaction.atomic():
         tuning_jobs.cancel(study, person(request).username, timezone.now())
     return redirect("study", tuning_id=tuning_id)
@@ -98,7 +110,7 @@ def cancel(request: HttpRequest, tuning_id: int) -> HttpResponse:
 @require_POST
 @login_required
 def delete(request: HttpRequest, tuning_id: int) -> HttpResponse:
-    study = _study(request, tuning_id, "delete")
+    study = found(request, tuning_id, "delete")
     try:
         with transaction.atomic():
             tuning_jobs.delete(study, person(request).username, timezone.now())
@@ -121,6 +133,7 @@ def _around(request: HttpRequest, study: TuningJob, tab: str) -> dict[str, Any]:
     return {"head": study_page.head(study, person(request)), "tabs": tabs, "tab": current}
 
 
-def _study(request: HttpRequest, tuning_id: int, verb: Verb = "see") -> TuningJob:
+def found(request: HttpRequest, tuning_id: int, verb: Verb = "see") -> TuningJob:
+    """The study, for somebody who may do this to it."""
     rows = TuningJob.objects.select_related("project")
     return access.get_or_404(request.user, verb, rows, pk=tuning_id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from console.views.studies import new_study, studies
+from console.views.studies import extend_study, new_study, studies
 
 urlpatterns = [
     path("studies/", studies.studies, name="studies"),
@@ -14,5 +14,6 @@ urlpatterns = [
     path("studies/<int:tuning_id>/spec", studies.spec, name="study-spec"),
     path("studies/<int:tuning_id>/trials.csv", studies.trials_csv, name="study-csv"),
     path("studies/<int:tuning_id>/cancel", studies.cancel, name="cancel-study"),
+    path("studies/<int:tuning_id>/extend", extend_study.extend, name="extend-study"),
     path("studies/<int:tuning_id>/delete", studies.delete, name="delete-study"),
 ]

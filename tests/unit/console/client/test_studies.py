@@ -151,6 +151,16 @@ def test_each_is_cancelled_or_deleted_and_what_is_refused_is_told(ask, console):
     assert ask("delete-study", "42", check=False).returncode == 2 and len(console.sent) == 4
 
 
+def test_a_study_is_extended(ask, console):
+    console.answers = [(200, {}, {"id": "42", "maxTrialCount": 90, "parallelTrialCount": 4})]
+    done = ask("extend-study", NAME, "--max-trial-count", "90", "--parallel-trial-count", "4")
+    assert done.stdout.startswith("Study 42 has 90 trials, 4 at once.")
+    [(method, path, sent)] = console.sent
+    assert (method, path) == ("POST", "/api/v1/studies/42:extend")
+    assert json.loads(sent) == {"maxTrialCount": 90, "parallelTrialCount": 4}
+    assert ask("extend-study", "42", check=False).returncode == 2
+
+
 def best(*trials, **changes):
     return [each["id"] for each in best_trials(study(*trials, **changes))]
 

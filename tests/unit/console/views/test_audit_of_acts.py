@@ -108,6 +108,7 @@ ELSEWHERE = {
         "artifacts/test_objects.py, api/test_artifacts.py",
     ),
     "enable-person": "views/test_people_pages.py",
+    "extend-study": "views/test_extend_study.py",
     "machines": "views/test_machine_types.py",
     "confirm-recovery": "host_sync/test_recovery_mode.py",
     "remove-job-template": "projects/test_job_templates.py",

@@ -179,6 +179,8 @@ POST = {
     "close-shell": row(302, 302, 302, 403, 403, 404, 404),
     "share-shell": row(302, 302, 302, 403, 403, 404, 404),
     "cancel-study": row(302, 302, 302, 403, 403, 404, 404),
+    # Nothing is asked for, which the page says.
+    "extend-study": row(200, 200, 200, 403, 403, 404, 404),
     # It is not over, which the page says.
     "delete-study": row(302, 302, 302, 403, 403, 404, 404),
     "new-study": row(200, 200, 200, 200, 403, 200, 404),

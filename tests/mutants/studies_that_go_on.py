@@ -1,0 +1,42 @@
+"""Safeguards of studies that get more trials, learn from earlier ones, and tell what they cost and saved."""
+
+from __future__ import annotations
+
+from tests.mutants.safeguard import Safeguard
+
+EXTENSION = "tests/unit/jobs/rules/tuning/test_extension.py"
+EXTENDING = "tests/unit/jobs/tuning/test_extending.py"
+
+STUDIES_THAT_GO_ON = (
+    Safeguard(
+        "studies-that-would-end-at-once",
+        "jobs/tuning/extending.py",
+        "if why := refusal(view, asked, now):",
+        "if why := '':",
+        ("tests/unit/console/api/test_studies.py::test_a_refused_extension_names_its_field",),
+    ),
+    Safeguard(
+        "secrets-of-an-extended-study",
+        "jobs/tuning/extending.py",
+        "        _bring_secrets_again(tuning_job, now)\n",
+        "",
+        (
+            f"{EXTENDING}::test_stored_secrets_are_found_again",
+            f"{EXTENDING}::test_secrets_that_came_with_the_study_cannot_be_found_again",
+        ),
+    ),
+    Safeguard(
+        "requests-of-extended-studies",
+        "jobs/tuning/tuning_jobs.py",
+        "if before.extended_at is None and counts != (",
+        "if counts != (",
+        (f"{EXTENDING}::test_the_request_that_made_an_extended_study_is_still_known",),
+    ),
+    Safeguard(
+        "studies-about-to-end",
+        "jobs/rules/tuning/extension.py",
+        "if view.outcome is not None or view.cancel_requested:",
+        "if False:",
+        (f"{EXTENSION}::test_a_study_that_is_about_to_end_is_extended_later",),
+    ),
+)
