@@ -64,6 +64,7 @@ STUDY_FIELDS = {
     "study_spec.measurement_selection_type": "selection",
     "study_spec.parameters": "parameters",
     **{f"study_spec.{rule}": "early_stopping" for rule in Rule},
+    "study_spec.transfer_learning_config": "prior",
     "trial_job_spec": "trial_job",
 }
 _ROW = re.compile(r"study_spec\.parameters\[(\d+)\]\.?(.*)")
@@ -155,6 +156,15 @@ class StudyDraft(_Destined):
     selection = forms.ChoiceField(
         label=gettext_lazy("Which measurement of a trial counts"), required=False, choices=SELECTIONS
     )
+    prior = forms.CharField(
+        label=gettext_lazy("Earlier studies"),
+        required=False,
+        help_text=gettext_lazy(
+            "Numbers of studies of the project with the same parameters, with commas between: the search knows their "
+            "results from the first trial on."
+        ),
+        widget=line_of_text(maxlength=800),
+    )
     labels = LabelLines(
         label=gettext_lazy("Labels"),
         required=False,
@@ -192,6 +202,8 @@ class StudyDraft(_Destined):
             study["measurementSelectionType"] = str(Selection.BEST)
         if typed.get("early_stopping"):
             study[_RULE_FIELDS[Rule(typed["early_stopping"])]] = {}
+        if earlier := [name.strip() for name in (typed.get("prior") or "").split(",") if name.strip()]:
+            study["transferLearningConfig"] = {"priorStudyNames": earlier}
         counts = {
             "maxTrialCount": typed.get("max_trials"),
             "parallelTrialCount": typed.get("parallel_trials"),
@@ -316,6 +328,7 @@ def _initial(document: Mapping[str, Any]) -> dict[str, Any]:
         "algorithm": study.get("algorithm", ""),
         "selection": study.get("measurementSelectionType", Selection.LAST),
         "early_stopping": rule,
+        "prior": ", ".join(study.get("transferLearningConfig", {}).get("priorStudyNames", ())),
         "max_trials": document.get("maxTrialCount"),
         "parallel_trials": document.get("parallelTrialCount"),
         "max_failed": document.get("maxFailedTrialCount"),

@@ -20,7 +20,7 @@ from jobs.rules.spec.custom_job import to_document
 from jobs.rules.tuning.arguments import with_arguments
 from jobs.rules.tuning.search.rows import Suggestion
 from jobs.rules.tuning.trials import TrialState
-from jobs.tuning import snapshot
+from jobs.tuning import prior_studies, snapshot
 from jobs.wake import announce, hints
 
 
@@ -51,7 +51,8 @@ def _write(tuning_job: TuningJob, rows: list[Trial], trial: Trial, now: datetime
     study = snapshot.study_of(tuning_job)
     # By name: it imports numpy, which costs a process 22 MB and 0.15 s, and most processes draw nothing.
     suggest = import_string("jobs.rules.tuning.search.suggest.suggest")
-    suggested: Suggestion | None = suggest(study, snapshot.study_rows(rows), trial.number, tuning_job.seed)
+    known = snapshot.study_rows(rows, prior_studies.trials_of(tuning_job) if study.prior else ())
+    suggested: Suggestion | None = suggest(study, known, trial.number, tuning_job.seed)
     if suggested is None:
         return trial
     locked = Job.every.select_for_update(no_key=True, of=("self",)).get(pk=trial.job_id)

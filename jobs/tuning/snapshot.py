@@ -118,9 +118,9 @@ def kept_number(value: float) -> float | str:
     return value if math.isfinite(value) else "Infinity" if value > 0 else "-Infinity"
 
 
-def study_rows(trials: Sequence[Trial]) -> StudyRows:
-    """What a search learns from."""
-    return StudyRows(tuple(tried(trial) for trial in trials))
+def study_rows(trials: Sequence[Trial], earlier: tuple[tuple[TriedTrial, ...], ...] = ()) -> StudyRows:
+    """What a search learns from. `earlier`: the trials of earlier studies."""
+    return StudyRows(tuple(tried(trial) for trial in trials), earlier)
 
 
 def tried(trial: Trial, seen: tuple[Measurement, ...] = ()) -> TriedTrial:

@@ -6,6 +6,7 @@ The caller has checked that the person may do it, and owns the transaction.
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from datetime import datetime
 
 from django.contrib.auth.models import User
@@ -26,7 +27,7 @@ from jobs.rules.tuning.parse_tuning_job import parse_tuning_job
 from jobs.rules.tuning.study import study_document
 from jobs.scheduling import machine_types
 from jobs.secrets import of_jobs, of_tuning_jobs
-from jobs.tuning import trials
+from jobs.tuning import prior_studies, trials
 from jobs.tuning.refused_trials import about_trials
 from jobs.wake import announce, hints
 
@@ -58,9 +59,10 @@ def create(
         raise Refused(
             "project", said("Project {project} is archived: it takes no jobs any more.", project=project.name)
         )
+    earlier = prior_studies.find(asked.study, project)
     with about_trials():
         values = _secrets(asked, project, user, now)
-        return _insert(project, user, asked, location, request_id, now, may_prioritize, values)
+        return _insert(project, user, asked, location, request_id, now, may_prioritize, values, earlier)
 
 
 def cancel(tuning_job: TuningJob, actor: str, now: datetime) -> None:
@@ -103,6 +105,7 @@ def _insert(
     now: datetime,
     may_prioritize: bool,
     values: of_jobs.Values,
+    earlier: Sequence[prior_studies.Earlier],
 ) -> TuningJob:
     for _ in range(ID_TRIES):
         try:
@@ -129,6 +132,7 @@ def _insert(
                     due_at=now,
                 )
                 of_tuning_jobs.keep(made, values)
+                prior_studies.keep(made, earlier)
                 # In the same transaction: what is accepted has a trial in the queue, and what a trial would be
                 # refused for is refused now.
                 trials.request(made, 1, now)

@@ -7,7 +7,23 @@ from tests.mutants.safeguard import Safeguard
 EXTENSION = "tests/unit/jobs/rules/tuning/test_extension.py"
 EXTENDING = "tests/unit/jobs/tuning/test_extending.py"
 
+PRIOR = "tests/unit/jobs/tuning/test_prior_studies.py"
+
 STUDIES_THAT_GO_ON = (
+    Safeguard(
+        "earlier-studies-of-the-project-only",
+        "jobs/tuning/prior_studies.py",
+        "filter(pk=number, project=project)",
+        "filter(pk=number)",
+        (f"{PRIOR}::test_what_cannot_be_learnt_from_is_refused_with_its_place",),
+    ),
+    Safeguard(
+        "results-of-earlier-studies",
+        "jobs/tuning/drawing.py",
+        "prior_studies.trials_of(tuning_job) if study.prior else ()",
+        "()",
+        (f"{PRIOR}::test_the_first_trial_knows_what_an_earlier_study_found",),
+    ),
     Safeguard(
         "studies-that-would-end-at-once",
         "jobs/tuning/extending.py",

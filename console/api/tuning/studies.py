@@ -21,6 +21,14 @@ from jobs.rules.tuning.parse_tuning_job import MAX_PARALLEL, MAX_TRIALS
 from jobs.tuning import extending
 
 
+class PriorDocument(TypedDict):
+    """An earlier study, as it was when this one was submitted. `trialCount`: how many of its trials are known."""
+
+    id: Id
+    displayName: str
+    trialCount: int
+
+
 class StudyDocument(TypedDict):
     """`name`: the HyperparameterTuningJob, which has the trials. `extendTime`: when it last got more trials."""
 
@@ -33,6 +41,7 @@ class StudyDocument(TypedDict):
     maxTrialCount: int
     parallelTrialCount: int
     maxFailedTrialCount: int
+    priorStudies: list[PriorDocument]
     extendTime: NotRequired[Time]
 
 
@@ -82,6 +91,10 @@ def document(study: TuningJob) -> StudyDocument:
         "maxTrialCount": study.max_trials,
         "parallelTrialCount": study.parallel_trials,
         "maxFailedTrialCount": study.max_failed_trials,
+        "priorStudies": [
+            {"id": str(each.study_id), "displayName": each.display_name, "trialCount": len(each.trials)}
+            for each in study.prior_studies.all()
+        ],
     }
     if study.extended_at is not None:
         made["extendTime"] = format_time(study.extended_at)

@@ -44,6 +44,13 @@ def tune_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--max-trial-count", type=int, default=0, metavar="N", help="how many trials")
     parser.add_argument("--parallel-trial-count", type=int, default=0, metavar="N", help="how many at once")
+    parser.add_argument(
+        "--prior",
+        action="append",
+        default=[],
+        metavar="STUDY",
+        help="an earlier study to learn from; repeat it",
+    )
     parser.add_argument("--dry-run", action="store_true", help="only show the document")
     parser.add_argument("--json", action="store_true", help="for programs")
 
@@ -66,6 +73,11 @@ def tune(session: Session) -> int:
         if count:
             document.pop(other, None)
             document[name] = count
+    if args.prior:
+        spec = document.setdefault("studySpec", document.pop("study_spec", {}))
+        names = [session.study(each).removeprefix("/v1/").rpartition("/")[2] for each in args.prior]
+        spec.pop("transfer_learning_config", None)
+        spec["transferLearningConfig"] = {"priorStudyNames": names}
     if args.dry_run:
         print_json(document)
         return 0

@@ -12,11 +12,21 @@ from jobs.models import TuningJob
 from jobs.rules.spec.custom_job import to_document
 from jobs.rules.spec.secret_variables import without_values
 from jobs.rules.tuning import study as asked_for
+from jobs.rules.tuning.parse_study import MAX_PRIOR
 
 
 def study_document(tuning_job: TuningJob) -> dict[str, Any]:
     """The HyperparameterTuningJob as the REST API takes it. It has no values of secrets."""
     return _document(tuning_job, tuning_job.study, tuning_job.trial_spec)
+
+
+def continued_document(tuning_job: TuningJob) -> dict[str, Any]:
+    """The same for a study that learns from this one, and from what this one has learnt from."""
+    document = study_document(tuning_job)
+    before = document["studySpec"].get("transferLearningConfig", {}).get("priorStudyNames", [])
+    names = [str(tuning_job.pk), *before][:MAX_PRIOR]
+    spec = {**document["studySpec"], "transferLearningConfig": {"priorStudyNames": names}}
+    return {**document, "studySpec": spec}
 
 
 def canonical_document(asked: asked_for.TuningJob) -> dict[str, Any]:

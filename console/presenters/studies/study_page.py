@@ -9,7 +9,7 @@ from datetime import datetime
 
 from django.contrib.auth.models import User
 from django.urls import reverse
-from django.utils.translation import gettext, gettext_noop
+from django.utils.translation import gettext, gettext_noop, ngettext
 from django.utils.translation import gettext as _
 
 from agents.infra.sentences import shown
@@ -208,8 +208,20 @@ def facts(tuning_job: TuningJob) -> tuple[tuple[str, str], ...]:
         (_("At once"), str(tuning_job.parallel_trials)),
         (_("Trials that may fail"), str(failed) if failed else _("chosen by Trainyard")),
         (_("Trials stopped early"), gettext(RULES[study.early.rule]) if study.early else _("never")),
+        *_earlier(tuning_job),
         (_("Location"), tuning_job.location_name),
     )
+
+
+def _earlier(tuning_job: TuningJob) -> tuple[tuple[str, str], ...]:
+    """From which studies it learns."""
+    rows = [
+        ngettext("{name} ({id}): {count} trial", "{name} ({id}): {count} trials", len(each.trials)).format(
+            name=visible(each.display_name), id=each.study_id, count=len(each.trials)
+        )
+        for each in tuning_job.prior_studies.all()
+    ]
+    return ((_("Learns from"), ", ".join(rows)),) if rows else ()
 
 
 def _points(size: int) -> str:

@@ -26,7 +26,12 @@ from console.auth.person import person
 from console.forms.jobs import JobDestination
 from console.forms.sample_study import EMPTY_STUDY, SAMPLE_STUDY
 from console.forms.studies import AnyStudyDraft, StudyDraft, StudyJsonDraft, study_draft_of
-from console.presenters.studies.study_document import as_curl, canonical_document, study_document
+from console.presenters.studies.study_document import (
+    as_curl,
+    canonical_document,
+    continued_document,
+    study_document,
+)
 from console.views.fragments import page_or_fragment
 from console.views.jobs.form_choices import FormChoices
 from console.views.projects.switch import COOKIE
@@ -68,11 +73,12 @@ def _first_draft(request: HttpRequest) -> AnyStudyDraft:
     kind: type[StudyDraft] | type[StudyJsonDraft] = StudyJsonDraft if by_json else StudyDraft
     project = request.GET.get("project", "") or request.COOKIES.get(COOKIE, "")
     destination = JobDestination(project, "", _new_request_id())
-    if "study" in request.GET:
+    if "study" in request.GET or "continue" in request.GET:
         rows = TuningJob.objects.select_related("project")
-        study = access.get_or_404(request.user, "see", rows, pk=_number(request.GET["study"]))
+        number = _number(request.GET.get("continue") or request.GET["study"])
+        study = access.get_or_404(request.user, "see", rows, pk=number)
         place = replace(destination, project=study.project.name, location=study.location_name)
-        document = study_document(study)
+        document = continued_document(study) if "continue" in request.GET else study_document(study)
         return kind.from_document(document, place) if by_json else study_draft_of(document, place)
     if "job" in request.GET:
         jobs = Job.objects.select_related("project")

@@ -7,9 +7,11 @@ from datetime import UTC, datetime
 from agents.infra.texts import said
 from jobs.rules.spec.json_fields import Complaints, MessageReader, shown
 from jobs.rules.tuning.parse_parameters import read_name, read_parameters
+from jobs.rules.tuning.prior import named
 from jobs.rules.tuning.space import Kind, flat
 from jobs.rules.tuning.study import (
     ALGORITHMS,
+    DEFAULT_ALGORITHM,
     GOALS,
     GRID,
     MIN_MEASUREMENTS,
@@ -27,6 +29,7 @@ from jobs.rules.tuning.study import (
 )
 
 MAX_METRICS = 10
+MAX_PRIOR = 10
 MAX_COUNT = 2**31 - 1
 MAX_STEP = 2**62
 
@@ -60,6 +63,7 @@ def read_study(fields: MessageReader) -> StudySpec:
         selection=Selection.BEST if selection == SELECTIONS[2] else Selection.LAST,
         stopping=_study_stopping(fields),
         early=_early_stopping(fields, {each.name for each in flat(parameters)}, metrics),
+        prior=_prior(fields, algorithm),
     )
     fields.close()
     return study
@@ -157,6 +161,35 @@ def _moment(fields: MessageReader, name: str) -> datetime | None:
             name, said("must be a time such as 2026-11-22T10:00:00Z, not {value}.", value=shown(value))
         )
     return moment
+
+
+def _prior(fields: MessageReader, algorithm: str) -> tuple[str, ...]:
+    """The names of the earlier studies that this one learns from (v1beta1)."""
+    config = fields.message("transfer_learning_config")
+    off = config.switch("disable_transfer_learning")
+    names = config.texts("prior_study_names", maximum=MAX_PRIOR, printable=True)
+    for place, name in enumerate(names):
+        if named(name) is None:
+            config.complain(
+                f"prior_study_names[{place}]",
+                said("must be the number of a study, or its resource name, not {name}.", name=shown(name)),
+            )
+    if len({named(name) for name in names}) < len(names):
+        config.complain("prior_study_names", said("names one study twice."))
+    if names and off:
+        config.complain(
+            "disable_transfer_learning", said("is true beside priorStudyNames. Leave one of them out.")
+        )
+    if names and algorithm != DEFAULT_ALGORITHM:
+        config.complain(
+            "prior_study_names",
+            said(
+                "helps the default search only: leave out algorithm, or these. {name} learns from no other study.",
+                name=algorithm,
+            ),
+        )
+    config.close()
+    return names
 
 
 def _early_stopping(

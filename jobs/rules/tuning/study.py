@@ -119,6 +119,8 @@ class StudySpec:
     selection: Selection = Selection.LAST
     stopping: StudyStopping | None = None
     early: EarlyStopping | None = None
+    # The names of earlier studies that it learns from (`prior.py`).
+    prior: tuple[str, ...] = ()
 
     @property
     def objectives(self) -> tuple[Metric, ...]:
@@ -175,6 +177,7 @@ def study_document(study: StudySpec) -> dict[str, object]:
         ),
         **({} if study.stopping is None else {"studyStoppingConfig": _stopping_document(study.stopping)}),
         **early,
+        **({"transferLearningConfig": {"priorStudyNames": list(study.prior)}} if study.prior else {}),
     }
 
 

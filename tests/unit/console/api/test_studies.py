@@ -6,7 +6,7 @@ import pytest
 from django.utils import timezone
 
 from jobs.models import Trial, TuningJob
-from tests.unit.console.api.test_tuning_jobs import created
+from tests.unit.console.api.test_tuning_jobs import FROM_SDK, TUNING, created
 
 pytestmark = pytest.mark.django_db
 
@@ -54,6 +54,21 @@ def test_a_refused_extension_names_its_field(script):
     TuningJob.objects.update(state="RUNNING", cancel_requested_at=timezone.now())
     answer = script("bob").post(f"{url}:extend", {"maxTrialCount": 9}, content_type="application/json")
     assert answer.status_code == 400 and "about to end" in answer.json()["error"]["message"]
+
+
+def test_a_study_learns_from_an_earlier_one(script):
+    _, url = over(script)
+    Trial.objects.update(parameters={"lr": 0.01, "units": 8, "optimizer": "sgd"})
+    earlier = script("bob").get(url).json()
+    spec = {**FROM_SDK["studySpec"], "transferLearningConfig": {"priorStudyNames": [earlier["name"]]}}
+    made = created(script("bob"), studySpec=spec)
+    assert made["studySpec"]["transferLearningConfig"] == {"priorStudyNames": [earlier["name"]]}
+    number = made["name"].rpartition("/")[2]
+    [prior] = script("vera").get(f"/api/v1/studies/{number}").json()["priorStudies"]
+    assert prior == {"id": earlier["id"], "displayName": "hp", "trialCount": 1}
+    spec["transferLearningConfig"] = {"priorStudyNames": ["7"]}
+    answer = script("bob").post(TUNING, {**FROM_SDK, "studySpec": spec}, content_type="application/json")
+    assert answer.status_code == 400 and "prior_study_names[0]" in answer.content.decode()
 
 
 def test_strangers_find_no_study(script):

@@ -71,6 +71,12 @@ def test_a_file_is_submitted_and_options_win_over_it(ask, console, tmp_path):
     assert sent["maxTrialCount"] == 20 and "max_trial_count" not in sent and sent["parallelTrialCount"] == 2
 
 
+def test_a_study_learns_from_earlier_ones(ask, console):
+    shown = ask("tune", "--dry-run", "--prior", "41", "--prior", NAME, "-", stdin=json.dumps(STUDY))
+    found = json.loads(shown.stdout)["studySpec"]["transferLearningConfig"]
+    assert found == {"priorStudyNames": ["41", "42"]}
+
+
 def test_what_gcloud_takes_as_config_is_named_after_its_file(ask, console, tmp_path):
     console.answers = [(200, {}, {"name": NAME})]
     config = {name: STUDY[name] for name in ("studySpec", "trialJobSpec")}
