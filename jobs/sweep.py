@@ -42,6 +42,7 @@ from jobs.projects import log_storage, usage
 from jobs.recordings import store as recordings
 from jobs.scheduling import expected_starts, scheduler
 from jobs.tuning import advance as tuning
+from jobs.tuning import outlooks, shadows
 from jobs.wake import hints
 
 log = logging.getLogger(__name__)
@@ -120,6 +121,8 @@ def parts() -> tuple[Part, ...]:
         Part(settle_preparations),
         Part(expect_starts, "expected starts", timedelta(seconds=15)),
         Part(move_outputs),
+        Part(note_shadows, "shadows", timedelta(seconds=5)),
+        Part(note_outlooks, "outlooks", timedelta(seconds=10)),
         Part(make_logins, "logins", timedelta(seconds=10)),
         Part(check_hosts),
         Part(record_models, "models", timedelta(seconds=3)),
@@ -173,6 +176,14 @@ def place_jobs(clock: Clock) -> None:
 
 def advance_tuning_jobs(clock: Clock) -> None:
     tuning.advance(tuning.due(clock.now()), clock)
+
+
+def note_shadows(clock: Clock) -> None:
+    shadows.note(clock.now())
+
+
+def note_outlooks(clock: Clock) -> None:
+    outlooks.note(clock.now())
 
 
 def settle_preparations(clock: Clock) -> None:

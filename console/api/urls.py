@@ -132,6 +132,7 @@ urlpatterns = [
         log_search.SearchView.as_view(),
         name="api-log-search",
     ),
+    re_path(r"^/*api/v1/studies:price$", studies.PriceView.as_view()),
     re_path(rf"^/*api/v1/studies/{TUNING}$", studies.StudyView.as_view(), name="api-study"),
     re_path(rf"^/*api/v1/studies/{TUNING}:extend$", studies.ExtendView.as_view()),
     re_path(r"^/*api/v1/hosts/?$", hosts.HostsView.as_view(), name="api-hosts"),

@@ -18,7 +18,7 @@ from console.parts.notes import NOTES
 from console.parts.part import Part, Place
 from console.parts.people import AUDIT, PEOPLE, SENT, SESSIONS, TOKENS
 from console.parts.projects import PROJECT, PROJECT_LIST, SENT_OF_PROJECT, USAGE
-from console.parts.studies import STUDY_BODY, STUDY_CURVES, STUDY_HEAD, STUDY_LIST
+from console.parts.studies import STUDY_BODY, STUDY_COST, STUDY_CURVES, STUDY_HEAD, STUDY_LIST
 
 # The name of the page in urls.py → its own parts. Every page has the notes.
 PAGES: dict[str, tuple[Part, ...]] = {
@@ -32,7 +32,7 @@ PAGES: dict[str, tuple[Part, ...]] = {
     "job-spec": JOB_SPEC,
     "job-events": JOB_EVENTS,
     "studies": (STUDY_LIST,),
-    "study": (STUDY_HEAD, STUDY_BODY),
+    "study": (STUDY_HEAD, STUDY_BODY, STUDY_COST),
     "study-curves": (STUDY_HEAD, STUDY_CURVES),
     "study-spec": (STUDY_HEAD,),
     "hosts": (HOST_LIST,),

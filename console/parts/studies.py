@@ -55,6 +55,10 @@ def _body(user: User, place: Place) -> str:
     return study_parts.body_live(user, place.number("tuning_id"), dict(place.query))
 
 
+def _cost(user: User, place: Place) -> str:
+    return study_parts.cost_live(user, place.number("tuning_id"))
+
+
 def _curves(user: User, place: Place) -> str:
     return study_parts.curves_live(user, place.number("tuning_id"))
 
@@ -67,4 +71,5 @@ def _same_study(place: Place) -> Hashable:
 STUDY_LIST = Part("studies", _see_list, _list_stamp, _list)
 STUDY_HEAD = _part("study-head", study_parts.study_stamp, _head, _same_study)
 STUDY_BODY = _part("study-body", study_parts.study_stamp, _body)
+STUDY_COST = _part("study-cost", study_parts.cost_stamp, _cost, _same_study)
 STUDY_CURVES = _part("study-curves", study_parts.curves_stamp, _curves, _same_study)

@@ -56,6 +56,10 @@ class TuningJob(models.Model):
     ended_at = models.DateTimeField(null=True, blank=True)
     cancel_requested_at = models.DateTimeField(null=True, blank=True)
     cancel_requested_by = models.CharField(max_length=150, blank=True)
+    outlook = models.JSONField(
+        null=True, blank=True, help_text="what more trials are expected to bring (rules/tuning/price.py)"
+    )
+    outlook_at = models.DateTimeField(null=True, blank=True, help_text="when that was looked at")
     extended_at = models.DateTimeField(null=True, blank=True, help_text="when it last got more trials")
     due_at = models.DateTimeField(null=True, blank=True, help_text="when to look again, whatever happens")
     deleted_at = models.DateTimeField(null=True, blank=True)
@@ -156,6 +160,11 @@ class Trial(models.Model):
                 condition=Q(wanted_at__isnull=False, parameters__isnull=True),
             ),
             models.Index(fields=["tuning_job"], name="trial_live", condition=Q(ended_at=None)),
+            models.Index(
+                fields=["id"],
+                name="trial_without_shadow",
+                condition=Q(ended_at__isnull=False, shadow__isnull=True),
+            ),
         ]
         constraints = [models.UniqueConstraint(fields=["tuning_job", "number"], name="trial_number_once")]
 

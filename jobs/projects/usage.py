@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, QuerySet
 
 from agents.infra.sql import InsertStatement, Parameter, SelectStatement
 from agents.models import Gpu
@@ -309,6 +309,26 @@ def gpu_seconds_this_month(projects: Iterable[int], now: datetime) -> dict[tuple
     for line in report(month_of(now), projects, now):
         found[line.project, line.owner] += line.gpu_seconds
     return found
+
+
+def gpu_seconds_of_jobs(jobs: QuerySet[Any, Any] | Collection[int], now: datetime) -> dict[int, float]:
+    """The GPU-seconds of each of these jobs, up to now."""
+    # Live holdings are read first: a run that ends meanwhile is in both, and its row replaces them.
+    holding = Run.objects.filter(released_at=None, job__in=jobs).order_by()
+    runs = {
+        run: (job, len(gpus) * (now - began).total_seconds())
+        for run, job, gpus, began in holding.values_list("pk", "job", "gpu_uuids", "created_at")
+    }
+    ended = (
+        Usage.objects.filter(job__in=jobs)
+        .order_by()
+        .values_list("run", "job", "gpus", "began_at", "ended_at")
+    )
+    runs |= {run: (job, gpus * (end - began).total_seconds()) for run, job, gpus, began, end in ended}
+    found: dict[int, float] = defaultdict(float)
+    for job, seconds in runs.values():
+        found[job] += max(seconds, 0.0)
+    return dict(found)
 
 
 def _row_of(run: ClaimHolder) -> tuple[Any, ...]:

@@ -81,6 +81,12 @@ def delete(tuning_job: TuningJob, actor: str, now: datetime) -> None:
     announce.hints([f"tuning:{tuning_job.pk}", f"jobs:{tuning_job.project.name}"])
 
 
+def read(document: object, project: Project, location: str) -> asked_for.TuningJob:
+    """What the document asks for. Raises InvalidDocument and Refused. Nothing is submitted."""
+    locations.check_serves(project, location)
+    return _read(document, location)
+
+
 def _read(document: object, location: str) -> asked_for.TuningJob:
     types = machine_types.of_location(location)
     try:

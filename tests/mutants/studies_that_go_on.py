@@ -9,7 +9,24 @@ EXTENDING = "tests/unit/jobs/tuning/test_extending.py"
 
 PRIOR = "tests/unit/jobs/tuning/test_prior_studies.py"
 
+SHADOW = "tests/unit/jobs/rules/tuning/test_shadow.py"
+SWEPT = "tests/unit/jobs/tuning/test_shadows.py"
+
 STUDIES_THAT_GO_ON = (
+    Safeguard(
+        "verdicts-of-the-moment",
+        "jobs/rules/tuning/stopping/shadow.py",
+        "known[: bisect_right(ends, own.began_s + seconds[index])]",
+        "known",
+        (f"{SHADOW}::test_a_verdict_is_that_of_the_moment",),
+    ),
+    Safeguard(
+        "outlooks-that-fail",
+        "jobs/tuning/outlooks.py",
+        "        TuningJob.every.filter(pk=tuning_job.pk).update(outlook_at=now)\n",
+        "",
+        (f"{SWEPT}::test_a_study_that_cannot_be_looked_at_is_not_tried_for_ever",),
+    ),
     Safeguard(
         "earlier-studies-of-the-project-only",
         "jobs/tuning/prior_studies.py",

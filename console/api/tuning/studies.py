@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated, NotRequired, TypedDict
+from typing import Annotated, Any, NotRequired, TypedDict
 
 from django.db import transaction
 from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from console.api.description import Id, Time, described, form
+from console.api.description import Id, Time, described, form, one_of
 from console.api.request_body import RequestBody
 from console.api.times import format_time
 from console.api.tuning.documents import tuning_job_name
 from console.api.views import TrainyardView, person
 from console.auth import access
-from jobs.models import TuningJob
+from console.presenters.studies.study_cost import shadows_of
+from jobs.models import Trial, TuningJob
+from jobs.models.first_rows import DEFAULT
 from jobs.rules.lifecycle.states import JobState
 from jobs.rules.tuning.parse_tuning_job import MAX_PARALLEL, MAX_TRIALS
-from jobs.tuning import extending
+from jobs.rules.tuning.price import Outlook, Price, outlook_text, price_text
+from jobs.rules.tuning.study import Rule
+from jobs.tuning import extending, outlooks, price, tuning_jobs
+from jobs.tuning.snapshot import study_of
 
 
 class PriorDocument(TypedDict):
@@ -27,6 +32,58 @@ class PriorDocument(TypedDict):
     id: Id
     displayName: str
     trialCount: int
+
+
+class ShadowDocument(TypedDict):
+    """What a rule that stops trials early would have done. `on`: the study asks for it. `savedShare`: of the time of
+    the trials, which is that of their GPU-hours."""
+
+    rule: Annotated[str, one_of(Rule)]
+    on: bool
+    stoppedTrialCount: int
+    savedShare: float
+    keepsBest: bool
+    text: str
+
+
+class PriceDocument(TypedDict):
+    """`usualGpuHours`: left out where nobody knows yet how long such a trial takes."""
+
+    trialCount: int
+    gpusPerTrial: int
+    usualGpuHours: NotRequired[float]
+    mostGpuHours: float
+    text: str
+
+
+class OutlookDocument(TypedDict):
+    """What the model expects of the best value after so many more trials; `low` to `high` in 8 of 10 cases."""
+
+    trialCount: int
+    now: float
+    value: float
+    low: float
+    high: float
+    text: str
+
+
+class ExpectedDocument(TypedDict):
+    """What the search expected of a trial when it chose its parameters: the metric's value, one standard deviation to
+    both sides, and the chance of a new best value."""
+
+    value: float
+    low: float
+    high: float
+    chance: float
+
+
+class TrialDocument(TypedDict):
+    """`wouldStop`: by rule, after how many seconds it would have stopped the trial; missing before that is known."""
+
+    id: Id
+    gpuHours: float
+    expected: NotRequired[ExpectedDocument]
+    wouldStop: NotRequired[dict[str, float]]
 
 
 class StudyDocument(TypedDict):
@@ -42,6 +99,11 @@ class StudyDocument(TypedDict):
     parallelTrialCount: int
     maxFailedTrialCount: int
     priorStudies: list[PriorDocument]
+    gpuHours: float
+    price: PriceDocument
+    outlook: list[OutlookDocument]
+    shadow: list[ShadowDocument]
+    trials: list[TrialDocument]
     extendTime: NotRequired[Time]
 
 
@@ -51,6 +113,27 @@ class ExtendBody(TypedDict, total=False):
     maxTrialCount: Annotated[int, form(minimum=1, maximum=MAX_TRIALS)]
     parallelTrialCount: Annotated[int, form(minimum=1, maximum=MAX_PARALLEL)]
     maxFailedTrialCount: Annotated[int, form(minimum=0, maximum=MAX_TRIALS)]
+
+
+class PriceBody(TypedDict):
+    """`hyperparameterTuningJob`: as it would be submitted."""
+
+    project: str
+    location: NotRequired[str]
+    hyperparameterTuningJob: dict[str, Any]
+
+
+class PriceView(TrainyardView):
+    """`POST /api/v1/studies:price`: what a study would cost. Nothing is submitted."""
+
+    @described("Tell what a study would cost", PriceDocument, needs="submit", own="submit", body=PriceBody)
+    def post(self, request: Request) -> Response:
+        body = RequestBody(request, PriceBody)
+        project = access.project_or_404(request.user, "submit", body.text("project"))
+        location = body.text("location", DEFAULT, 63)
+        asked = tuning_jobs.read(body.get("hyperparameterTuningJob"), project, location)
+        found = price.price_of_new(asked.trial_spec, asked.max_trials, project, person(request).pk, location)
+        return Response(price_document(found))
 
 
 class StudyView(TrainyardView):
@@ -81,6 +164,12 @@ def found(request: Request, verb: access.Verb, tuning_id: str) -> TuningJob:
 
 
 def document(study: TuningJob) -> StudyDocument:
+    rows = list(study.trials.select_related("job").order_by("number").defer("measurements", "job__spec"))
+    hours = price.used_hours(study, timezone.now())
+    found = outlooks.read(study)
+    left = max(study.max_trials - sum(each.started_at is not None for each in rows), 0)
+    still, *prices = price.price_of_more(study, [left, *(each.trials for each in found)])
+    spec = study_of(study)
     made: StudyDocument = {
         "id": str(study.pk),
         "name": tuning_job_name(study),
@@ -95,7 +184,60 @@ def document(study: TuningJob) -> StudyDocument:
             {"id": str(each.study_id), "displayName": each.display_name, "trialCount": len(each.trials)}
             for each in study.prior_studies.all()
         ],
+        "gpuHours": sum(hours.values()),
+        "price": price_document(still),
+        "outlook": [
+            _outlook(each, outlook_text(spec.objectives[0], each, cost))
+            for each, cost in zip(found, prices, strict=True)
+        ],
+        "shadow": [
+            {
+                "rule": str(each.rule),
+                "on": each.on,
+                "stoppedTrialCount": each.found.stopped,
+                "savedShare": each.found.saved_share,
+                "keepsBest": each.found.keeps_best,
+                "text": each.text,
+            }
+            for each in shadows_of(spec, rows, bool(still.gpus))
+        ],
+        "trials": [_trial(each, hours.get(each.number, 0.0)) for each in rows],
     }
     if study.extended_at is not None:
         made["extendTime"] = format_time(study.extended_at)
+    return made
+
+
+def price_document(found: Price) -> PriceDocument:
+    made: PriceDocument = {
+        "trialCount": found.trials,
+        "gpusPerTrial": found.gpus,
+        "mostGpuHours": found.most_hours,
+        "text": price_text(found),
+    }
+    return made if found.usual_hours is None else {**made, "usualGpuHours": found.usual_hours}
+
+
+def _outlook(found: Outlook, text: str) -> OutlookDocument:
+    return {
+        "trialCount": found.trials,
+        "now": found.now,
+        "value": found.value,
+        "low": found.low,
+        "high": found.high,
+        "text": text,
+    }
+
+
+def _trial(trial: Trial, hours: float) -> TrialDocument:
+    made: TrialDocument = {"id": str(trial.number), "gpuHours": hours}
+    if trial.why:
+        made["expected"] = {
+            "value": trial.why["value"],
+            "low": trial.why["low"],
+            "high": trial.why["high"],
+            "chance": trial.why["chance"],
+        }
+    if trial.shadow is not None:
+        made["wouldStop"] = trial.shadow
     return made

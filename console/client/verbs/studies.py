@@ -52,6 +52,7 @@ def tune_arguments(parser: argparse.ArgumentParser) -> None:
         help="an earlier study to learn from; repeat it",
     )
     parser.add_argument("--dry-run", action="store_true", help="only show the document")
+    parser.add_argument("--price", action="store_true", help="only say what it would cost")
     parser.add_argument("--json", action="store_true", help="for programs")
 
 
@@ -80,6 +81,18 @@ def tune(session: Session) -> int:
         spec["transferLearningConfig"] = {"priorStudyNames": names}
     if args.dry_run:
         print_json(document)
+        return 0
+    if args.price:
+        asked = {
+            "project": session.project,
+            "location": session.location,
+            "hyperparameterTuningJob": document,
+        }
+        found = session.api.post("/api/v1/studies:price", asked)
+        if args.json:
+            print_json(found)
+        else:
+            print(harmless(found["text"]))
         return 0
     made = submit.submitted(session, session.studies(session.location), document)
     if args.json:

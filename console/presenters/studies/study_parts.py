@@ -10,7 +10,7 @@ from django.template.loader import render_to_string
 
 from console.auth import access
 from console.presenters.stamps import digest
-from console.presenters.studies import study_curves, study_list, study_page
+from console.presenters.studies import study_cost, study_curves, study_list, study_page
 from jobs.models import MetricSeries, Trial, TuningJob
 from jobs.rules.tuning.trials import RUNNING
 
@@ -57,6 +57,18 @@ def body_live(user: User, pk: int, query: Query) -> str:
     return (
         "" if row is None else render_to_string("studies/_body.html", {"body": study_page.body(row, query)})
     )
+
+
+def cost_live(user: User, pk: int) -> str:
+    row = _row(user, pk)
+    return "" if row is None else render_to_string("studies/_cost.html", {"cost": study_cost.study_cost(row)})
+
+
+def cost_stamp(pk: int) -> str:
+    """Verdicts and outlooks are noted after the trials have changed."""
+    known = Trial.objects.filter(tuning_job=pk, shadow__isnull=False).count()
+    outlook = TuningJob.objects.filter(pk=pk).values_list("outlook", flat=True).first()
+    return digest([study_stamp(pk), known, outlook])
 
 
 def curves_live(user: User, pk: int) -> str:

@@ -20,7 +20,14 @@ from console.auth.access import Verb
 from console.auth.person import person
 from console.forms.extend_study import ExtendStudyForm
 from console.presenters.badges import JOB
-from console.presenters.studies import study_curves, study_document, study_list, study_page, trial_rows
+from console.presenters.studies import (
+    study_cost,
+    study_curves,
+    study_document,
+    study_list,
+    study_page,
+    trial_rows,
+)
 from console.views.fragments import asks_for_fragment, page_or_fragment
 from console.views.projects.switch import chosen_list
 from jobs.models import Job, TuningJob
@@ -57,6 +64,7 @@ def show(request: HttpRequest, study: TuningJob, extend: ExtendStudyForm | None)
     """The first page of a study. `extend`: the form that gives it more trials, for those who may."""
     context = {
         "body": study_page.body(study, request.GET.dict()),
+        "cost": study_cost.study_cost(study),
         "extend": extend,
         **_around(request, study, study_page.OVERVIEW),
     }

@@ -254,6 +254,7 @@ REST = [
     ("GET", f"{JOBS}/hyperparameterTuningJobs/{{tuning}}", ("job", "see"), None),
     ("DELETE", f"{JOBS}/hyperparameterTuningJobs/{{tuning}}", ("job", "delete"), None),
     ("POST", f"{JOBS}/hyperparameterTuningJobs/{{tuning}}:cancel", ("job", "cancel"), {}),
+    ("POST", "/api/v1/studies:price", ("project", "submit"), {"project": "default"}),
     ("GET", "/api/v1/studies/{tuning}", ("job", "see"), None),
     ("POST", "/api/v1/studies/{tuning}:extend", ("job", "cancel"), {}),
     ("GET", f"{JOBS}/trainingPipelines", ("project", "see"), None),

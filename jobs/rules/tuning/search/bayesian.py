@@ -54,13 +54,13 @@ def suggest_bayesian(
     if sum(map(len, studies)) < FIRST_TRIALS:
         return None
     weights = _weights(len(study.objectives), dice)
-    data = _joined([_objective(study, trials, columns, weights) for trials in studies])
+    data = joined([objective(study, trials, columns, weights) for trials in studies])
     running = columns.codes([trial.parameters for trial in rows.running])
     safe = _safe(study, rows.ended, columns, dice)
-    models, best = _models(_thinned(data, dice), columns, running, safe, dice)
-    promise = _promise(models, best, columns, safe)
+    models, best = _models(thinned(data, dice), columns, running, safe, dice)
+    promise = promise_of(models, best, columns, safe)
     tops = data.codes[np.argsort(data.values, kind="stable")[:TOPS]]
-    for codes in _searched(promise, columns, tops, dice):
+    for codes in searched(promise, columns, tops, dice):
         if not taken(codes):
             return Suggestion(
                 columns.point(codes), _expected(study, rows.ended, models, best, columns.encode(codes[None]))
@@ -73,29 +73,29 @@ def _weights(count: int, dice: Generator) -> Array:
     return np.asarray(shares / shares.sum())
 
 
-def _objective(study: StudySpec, trials: Sequence[Trial], columns: Columns, weights: Array) -> _Data:
+def objective(study: StudySpec, trials: Sequence[Trial], columns: Columns, weights: Array) -> _Data:
     """One value for each trial, each study standardised on its own. A failed trial is as bad as the worst."""
     codes = columns.codes([trial.parameters for trial in trials])
-    each = [_warped(metric, trials)[1] for metric in study.objectives]
+    each = [warped(metric, trials)[1] for metric in study.objectives]
     if len(each) == 1:
         return _Data(codes, each[0])
     table = np.stack([values - values.min() for values in each], axis=1) * weights
-    joined = table.max(axis=1) + _AUGMENTED * table.sum(axis=1)
-    return _Data(codes, warp_of(joined).apply(joined))
+    total = table.max(axis=1) + _AUGMENTED * table.sum(axis=1)
+    return _Data(codes, warp_of(total).apply(total))
 
 
-def _warped(metric: Metric, trials: Sequence[Trial]) -> tuple[Warp, Array]:
+def warped(metric: Metric, trials: Sequence[Trial]) -> tuple[Warp, Array]:
     costs = np.array([cost(metric, trial.value(metric.name)) for trial in trials], dtype=float)
     warp = warp_of(costs)
     return warp, warp.apply(costs)
 
 
-def _joined(data: Sequence[_Data]) -> _Data:
+def joined(data: Sequence[_Data]) -> _Data:
     codes = np.concatenate([each.codes for each in data])
     return _Data(codes, np.concatenate([each.values for each in data]))
 
 
-def _thinned(data: _Data, dice: Generator) -> _Data:
+def thinned(data: _Data, dice: Generator) -> _Data:
     if len(data.values) <= MAX_POINTS:
         return data
     order = np.argsort(data.values, kind="stable")
@@ -126,15 +126,15 @@ def _safe(
     found = []
     for metric in study.metrics:
         if metric.safety is not None and trials:
-            warp, values = _warped(metric, trials)
-            data = _thinned(_Data(columns.codes([each.parameters for each in trials]), values), dice)
+            warp, values = warped(metric, trials)
+            data = thinned(_Data(columns.codes([each.parameters for each in trials]), values), dice)
             limit = float(warp.apply(np.array([cost(metric, metric.safety.threshold)]))[0])
             [process] = learn(columns.encode(data.codes), data.values, columns.groups, dice, samples=1)
             found.append((process, limit))
     return found
 
 
-def _promise(
+def promise_of(
     models: Sequence[Process], best: Sequence[float], columns: Columns, safe: Sequence[tuple[Process, float]]
 ) -> Promise:
     def promise(codes: Array) -> Array:
@@ -150,7 +150,7 @@ def _promise(
     return promise
 
 
-def _searched(promise: Promise, columns: Columns, tops: Array, dice: Generator) -> Array:
+def searched(promise: Promise, columns: Columns, tops: Array, dice: Generator) -> Array:
     """Points, the most promising first: random ones and neighbours of the best trials, then local search with
     shrinking steps."""
     near = [columns.changed(dice, np.repeat(tops, CHANGES, axis=0), step, SHARE) for step in (WIDE, NARROW)]
@@ -175,7 +175,7 @@ def _expected(
     if len(study.objectives) > 1 or not trials:
         return None
     [metric] = study.objectives
-    warp, _ = _warped(metric, trials)
+    warp, _ = warped(metric, trials)
     found = [process.mean_and_deviation(x) for process in models]
     mean = float(np.mean([each[0] for each, _ in found]))
     spread = float(np.sqrt(max(0.0, np.mean([each[0] ** 2 + one[0] ** 2 for each, one in found]) - mean**2)))

@@ -52,6 +52,11 @@ class Process:
         left = np.maximum(1e-9, 1.0 - (known * known).sum(axis=1))
         return near @ self.weights, np.sqrt(left * self.variance)
 
+    def covariance(self, x: Array) -> Array:
+        """Of the values at these points, given what is known."""
+        known = _matern(_distances(x, self.x, self.inverse_lengths)) @ self.inverse_root.T
+        return np.asarray((_matern(_distances(x, x, self.inverse_lengths)) - known @ known.T) * self.variance)
+
 
 def learn(x: Array, values: Array, groups: Groups, dice: Generator, samples: int = SAMPLES) -> list[Process]:
     """The process for some samples of its lengths and noise. `groups`: the parameter of each column."""

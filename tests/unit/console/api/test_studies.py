@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from django.utils import timezone
 
-from jobs.models import Trial, TuningJob
+from jobs.models import Job, Trial, TuningJob, Usage
+from jobs.rules.scheduling.resource_requests import encode_request
+from jobs.rules.spec.parse import parse_spec
 from tests.unit.console.api.test_tuning_jobs import FROM_SDK, TUNING, created
+from tests.unit.console.views.example_rows import a_host, a_job
 
 pytestmark = pytest.mark.django_db
 
@@ -69,6 +74,69 @@ def test_a_study_learns_from_an_earlier_one(script):
     spec["transferLearningConfig"] = {"priorStudyNames": ["7"]}
     answer = script("bob").post(TUNING, {**FROM_SDK, "studySpec": spec}, content_type="application/json")
     assert answer.status_code == 400 and "prior_study_names[0]" in answer.content.decode()
+
+
+def test_the_price_of_a_study_before_it_is_submitted(script, cast, project):
+    a_host(gpus=1)
+    pool = {**FROM_SDK["trialJobSpec"]["workerPoolSpecs"][0], "replicaCount": "1"}
+    machine = {"machineType": "n1-standard-4", "acceleratorType": "NVIDIA_TESLA_T4", "acceleratorCount": 2}
+    spec = {"workerPoolSpecs": [{**pool, "machineSpec": machine}], "scheduling": {"timeout": "7200s"}}
+    asked = {"project": "default", "hyperparameterTuningJob": {**FROM_SDK, "trialJobSpec": spec}}
+
+    def priced():
+        answer = script("bob").post("/api/v1/studies:price", asked, content_type="application/json")
+        assert answer.status_code == 200, answer.content
+        return answer.json()
+
+    found = priced()
+    assert (found["trialCount"], found["gpusPerTrial"], found["mostGpuHours"]) == (4, 2, 16.0)
+    assert "usualGpuHours" not in found and "not known yet" in found["text"]
+    assert not TuningJob.objects.exists()
+    request = encode_request(parse_spec(spec))
+    for number in range(3):
+        job = a_job(project, cast.bob, state="SUCCEEDED", name=f"before-{number}")
+        now = timezone.now()
+        Job.every.filter(pk=job.pk).update(
+            resource_request=request, started_at=now - timedelta(minutes=30), ended_at=now
+        )
+    assert priced()["usualGpuHours"] == pytest.approx(4.0)
+    bad = {**asked, "hyperparameterTuningJob": {}}
+    answer = script("bob").post("/api/v1/studies:price", bad, content_type="application/json")
+    assert answer.status_code == 400 and "max_trial_count" in answer.content.decode()
+
+
+def test_what_a_study_cost_and_what_rules_would_have_saved(script, cast, project):
+    _, url = over(script)
+    why = {"value": 0.8, "low": 0.7, "high": 0.9, "chance": 0.25}
+    outlook = [{"trials": 5, "now": 0.9, "value": 0.95, "low": 0.9, "high": 0.97}]
+    Trial.objects.update(shadow={"convex_automated_stopping_spec": 0.0}, why=why)
+    TuningJob.objects.update(outlook=outlook)
+    run = a_job(project, cast.bob, state="SUCCEEDED", host=a_host(gpus=2)).runs.get()
+    now = timezone.now()
+    Usage.objects.filter(run=run).delete()
+    Usage.objects.create(
+        run=run,
+        job=Trial.objects.get().job,
+        project=project,
+        owner_name="bob",
+        gpus=2,
+        cpus=1,
+        began_at=now - timedelta(minutes=90),
+        ended_at=now,
+    )
+    found = script("vera").get(url).json()
+    assert found["gpuHours"] == pytest.approx(3.0)
+    [trial] = found["trials"]
+    assert trial["gpuHours"] == pytest.approx(3.0) and trial["expected"] == why
+    assert trial["wouldStop"] == {"convex_automated_stopping_spec": 0.0}
+    by_rule = {each["rule"]: each for each in found["shadow"]}
+    assert by_rule["convex_automated_stopping_spec"]["stoppedTrialCount"] == 1
+    assert not by_rule["convex_automated_stopping_spec"]["keepsBest"]
+    assert by_rule["median_automated_stopping_spec"]["text"] == "median would have stopped no trial"
+    [next_] = found["outlook"]
+    assert next_["value"] == 0.95 and next_["text"].startswith(
+        "The model expects 5 more trials to bring accuracy"
+    )
 
 
 def test_strangers_find_no_study(script):

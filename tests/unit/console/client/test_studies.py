@@ -77,6 +77,17 @@ def test_a_study_learns_from_earlier_ones(ask, console):
     assert found == {"priorStudyNames": ["41", "42"]}
 
 
+def test_the_price_of_a_study_is_told_and_nothing_is_submitted(ask, console):
+    console.answers = [(200, {}, {"text": "8 trials with 1 GPU each cost at most 8 GPU-hours."})]
+    done = ask("tune", "--price", "-", stdin=json.dumps(STUDY))
+    assert done.stdout == "8 trials with 1 GPU each cost at most 8 GPU-hours.\n"
+    [(method, path, sent)] = console.sent
+    assert (method, path) == ("POST", "/api/v1/studies:price")
+    sent = json.loads(sent)
+    assert (sent["project"], sent["location"]) == ("nlp", "default")
+    assert sent["hyperparameterTuningJob"]["maxTrialCount"] == 8
+
+
 def test_what_gcloud_takes_as_config_is_named_after_its_file(ask, console, tmp_path):
     console.answers = [(200, {}, {"name": NAME})]
     config = {name: STUDY[name] for name in ("studySpec", "trialJobSpec")}

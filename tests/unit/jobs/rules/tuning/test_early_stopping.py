@@ -15,7 +15,7 @@ from numpy.random import PCG64, Generator
 from jobs.rules.tuning.search.gaussian_process import learn
 from jobs.rules.tuning.stopping.curves import Completed, Curve, completed, curve_of
 from jobs.rules.tuning.stopping.decay_curve_rule import chance_of_best, decay_curve_stops
-from jobs.rules.tuning.stopping.early_stopping import Shadow, shadow, shadow_text, stops
+from jobs.rules.tuning.stopping.early_stopping import stops
 from jobs.rules.tuning.study import EarlyStopping, Goal, Metric, Rule
 from jobs.rules.tuning.trials import Measurement, Trial, TrialState
 from tests.unit.jobs.rules.views import examples
@@ -272,28 +272,3 @@ def test_no_values_make_a_rule_fail(own, others, rule, least):
 
 
 # Shadow.
-
-
-def test_a_shadow_says_what_a_rule_would_have_saved():
-    trials = [done(number, [number / 10], seconds=100.0) for number in range(4)]
-    trials.append(trial(9, [0.9], seconds=500.0))
-    found = shadow(trials, ACCURACY, {0: 20.0, 1: 60.0, 9: 1.0})
-    assert found == Shadow(2, 0.3, True)
-    assert shadow(trials, ACCURACY, {3: 50.0}) == Shadow(1, 0.125, False)
-    assert shadow([], ACCURACY, {}) == Shadow(0, 0.0, True)
-
-
-def test_a_shadow_in_words():
-    assert shadow_text(Rule.CONVEX, Shadow(2, 0.234, True)) == (
-        "convex would have saved 23 % of the time and kept the best trial"
-    )
-    assert shadow_text(Rule.MEDIAN, Shadow(2, 0.5, False)).endswith("stopped the best trial")
-    assert shadow_text(Rule.DECAY_CURVE, Shadow(0, 0.0, True)) == "decay curve would have stopped no trial"
-
-
-def test_a_tie_for_the_best_is_kept_by_either():
-    trials = [done(1, [0.5], seconds=10.0), done(2, [0.5], seconds=10.0)]
-    assert (
-        shadow(trials, ACCURACY, {1: 5.0}).keeps_best
-        and not shadow(trials, ACCURACY, {1: 5.0, 2: 5.0}).keeps_best
-    )

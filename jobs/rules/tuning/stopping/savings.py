@@ -1,0 +1,69 @@
+"""What a rule that stops trials early would have saved, from its verdicts (`shadow.py`), in numbers and in words.
+
+Without numpy: pages show it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from agents.infra.texts import said
+from jobs.rules.tuning.study import Metric, Rule
+from jobs.rules.tuning.trials import Trial, cost
+
+NAMES = {Rule.MEDIAN: said("median"), Rule.CONVEX: said("convex"), Rule.DECAY_CURVE: said("decay curve")}
+
+
+@dataclass(frozen=True, slots=True)
+class Shadow:
+    """What a rule would have done: the share of the trials' time that it saves, and whether the best trial stays."""
+
+    stopped: int
+    saved_share: float
+    keeps_best: bool
+
+
+def shadow(trials: Sequence[Trial], metric: Metric, would_stop: Mapping[int, float]) -> Shadow:
+    """`would_stop`: after how many seconds the rule asked for the end of each of these trials."""
+    measured = [trial for trial in trials if trial.measured]
+    total = sum(trial.seconds for trial in measured)
+    saved = sum(max(0.0, trial.seconds - would_stop.get(trial.number, trial.seconds)) for trial in measured)
+    best = min((cost(metric, trial.value(metric.name)) for trial in measured), default=None)
+    keeps = best is None or any(
+        cost(metric, trial.value(metric.name)) == best and trial.number not in would_stop
+        for trial in measured
+    )
+    count = sum(trial.number in would_stop for trial in measured)
+    return Shadow(count, saved / total if total else 0.0, keeps)
+
+
+def shadow_text(rule: Rule, found: Shadow, uses_gpus: bool = False) -> str:
+    """`convex would have saved 23 % of the GPU-hours and kept the best trial`. The trials of a study have the same
+    GPUs, so the share of their time is that of their GPU-hours."""
+    name, share = NAMES[rule], f"{100 * found.saved_share:.0f} %"
+    if not found.stopped:
+        return said("{rule} would have stopped no trial", rule=name)
+    if found.keeps_best:
+        return (
+            said(
+                "{rule} would have saved {share} of the GPU-hours and kept the best trial",
+                rule=name,
+                share=share,
+            )
+            if uses_gpus
+            else said(
+                "{rule} would have saved {share} of the time and kept the best trial", rule=name, share=share
+            )
+        )
+    return (
+        said(
+            "{rule} would have saved {share} of the GPU-hours and stopped the best trial",
+            rule=name,
+            share=share,
+        )
+        if uses_gpus
+        else said(
+            "{rule} would have saved {share} of the time and stopped the best trial", rule=name, share=share
+        )
+    )

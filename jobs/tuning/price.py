@@ -1,0 +1,62 @@
+"""What the trials of a study have used and will cost, in GPU-hours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from statistics import median
+
+from jobs.models import Project, Trial, TuningJob
+from jobs.projects import usage
+from jobs.rules.scheduling.resource_requests import encode_request
+from jobs.rules.spec.custom_job import CustomJobSpec
+from jobs.rules.spec.machine_types import Types, needs
+from jobs.rules.spec.parse import parse_spec
+from jobs.rules.tuning.price import Price
+from jobs.rules.tuning.trials import TrialState
+from jobs.scheduling import machine_types
+from jobs.scheduling.usual_durations import read_usual_durations
+
+
+def used_hours(tuning_job: TuningJob, now: datetime) -> dict[int, float]:
+    """The GPU-hours of each trial that has used some, by its number, up to now."""
+    jobs = dict(Trial.objects.filter(tuning_job=tuning_job).values_list("job", "number"))
+    used = usage.gpu_seconds_of_jobs(Trial.objects.filter(tuning_job=tuning_job).values("job"), now)
+    return {jobs[job]: seconds / 3600 for job, seconds in used.items() if seconds}
+
+
+def price_of_more(tuning_job: TuningJob, counts: Sequence[int]) -> list[Price]:
+    """What so many more trials would cost. As usual is how long those took that have a result; without one, how long
+    such jobs of the owner take."""
+    types = machine_types.of_location(tuning_job.location_name)
+    spec = parse_spec(tuning_job.trial_spec, types)
+    usual = _usual_of(tuning_job)
+    if usual is None:
+        usual = _usual_of_kind(spec, types, tuning_job.project_id, tuning_job.owner_id)
+    return [Price(count, gpus_of(spec, types), usual, spec.timeout_s) for count in counts]
+
+
+def price_of_new(
+    spec: CustomJobSpec, trials: int, project: Project, owner: int | None, location: str
+) -> Price:
+    """What the trials of a study would cost that is not submitted yet."""
+    types = machine_types.of_location(location)
+    usual = _usual_of_kind(spec, types, project.pk, owner)
+    return Price(trials, gpus_of(spec, types), usual, spec.timeout_s)
+
+
+def gpus_of(spec: CustomJobSpec, types: Types) -> int:
+    return sum(needs(pool.machine, types).gpus * pool.replica_count for pool in spec.pools if pool)
+
+
+def _usual_of(tuning_job: TuningJob) -> float | None:
+    rows = Trial.objects.filter(tuning_job=tuning_job, state=TrialState.SUCCEEDED)
+    spans = rows.filter(started_at__isnull=False, ended_at__isnull=False).values_list(
+        "started_at", "ended_at"
+    )
+    took = [max((end - begin).total_seconds(), 0.0) for begin, end in spans]
+    return median(took) if took else None
+
+
+def _usual_of_kind(spec: CustomJobSpec, types: Types, project: int, owner: int | None) -> float | None:
+    return read_usual_durations().of((project, owner, encode_request(spec, types)))

@@ -1,0 +1,63 @@
+"""What each rule that stops trials early would have done with a trial, noted once when the trial is over.
+
+The sweep does it, so no decision waits for it: one of the rules learns a model.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Q
+from django.utils.module_loading import import_string
+
+from jobs.models import Trial, TuningJob
+from jobs.rules.tuning.trials import TrialState
+from jobs.tuning import snapshot
+
+# So many trials are noted at a time, and each is compared with so many others of its study.
+AT_ONCE, OTHERS = 10, 300
+
+
+def note(now: datetime) -> int:
+    """Note the verdicts on trials that have ended since the last call. Returns how many trials these were."""
+    todo = Trial.objects.filter(shadow__isnull=True, ended_at__isnull=False).order_by("pk")
+    of_study: dict[int, list[int]] = defaultdict(list)
+    for pk, study in todo.values_list("pk", "tuning_job")[:AT_ONCE]:
+        of_study[study].append(pk)
+    for study, pks in of_study.items():
+        for pk, found in _verdicts(TuningJob.every.get(pk=study), pks).items():
+            Trial.objects.filter(pk=pk).update(shadow=found)
+    return sum(map(len, of_study.values()))
+
+
+def _verdicts(tuning_job: TuningJob, pks: Sequence[int]) -> dict[int, dict[str, float]]:
+    # By name: one of the rules imports numpy (drawing.py).
+    ended, verdicts = map(
+        import_string,
+        (f"jobs.rules.tuning.stopping.shadow.{name}" for name in ("Ended", "verdicts")),
+    )
+    study = snapshot.study_of(tuning_job)
+    rows = Trial.objects.filter(tuning_job=tuning_job).select_related("job").defer("job__spec")
+    others = _others(tuning_job) if len(study.objectives) == 1 else []
+    of_trial: dict[int, Any] = {
+        row.pk: ended(
+            snapshot.tried(row, snapshot.read_measurements(row.measurements)),
+            row.started_at.timestamp() if row.started_at else 0.0,
+            row.ended_at.timestamp() if row.ended_at else 0.0,
+        )
+        for row in rows.filter(Q(pk__in=[*pks, *others]))
+    }
+    compared = [of_trial[pk] for pk in others]
+    return {pk: verdicts(study, of_trial[pk], compared) for pk in pks}
+
+
+def _others(tuning_job: TuningJob) -> list[int]:
+    """The trials that ran to their end; where there are many, evenly over the time of the study."""
+    ran = Trial.objects.filter(tuning_job=tuning_job, state=TrialState.SUCCEEDED, stopped_early="")
+    pks = list(ran.exclude(ended_at=None).order_by("ended_at", "pk").values_list("pk", flat=True))
+    if len(pks) <= OTHERS:
+        return pks
+    return [pks[place * len(pks) // OTHERS] for place in range(OTHERS)]

@@ -1,0 +1,102 @@
+"""What rules that stop trials would have done, and what more trials may bring, noted by the sweep."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from jobs.models import Trial, TuningJob
+from jobs.tuning import outlooks, price, shadows
+from tests.unit.jobs.tuning.conftest import asked
+
+pytestmark = pytest.mark.django_db
+MEDIAN = "median_automated_stopping_spec"
+
+
+def curve(tuning_job, number, values, minute):
+    """A trial that is over, with a value each second."""
+    kept = [
+        {"step": step, "elapsed": float(step), "metrics": {"loss": value}}
+        for step, value in enumerate(values, start=1)
+    ]
+    began = timezone.now() - timedelta(hours=2) + timedelta(minutes=minute)
+    Trial.objects.filter(tuning_job=tuning_job, number=number).update(
+        measurements=kept,
+        final=kept[-1],
+        started_at=began,
+        ended_at=began + timedelta(seconds=len(values)),
+        shadow=None,
+    )
+
+
+@pytest.fixture
+def searched(study):
+    """Eight trials, one after the other; the last is poor."""
+    study.submit(asked(maxTrialCount=8, parallelTrialCount=1)).run()
+    for number in range(1, 9):
+        study.end(number, loss=float(number))
+        study.run()
+        values = [50.0] * 10 if number == 8 else [1.0 + number / 10 - step / 100 for step in range(10)]
+        curve(study.row, number, values, minute=number)
+    return study
+
+
+def test_verdicts_on_trials_that_are_over_are_noted_once(searched):
+    assert shadows.note(timezone.now()) == 8
+    by_number = dict(Trial.objects.values_list("number", "shadow"))
+    assert by_number[1] == {} and MEDIAN in by_number[8]
+    assert 5 <= by_number[8][MEDIAN] < 10
+    assert shadows.note(timezone.now()) == 0
+
+
+def test_trials_that_run_or_measured_nothing_have_no_verdict(study):
+    study.submit().run()
+    study.end(1)
+    study.run()
+    shadows.note(timezone.now())
+    assert list(Trial.objects.order_by("number").values_list("shadow", flat=True)) == [{}, {}]
+    study.submit().run()
+    assert shadows.note(timezone.now()) == 0
+
+
+def test_many_trials_are_compared_with_a_part_of_them(searched, monkeypatch):
+    monkeypatch.setattr(shadows, "OTHERS", 6)
+    monkeypatch.setattr(shadows, "AT_ONCE", 3)
+    assert [shadows.note(timezone.now()) for _ in range(4)] == [3, 3, 2, 0]
+    assert MEDIAN in Trial.objects.get(number=8).shadow
+
+
+def test_an_outlook_is_noted_when_the_study_has_changed(searched):
+    now = timezone.now()
+    assert outlooks.note(now) == 1
+    found = outlooks.read(TuningJob.objects.get())
+    assert [each.trials for each in found] == list(outlooks.COUNTS)
+    assert outlooks.note(now + timedelta(hours=1)) == 0
+    TuningJob.objects.update(updated_at=now + timedelta(minutes=1))
+    assert outlooks.note(now + timedelta(seconds=30)) == 0
+    assert outlooks.note(now + timedelta(minutes=2)) == 1
+
+
+def test_a_study_that_cannot_be_looked_at_is_not_tried_for_ever(searched):
+    TuningJob.objects.update(study={"parameters": "nonsense"})
+    with pytest.raises(Exception, match="metrics"):
+        outlooks.note(timezone.now())
+    assert outlooks.note(timezone.now()) == 0
+
+
+def test_the_usual_time_of_a_trial_is_that_of_the_study(searched):
+    [found] = price.price_of_more(TuningJob.objects.get(), [4])
+    assert (found.trials, found.gpus, found.usual_s) == (4, 0, 10.0)
+
+
+def test_what_trials_have_used_and_use_now(study):
+    study.submit(asked(maxTrialCount=2)).run()
+    assert price.used_hours(study.row, timezone.now() + timedelta(hours=1)) == {}
+    study.trials()[0].job.runs.update(gpu_uuids=["a", "b"])
+    used = price.used_hours(study.row, timezone.now() + timedelta(hours=1))
+    assert used == {1: pytest.approx(2.0, abs=0.1)}
+    study.end(1, loss=0.5)
+    study.run()
+    assert price.used_hours(study.row, timezone.now() + timedelta(hours=9))[1] < 0.1
