@@ -9,7 +9,7 @@ that exists already is not created again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from django.conf import settings
@@ -28,10 +28,21 @@ from jobs.models import (
     Role,
     Tick,
     Transition,
+    TuningJob,
 )
 from jobs.rules.lifecycle import history_kinds
 from jobs.rules.lifecycle.states import TERMINAL, JobState
-from jobs.rules.notifications import ACCOUNT, EVENTS, FILE_STORAGE, FLAGS, KINDS, LOG_STORAGE, TEST, event_of
+from jobs.rules.notifications import (
+    ACCOUNT,
+    EVENTS,
+    FILE_STORAGE,
+    FLAGS,
+    KINDS,
+    LOG_STORAGE,
+    STUDY,
+    TEST,
+    event_of,
+)
 
 log = logging.getLogger(__name__)
 
@@ -86,8 +97,8 @@ def _members(targets: Sequence[NotificationTarget]) -> Members:
     return frozenset(Membership.objects.filter(user__in=people).values_list("user", "project"))
 
 
-def _about(target: NotificationTarget, job: Job, members: Members) -> bool:
-    """A project is notified of all its jobs; a person only of his own jobs that he may still see."""
+def _about(target: NotificationTarget, job: Job | TuningJob, members: Members) -> bool:
+    """A project is notified of all its jobs and studies; a person only of their own that they may still see."""
     if target.user is None:
         return target.project_id == job.project_id
     may_see = target.user.is_superuser or (target.user.pk, job.project_id) in members
@@ -255,6 +266,41 @@ def _create_for_storage(
             Notification(target=target, key=key, event=event, text=content, made_at=now, due_at=now)
             for target in targets.filter(confirmed_at__isnull=False)
             if event in target.events
+        ]
+    )
+
+
+def create_for_study(
+    study: TuningJob, title: str, text: str, result: Mapping[str, object], now: datetime
+) -> None:
+    """Create the notifications that a study has ended: for its owner, and for the addresses of its project."""
+    url = f"{settings.TRAINYARD.url}/studies/{study.pk}/" if settings.TRAINYARD.url else ""
+    about = {
+        "id": str(study.pk),
+        "name": study.display_name,
+        "project": study.project.name,
+        "owner": study.owner_name,
+        "state": study.state,
+        "url": url,
+        **result,
+    }
+    content = {"title": title, "text": text, "url": url}
+    content |= {"data": {"event": STUDY, "study": about, "time": now.isoformat()}}  # type: ignore[dict-item]
+    targets = _active()
+    members = _members(targets)
+    _save(
+        [
+            Notification(
+                target=target,
+                # A study may end again after it was extended.
+                key=f"{STUDY}:{study.pk}:{now.isoformat()}",
+                event=STUDY,
+                text=content,
+                made_at=now,
+                due_at=now,
+            )
+            for target in targets
+            if STUDY in target.events and _about(target, study, members)
         ]
     )
 

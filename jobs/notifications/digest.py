@@ -17,10 +17,11 @@ from django.db.models import QuerySet
 
 from agents.infra.texts import join, said
 from agents.models import Host, HostStatus
-from jobs.models import Job, Membership
+from jobs.models import Job, Membership, TuningJob
 from jobs.models.notifications import Way
 from jobs.notifications import create
 from jobs.rules.lifecycle.states import JobState
+from jobs.rules.notifications import EVENTS
 
 # At this hour in the person's time zone; a weekly one on Mondays.
 HOUR = 7
@@ -52,7 +53,12 @@ def next_due(period: Period, zone: str, now: datetime) -> datetime:
 def send(user: User, period: Period, due: datetime, now: datetime) -> None:
     """Create the notifications of one digest: what happened since the one before."""
     since = due - LENGTH[period]
-    parts = [part for part in (_about_jobs(user, since), _about_hosts() if user.is_superuser else "") if part]
+    about = (
+        _about_jobs(user, since),
+        _about_studies(user, since),
+        _about_hosts() if user.is_superuser else "",
+    )
+    parts = [part for part in about if part]
     if not parts:
         return
     base = settings.TRAINYARD.url
@@ -99,6 +105,19 @@ def _about_jobs(user: User, since: datetime) -> str:
     failed = _named(ended.filter(state=JobState.FAILED).order_by("-ended_at"), "error_message")
     waiting = _named(jobs.filter(state=JobState.QUEUED).order_by("created_at"), "reason")
     return join("\n\n", [head, *_listed(said("Failed:"), failed), *_listed(said("Waiting:"), waiting)])
+
+
+def _about_studies(user: User, since: datetime) -> str:
+    """Studies of the person that have ended."""
+    studies = TuningJob.objects.filter(owner=user, ended_at__gt=since)
+    if not user.is_superuser:
+        studies = studies.filter(project__in=Membership.objects.filter(user=user).values("project"))
+    rows = studies.order_by("-ended_at").values_list("pk", "display_name", "state")[: NAMED + 1]
+    lines = [
+        said("{name} ({id}): {what}", name=" ".join(name.split()), id=pk, what=EVENTS[state.lower()])
+        for pk, name, state in rows
+    ]
+    return join("\n\n", _listed(said("Studies that have ended:"), lines))
 
 
 def _about_hosts() -> str:

@@ -12,6 +12,8 @@ from jobs.rules.lifecycle.states import TERMINAL, FlagName, JobState
 
 # About a project, not about a job: it goes to the addresses of the project and of its admins.
 LOG_STORAGE, FILE_STORAGE = "log_storage", "file_storage"
+# About a study, which is no job. Its trials are jobs, and have messages of their own.
+STUDY = "study"
 EVENTS: Mapping[str, str] = MappingProxyType(
     {
         "succeeded": said("it succeeded"),
@@ -26,6 +28,7 @@ EVENTS: Mapping[str, str] = MappingProxyType(
         "unreachable": said("a host of it does not answer"),
         "waiting": said("it has waited for long"),
         "outputs": said("outputs of it are still on a host"),
+        STUDY: said("a study has ended"),
         LOG_STORAGE: said("the logs of its project reach their limit"),
         FILE_STORAGE: said("the files of its project reach their limit"),
     }
@@ -38,6 +41,7 @@ USUAL = (
     "stalled",
     "idle",
     "outputs",
+    STUDY,
     LOG_STORAGE,
     FILE_STORAGE,
 )

@@ -32,7 +32,7 @@ from jobs.rules.tuning.decide import decide
 from jobs.rules.tuning.study import StudySpec
 from jobs.rules.tuning.views import TuningPlan
 from jobs.secrets import of_tuning_jobs
-from jobs.tuning import awaited, drawing, early_stops, snapshot, trials
+from jobs.tuning import awaited, drawing, early_stops, ended_studies, snapshot, trials
 from jobs.wake import announce, hints
 
 log = logging.getLogger(__name__)
@@ -153,6 +153,8 @@ def _write(tuning_job: TuningJob, rows: Sequence[Trial], plan: TuningPlan, now: 
     TuningJob.every.filter(pk=tuning_job.pk).update(**columns)
     if over:
         of_tuning_jobs.forget(tuning_job)
+        tuning_job.refresh_from_db()
+        ended_studies.tell(tuning_job, now)
     return len(plan.requested) > MAX_AT_ONCE and not refused
 
 

@@ -105,7 +105,7 @@ jobs/rules/scheduling: jobs/rules/{list_text spec} agents/{infra}
 jobs/rules/spec: jobs/rules/{list_text metrics} agents/{infra}
 jobs/rules/storage_names: agents/{infra}
 jobs/rules/time_text: agents/{infra}
-jobs/rules/tuning: jobs/rules/{lifecycle list_text metrics spec} agents/{infra}
+jobs/rules/tuning: jobs/rules/{lifecycle list_text metrics spec time_text} agents/{infra}
 jobs/scheduling: jobs/rules/{lifecycle list_text scheduling spec} jobs/{lifecycle models outputs projects wake}
     agents/{hosts infra models}
 jobs/secrets: jobs/rules/{list_text spec} jobs/{models projects} agents/{infra models}
@@ -115,7 +115,8 @@ jobs/shells: jobs/rules/{lifecycle} jobs/{lifecycle models projects recordings w
 jobs/sweep: jobs/{artifacts host_sync idle_rule lifecycle logs maintenance metrics models notifications outputs
     pipelines projects recordings scheduling shells tuning wake} agents/{hosts infra models time_doubt}
 jobs/tasks: jobs/{lifecycle maintenance notifications scheduling sweep tuning} agents/{infra links}
-jobs/tuning: jobs/rules/{lifecycle list_text metrics spec tuning} jobs/{lifecycle logs metrics models preparations
+jobs/tuning: jobs/rules/{lifecycle list_text metrics notifications scheduling spec time_text tuning} jobs/{lifecycle
+    logs metrics models notifications preparations
     projects scheduling secrets services wake} agents/{hosts infra}
 jobs/wake: jobs/{models} agents/{infra models}
 """

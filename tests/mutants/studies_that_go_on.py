@@ -14,6 +14,15 @@ SWEPT = "tests/unit/jobs/tuning/test_shadows.py"
 
 STUDIES_THAT_GO_ON = (
     Safeguard(
+        "messages-of-studies-of-others",
+        "jobs/notifications/create.py",
+        "if STUDY in target.events and _about(target, study, members)",
+        "if STUDY in target.events",
+        (
+            "tests/unit/jobs/tuning/test_ended_studies.py::test_who_did_not_ask_or_may_not_see_it_any_more_is_not_told",
+        ),
+    ),
+    Safeguard(
         "verdicts-of-the-moment",
         "jobs/rules/tuning/stopping/shadow.py",
         "known[: bisect_right(ends, own.began_s + seconds[index])]",

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from jobs.models import Job, Trial, TuningJob, Usage
+from jobs.models import Trial, TuningJob, Usage
 from jobs.rules.scheduling.resource_requests import encode_request
 from jobs.rules.spec.parse import parse_spec
 from tests.unit.console.api.test_tuning_jobs import FROM_SDK, TUNING, created
@@ -94,10 +94,10 @@ def test_the_price_of_a_study_before_it_is_submitted(script, cast, project):
     assert not TuningJob.objects.exists()
     request = encode_request(parse_spec(spec))
     for number in range(3):
-        job = a_job(project, cast.bob, state="SUCCEEDED", name=f"before-{number}")
         now = timezone.now()
-        Job.every.filter(pk=job.pk).update(
-            resource_request=request, started_at=now - timedelta(minutes=30), ended_at=now
+        times = {"started_at": now - timedelta(minutes=30), "ended_at": now}
+        a_job(
+            project, cast.bob, state="SUCCEEDED", name=f"before-{number}", resource_request=request, **times
         )
     assert priced()["usualGpuHours"] == pytest.approx(4.0)
     bad = {**asked, "hyperparameterTuningJob": {}}
