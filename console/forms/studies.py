@@ -26,13 +26,16 @@ from jobs.rules.spec.json_fields import InvalidDocument
 from jobs.rules.spec.parse import Violation
 from jobs.rules.spec.secret_variables import without_values
 from jobs.rules.tuning.parse_study import parse_study
-from jobs.rules.tuning.study import ALGORITHMS, Goal, Rule, Selection, study_document
+from jobs.rules.tuning.study import ALGORITHMS, OPTUNA, Goal, Rule, Selection, study_document
 
 GOALS = ((Goal.MAXIMIZE, gettext_lazy("maximize")), (Goal.MINIMIZE, gettext_lazy("minimize")))
 SEARCHES = (
     ("", gettext_lazy("Bayesian: learns from the trials that have ended")),
     (ALGORITHMS[3], gettext_lazy("Random")),
     (ALGORITHMS[2], gettext_lazy("Grid: each point once")),
+    (OPTUNA[1], gettext_lazy("TPE of Optuna")),
+    (OPTUNA[2], gettext_lazy("NSGA-II of Optuna")),
+    (OPTUNA[3], gettext_lazy("CMA-ES of Optuna")),
 )
 NEVER = ""
 RULES = (
@@ -61,6 +64,7 @@ STUDY_FIELDS = {
     "max_failed_trial_count": "max_failed",
     "study_spec.metrics": "metric",
     "study_spec.algorithm": "algorithm",
+    "study_spec.trainyard": "algorithm",
     "study_spec.measurement_selection_type": "selection",
     "study_spec.parameters": "parameters",
     **{f"study_spec.{rule}": "early_stopping" for rule in Rule},
@@ -196,7 +200,9 @@ class StudyDraft(_Destined):
             "metrics": [{"metricId": typed.get("metric") or "", "goal": typed.get("goal") or Goal.MAXIMIZE}],
             "parameters": [row.document() for row in typed.get("parameters") or ()],
         }
-        if typed.get("algorithm"):
+        if typed.get("algorithm") in OPTUNA.values():
+            study["trainyard"] = {"algorithm": typed["algorithm"]}
+        elif typed.get("algorithm"):
             study["algorithm"] = typed["algorithm"]
         if typed.get("selection") == Selection.BEST:
             study["measurementSelectionType"] = str(Selection.BEST)
@@ -325,7 +331,7 @@ def _initial(document: Mapping[str, Any]) -> dict[str, Any]:
         "metric": metric.get("metricId", ""),
         "goal": metric.get("goal", Goal.MAXIMIZE),
         "parameters": tuple(row_of(each) for each in study.get("parameters", ())),
-        "algorithm": study.get("algorithm", ""),
+        "algorithm": study.get("trainyard", {}).get("algorithm") or study.get("algorithm", ""),
         "selection": study.get("measurementSelectionType", Selection.LAST),
         "early_stopping": rule,
         "prior": ", ".join(study.get("transferLearningConfig", {}).get("priorStudyNames", ())),

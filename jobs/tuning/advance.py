@@ -32,7 +32,7 @@ from jobs.rules.tuning.decide import decide
 from jobs.rules.tuning.study import StudySpec
 from jobs.rules.tuning.views import TuningPlan
 from jobs.secrets import of_tuning_jobs
-from jobs.tuning import awaited, drawing, early_stops, ended_studies, snapshot, trials
+from jobs.tuning import awaited, drawing, early_stops, ended_studies, silent_trials, snapshot, trials
 from jobs.wake import announce, hints
 
 log = logging.getLogger(__name__)
@@ -129,6 +129,8 @@ def _write(tuning_job: TuningJob, rows: Sequence[Trial], plan: TuningPlan, now: 
     changed = _write_trials(snapshot.study_of(tuning_job), rows, plan)
     refused = _request(tuning_job, plan.requested[:MAX_AT_ONCE], now)
     reason = refused or awaited.reason(tuning_job, rows, plan.awaited)
+    if not reason and plan.outcome is None:
+        reason = silent_trials.reason(snapshot.study_of(tuning_job), rows, now)
     over = plan.state in TERMINAL
     columns: dict[str, object] = {
         "state": plan.state,

@@ -20,7 +20,7 @@ from jobs.rules.spec.custom_job import to_document
 from jobs.rules.tuning.arguments import with_arguments
 from jobs.rules.tuning.search.rows import Suggestion
 from jobs.rules.tuning.trials import TrialState
-from jobs.tuning import prior_studies, snapshot
+from jobs.tuning import prior_studies, sampler_memory, snapshot
 from jobs.wake import announce, hints
 
 
@@ -64,7 +64,10 @@ def _write(tuning_job: TuningJob, rows: list[Trial], trial: Trial, now: datetime
         spec=to_document(spec), undrawn=False, version=F("version") + 1, updated_at=now
     )
     Trial.objects.filter(pk=trial.pk).update(
-        parameters=point, why=suggested.expected and asdict(suggested.expected), state=TrialState.ACTIVE
+        parameters=point,
+        why=suggested.expected and asdict(suggested.expected),
+        sampler=sampler_memory.sealed(suggested.memory),
+        state=TrialState.ACTIVE,
     )
     hints.schedule()
     announce.hint(f"tuning:{tuning_job.pk}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from jobs.models import Trial, TuningJob
@@ -17,7 +18,7 @@ from jobs.rules.tuning.study import StudySpec
 from jobs.rules.tuning.trials import FINISHED, Measurement, TrialState
 from jobs.rules.tuning.trials import Trial as TriedTrial
 from jobs.rules.tuning.views import Outcome, TrialChange, TrialView, TuningView
-from jobs.tuning import measured
+from jobs.tuning import measured, sampler_memory
 
 # So many of the measurements of a trial are kept in its row when it is over.
 MOST_MEASUREMENTS = 100
@@ -120,7 +121,11 @@ def kept_number(value: float) -> float | str:
 
 def study_rows(trials: Sequence[Trial], earlier: tuple[tuple[TriedTrial, ...], ...] = ()) -> StudyRows:
     """What a search learns from. `earlier`: the trials of earlier studies."""
-    return StudyRows(tuple(tried(trial) for trial in trials), earlier)
+    return StudyRows(tuple(_remembered(trial) for trial in trials), earlier)
+
+
+def _remembered(trial: Trial) -> TriedTrial:
+    return tried(trial) if trial.sampler is None else replace(tried(trial), memory=sampler_memory.read(trial))
 
 
 def tried(trial: Trial, seen: tuple[Measurement, ...] = ()) -> TriedTrial:

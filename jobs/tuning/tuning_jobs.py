@@ -8,6 +8,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from datetime import datetime
+from importlib.util import find_spec
 
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
@@ -59,10 +60,29 @@ def create(
         raise Refused(
             "project", said("Project {project} is archived: it takes no jobs any more.", project=project.name)
         )
+    _check_sampler(asked.study)
     earlier = prior_studies.find(asked.study, project)
     with about_trials():
         values = _secrets(asked, project, user, now)
         return _insert(project, user, asked, location, request_id, now, may_prioritize, values, earlier)
+
+
+def _check_sampler(study: asked_for.StudySpec) -> None:
+    """Raises Refused where the packages are not installed that the search needs."""
+    if study.algorithm not in asked_for.OPTUNA.values():
+        return
+    needed = ["optuna", *(["cmaes"] if study.algorithm == asked_for.OPTUNA[3] else [])]
+    missing = [name for name in needed if find_spec(name) is None]
+    if missing:
+        raise Refused(
+            "study_spec.trainyard.algorithm",
+            said(
+                "{name} needs Optuna, and {missing} is not installed here. An admin of the deployment installs it with "
+                "pip install 'trainyard[optuna]'; or leave algorithm out, for the default search.",
+                name=study.algorithm,
+                missing=" and ".join(missing),
+            ),
+        )
 
 
 def cancel(tuning_job: TuningJob, actor: str, now: datetime) -> None:

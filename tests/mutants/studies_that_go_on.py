@@ -14,6 +14,24 @@ SWEPT = "tests/unit/jobs/tuning/test_shadows.py"
 
 STUDIES_THAT_GO_ON = (
     Safeguard(
+        "pickles-of-others",
+        "jobs/tuning/sampler_memory.py",
+        "base64.b64encode(encrypt_fields(dict(memory))).decode()",
+        "str(dict(memory))",
+        (
+            "tests/unit/jobs/tuning/test_samplers.py::test_what_cma_es_remembers_is_stored_sealed_with_its_trial",
+        ),
+    ),
+    Safeguard(
+        "samplers-that-are-not-installed",
+        "jobs/tuning/tuning_jobs.py",
+        "    _check_sampler(asked.study)\n",
+        "",
+        (
+            "tests/unit/jobs/tuning/test_samplers.py::test_a_sampler_that_is_not_installed_is_refused_with_the_cure",
+        ),
+    ),
+    Safeguard(
         "messages-of-studies-of-others",
         "jobs/notifications/create.py",
         "if STUDY in target.events and _about(target, study, members)",

@@ -25,7 +25,7 @@ from jobs.models import TuningJob
 from jobs.rules.lifecycle.states import TERMINAL
 from jobs.rules.tuning import measurements, space
 from jobs.rules.tuning.arguments import arguments
-from jobs.rules.tuning.study import ALGORITHMS, Goal, Rule, StudySpec
+from jobs.rules.tuning.study import ALGORITHMS, OPTUNA, Goal, Rule, StudySpec
 from jobs.rules.tuning.trials import RUNNING, TrialState
 from jobs.tuning import snapshot
 
@@ -42,6 +42,9 @@ SEARCHES = {
     ALGORITHMS[0]: gettext_noop("Bayesian search"),
     ALGORITHMS[2]: gettext_noop("Grid search"),
     ALGORITHMS[3]: gettext_noop("Random search"),
+    OPTUNA[1]: gettext_noop("TPE of Optuna"),
+    OPTUNA[2]: gettext_noop("NSGA-II of Optuna"),
+    OPTUNA[3]: gettext_noop("CMA-ES of Optuna"),
 }
 RULES = {
     Rule.MEDIAN: gettext_noop("below the median of the others"),

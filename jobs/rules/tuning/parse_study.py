@@ -16,6 +16,7 @@ from jobs.rules.tuning.study import (
     GRID,
     MIN_MEASUREMENTS,
     NOISES,
+    OPTUNA,
     SELECTIONS,
     EarlyStopping,
     Goal,
@@ -45,7 +46,7 @@ def parse_study(document: object, path: str = "study_spec") -> StudySpec:
 def read_study(fields: MessageReader) -> StudySpec:
     metrics = _metrics(fields)
     parameters = read_parameters(fields)
-    algorithm = fields.choice("algorithm", ALGORITHMS)
+    algorithm = _sampler(fields, metrics) or fields.choice("algorithm", ALGORITHMS)
     if algorithm == GRID and any(each.kind is Kind.DOUBLE for each in flat(parameters)):
         fields.complain(
             "algorithm",
@@ -67,6 +68,26 @@ def read_study(fields: MessageReader) -> StudySpec:
     )
     fields.close()
     return study
+
+
+def _sampler(fields: MessageReader, metrics: tuple[Metric, ...]) -> str:
+    """The name of one of Optuna's samplers; empty where the document names none."""
+    own = fields.message("trainyard")
+    name = own.choice("algorithm", OPTUNA)
+    if name and fields.value("algorithm") not in (None, 0, ALGORITHMS[0]):
+        own.complain("algorithm", said("is given beside algorithm. Leave one of them out."))
+    if name and any(metric.safety for metric in metrics):
+        own.complain(
+            "algorithm", said("{name} knows no safetyConfig: only the default search has it.", name=name)
+        )
+    if name == OPTUNA[3] and len(metrics) > 1:
+        own.complain(
+            "algorithm", said("{name} optimizes one metric. TPE and NSGA_II optimize several.", name=name)
+        )
+    own.close()
+    if name:
+        fields.ignore("algorithm")
+    return name
 
 
 def _metrics(fields: MessageReader) -> tuple[Metric, ...]:

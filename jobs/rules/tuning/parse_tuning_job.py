@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from agents.infra.texts import said
 from jobs.rules.spec.custom_job import MAX_LABELS, CustomJob
@@ -10,7 +10,7 @@ from jobs.rules.spec.json_fields import Complaints, InvalidDocument, MessageRead
 from jobs.rules.spec.machine_types import NO_TYPES, Types
 from jobs.rules.spec.parse import parse_custom_job, read_labels
 from jobs.rules.tuning.parse_study import read_study
-from jobs.rules.tuning.study import LABEL, TuningJob
+from jobs.rules.tuning.study import LABEL, StudySpec, TuningJob
 
 MAX_TRIALS = 10_000
 MAX_PARALLEL = 1_000
@@ -45,12 +45,11 @@ def parse_tuning_job(document: object, types: Types = NO_TYPES, gpus_here: Colle
     fields.unsupported("encryption_spec", said("customer-managed keys are not supported."))
     if not fields.has("study_spec"):
         fields.complain("study_spec", said("is required: metrics and parameters."))
-    study = read_study(fields.message("study_spec")) if fields.has("study_spec") else None
-    fields.ignore("study_spec")
-    trial = _trial_job(fields, complaints, types, gpus_here)
-    most, parallel, failed = _counts(fields)
     own = fields.message("trainyard")
     own.ignore("reason")
+    study = _study(fields, complaints, own.take("algorithm"))
+    trial = _trial_job(fields, complaints, types, gpus_here)
+    most, parallel, failed = _counts(fields)
     own.close()
     fields.close()
     complaints.raise_if_any()
@@ -66,6 +65,17 @@ def parse_tuning_job(document: object, types: Types = NO_TYPES, gpus_here: Colle
         labels=labels,
         asked_secrets=trial.asked_secrets,
     )
+
+
+def _study(fields: MessageReader, complaints: Complaints, sampler: object) -> StudySpec | None:
+    """`sampler`: that of `trainyard.algorithm`, which may stand beside the study or in it."""
+    if not fields.has("study_spec"):
+        return None
+    spec = fields.value("study_spec")
+    fields.ignore("study_spec")
+    if sampler is not None and isinstance(spec, Mapping):
+        spec = {**spec, "trainyard": {"algorithm": sampler}}
+    return read_study(MessageReader(spec, "study_spec", complaints))
 
 
 def _labels(fields: MessageReader) -> dict[str, str]:

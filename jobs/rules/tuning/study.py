@@ -19,6 +19,8 @@ from jobs.rules.tuning.space import Condition, Kind, Parameter, Scale, size
 
 GOALS = {0: "GOAL_TYPE_UNSPECIFIED", 1: "MAXIMIZE", 2: "MINIMIZE"}
 ALGORITHMS = {0: "ALGORITHM_UNSPECIFIED", 2: "GRID_SEARCH", 3: "RANDOM_SEARCH"}
+# Optuna's samplers, which Vertex does not have: `trainyard.algorithm` of the document names them.
+OPTUNA = {0: "", 1: "TPE", 2: "NSGA_II", 3: "CMA_ES"}
 NOISES = {0: "OBSERVATION_NOISE_UNSPECIFIED", 1: "LOW", 2: "HIGH"}
 SELECTIONS = {
     0: "MEASUREMENT_SELECTION_TYPE_UNSPECIFIED",
@@ -171,12 +173,13 @@ def study_document(study: StudySpec) -> dict[str, object]:
         **given(
             metrics=[_metric_document(each) for each in study.metrics],
             parameters=[_parameter_document(each) for each in study.parameters],
-            algorithm="" if study.algorithm == ALGORITHMS[0] else study.algorithm,
+            algorithm="" if study.algorithm in (ALGORITHMS[0], *OPTUNA.values()) else study.algorithm,
             observationNoise="" if study.noise == NOISES[0] else study.noise,
             measurementSelectionType="" if study.selection is Selection.LAST else str(study.selection),
         ),
         **({} if study.stopping is None else {"studyStoppingConfig": _stopping_document(study.stopping)}),
         **early,
+        **({"trainyard": {"algorithm": study.algorithm}} if study.algorithm in OPTUNA.values() else {}),
         **({"transferLearningConfig": {"priorStudyNames": list(study.prior)}} if study.prior else {}),
     }
 

@@ -50,6 +50,8 @@ class Trial:
     cancelled: bool = False
     stopped_early: bool = False
     seconds: float = 0.0
+    # What a sampler of Optuna noted with it (`search/optuna_samplers.py`).
+    memory: Mapping[str, object] | None = None
 
     @property
     def measured(self) -> bool:

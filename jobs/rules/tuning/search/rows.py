@@ -54,6 +54,8 @@ class Suggestion:
 
     parameters: Mapping[str, Value]
     expected: Expected | None = None
+    # What a sampler of Optuna notes with the trial.
+    memory: Mapping[str, object] | None = None
 
 
 def _ended(trials: tuple[Trial, ...]) -> list[Trial]:

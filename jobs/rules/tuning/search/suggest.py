@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from itertools import chain
 
 from numpy.random import PCG64, Generator
@@ -21,7 +22,7 @@ from jobs.rules.tuning.search.rows import StudyRows, Suggestion
 from jobs.rules.tuning.search.scales import Array
 from jobs.rules.tuning.search.shuffle import shuffled
 from jobs.rules.tuning.space import Point, flat, has_point, key, point_at, size
-from jobs.rules.tuning.study import DEFAULT_ALGORITHM, GRID, NOISY, RANDOM, StudySpec
+from jobs.rules.tuning.study import DEFAULT_ALGORITHM, GRID, NOISY, OPTUNA, RANDOM, StudySpec
 
 # How often a random point is drawn again because it was tried before.
 _REDRAWS = 20
@@ -69,11 +70,24 @@ def search_the_grid(study: StudySpec, rows: StudyRows, number: int, seed: int) -
     return None
 
 
+def search_by_sampler(study: StudySpec, rows: StudyRows, number: int, seed: int) -> Suggestion | None:
+    """One of Optuna's samplers."""
+    first = _first(study, rows, number, seed)
+    if first is not None or is_exhausted(study, rows):
+        return first
+    # Optuna is an optional package (pyproject.toml).
+    samplers = import_module("jobs.rules.tuning.search.optuna_samplers")
+    found: Suggestion = samplers.suggest_by_sampler(study, rows, trial_seed(seed, number, study.algorithm))
+    tried = set() if study.noise == NOISY else {key(point) for point in rows.tried}
+    return _random_point(study, rows, number, seed) if key(found.parameters) in tried else found
+
+
 # Further samplers by name come here: each is one function of the same arguments.
 SEARCHES: Mapping[str, Search] = {
     DEFAULT_ALGORITHM: search_by_model,
     RANDOM: search_at_random,
     GRID: search_the_grid,
+    **dict.fromkeys(filter(None, OPTUNA.values()), search_by_sampler),
 }
 
 

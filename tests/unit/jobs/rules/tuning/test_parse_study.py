@@ -536,3 +536,33 @@ def test_grid_search_takes_what_can_be_counted():
     document = changed((*P, 0), {"parameterId": "n", "integerValueSpec": {"maxValue": 3}})
     document["studySpec"]["algorithm"] = GRID
     assert parse_tuning_job(document).study.algorithm == GRID
+
+
+def test_a_sampler_of_optuna_is_named_beside_what_vertex_has():
+    for name in ("TPE", "NSGA_II", "CMA_ES"):
+        spec = {**GOOD["studySpec"], "trainyard": {"algorithm": name}}
+        study = parse_study(spec)
+        assert study.algorithm == name
+        assert study_document(study)["trainyard"] == {"algorithm": name}
+        assert parse_study(study_document(study)) == study
+        # Beside the study too, where the rest of ours stands.
+        assert parse_tuning_job({**GOOD, "trainyard": {"algorithm": name}}).study == study
+    assert parse_study({**GOOD["studySpec"], "trainyard": {}}).algorithm == ALGORITHMS[0]
+
+
+def test_samplers_of_optuna_are_refused_where_they_cannot_do_what_is_asked():
+    def refused(**changes):
+        with pytest.raises(InvalidDocument) as found:
+            parse_study({**GOOD["studySpec"], **changes})
+        return [each.field.removeprefix("study_spec.") for each in found.value.violations]
+
+    own, two = {"algorithm": "CMA_ES"}, [{"metricId": "loss"}, {"metricId": "time"}]
+    assert refused(trainyard={"algorithm": "BOHB"}) == ["trainyard.algorithm"]
+    assert refused(trainyard={"sampler": "TPE"}) == ["trainyard.sampler"]
+    assert refused(trainyard=own, algorithm="RANDOM_SEARCH") == ["trainyard.algorithm"]
+    assert refused(trainyard=own, metrics=two) == ["trainyard.algorithm"]
+    safe = [{"metricId": "loss"}, {"metricId": "time", "safetyConfig": {"safetyThreshold": 1.0}}]
+    assert refused(trainyard={"algorithm": "TPE"}, metrics=safe) == ["trainyard.algorithm"]
+    earlier = {"priorStudyNames": ["7"]}
+    name = "transfer_learning_config.prior_study_names"
+    assert refused(trainyard=own, transferLearningConfig=earlier) == [name]
