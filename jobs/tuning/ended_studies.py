@@ -84,14 +84,14 @@ def _best(study: StudySpec, rows: list[Trial]) -> list[str]:
         said(
             "Best, trial {number}: {metrics}, with {parameters}",
             number=row.number,
-            metrics=list_text(_pairs(row.final["metrics"])),
+            metrics=list_text(_pairs((row.final or {}).get("metrics"))),
             parameters=list_text(_pairs(row.parameters), MOST_PARAMETERS),
         )
         for row in found[:MOST_BEST]
     ]
     if len(found) > MOST_BEST:
         lines.append(said("And {count} more that are as good.", count=len(found) - MOST_BEST))
-    return lines or [said("No trial has a result.")]
+    return [*lines] or [said("No trial has a result.")]
 
 
 def _pairs(values: dict[str, object] | None) -> list[str]:
@@ -102,4 +102,5 @@ def _pairs(values: dict[str, object] | None) -> list[str]:
 
 
 def _document(row: Trial) -> dict[str, object]:
-    return {"id": str(row.number), "metrics": row.final["metrics"], "parameters": row.parameters}
+    metrics = (row.final or {}).get("metrics")
+    return {"id": str(row.number), "metrics": metrics, "parameters": row.parameters}

@@ -54,7 +54,7 @@ def _usual_of(tuning_job: TuningJob) -> float | None:
     spans = rows.filter(started_at__isnull=False, ended_at__isnull=False).values_list(
         "started_at", "ended_at"
     )
-    took = [max((end - begin).total_seconds(), 0.0) for begin, end in spans]
+    took = [max((end - begin).total_seconds(), 0.0) for begin, end in spans if begin and end]
     return median(took) if took else None
 
 

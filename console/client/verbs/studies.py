@@ -75,7 +75,8 @@ def tune(session: Session) -> int:
             document.pop(other, None)
             document[name] = count
     if args.prior:
-        spec = document.setdefault("studySpec", document.pop("study_spec", {}))
+        spec: dict[str, Any] = document.pop("study_spec", None) or document.get("studySpec") or {}
+        document["studySpec"] = spec
         names = [session.study(each).removeprefix("/v1/").rpartition("/")[2] for each in args.prior]
         spec.pop("transfer_learning_config", None)
         spec["transferLearningConfig"] = {"priorStudyNames": names}

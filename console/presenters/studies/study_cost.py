@@ -58,7 +58,7 @@ class StudyCost:
 
 def study_cost(tuning_job: TuningJob) -> StudyCost:
     study = snapshot.study_of(tuning_job)
-    rows = list(_trials(tuning_job))
+    rows = _trials(tuning_job)
     hours = price.used_hours(tuning_job, timezone.now())
     over = tuning_job.state in TERMINAL
     found = [] if over and not rows else outlooks.read(tuning_job)
@@ -101,7 +101,7 @@ def _rule_shadow(
 def _trials(tuning_job: TuningJob) -> Sequence[Trial]:
     """Those that are over."""
     rows = Trial.objects.filter(tuning_job=tuning_job, ended_at__isnull=False).select_related("job")
-    return rows.order_by("number").defer("measurements", "job__spec")
+    return list(rows.order_by("number").defer("measurements", "job__spec"))
 
 
 def _stopped(trial: Trial) -> StoppedTrial:

@@ -70,8 +70,9 @@ class TrialRow:
         """What the model expected of it, with one deviation to both sides."""
         if not self.why:
             return ""
-        text = _("{value} ({low} to {high})")
-        return text.format(**{name: number(self.why[name]) for name in ("value", "low", "high")})
+        text = _("{value} ({low} to {high}), {chance} % to be the best")
+        known = {name: number(self.why[name]) for name in ("value", "low", "high")}
+        return text.format(**known, chance=round(100 * self.why["chance"]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,7 @@ class _Game:
         own = self.covariance[:, place].copy()
         if own[place] < _CERTAIN:
             return float(self.mean[place])
-        step = float(dice.standard_normal()) * float(own[place]) ** 0.5
+        step = float(dice.standard_normal()) * math.sqrt(float(own[place]))
         found = float(self.mean[place]) + step
         self.mean = self.mean + own * (step / own[place])
         self.covariance = self.covariance - np.outer(own, own / own[place])

@@ -123,7 +123,7 @@ def _params(
 
 def _distribution(parameter: Parameter) -> BaseDistribution:
     if parameter.kind is Kind.CATEGORICAL:
-        return CategoricalDistribution(list(parameter.values))  # type: ignore[arg-type]
+        return CategoricalDistribution(list(parameter.values))
     if parameter.kind is Kind.DISCRETE:
         return IntDistribution(0, len(parameter.values) - 1)
     log = parameter.scale is not Scale.LINEAR
@@ -142,8 +142,9 @@ def _inner(parameter: Parameter, value: Value) -> Any:
 def _drawn(trial: optuna.Trial, key: str, parameter: Parameter) -> Value:
     found: Any = trial._suggest(key, _distribution(parameter))
     if parameter.kind is Kind.DISCRETE:
-        return parameter.values[found]
-    return _mirrored(parameter, found)
+        return parameter.values[int(found)]
+    value: Value = found
+    return _mirrored(parameter, value)
 
 
 def _mirrored(parameter: Parameter, value: Value) -> Value:

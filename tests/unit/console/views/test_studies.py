@@ -123,7 +123,7 @@ def test_a_study_shows_its_state_its_best_trial_and_all_trials(browser, study):
         and "1 without a result" in text
     )
     assert "--lr=0.02 --kind=adam" in text and rows_of(text) == [1, 2, 3, 4, 5]
-    assert "Its program exited with 7." in text and "0.3 (0.2 to 0.4)" in text
+    assert "Its program exited with 7." in text and "0.3 (0.2 to 0.4), 50 % to be the best" in text
     for trial in study.trials.all():
         assert f'href="/jobs/{trial.job_id}/"' in text
     assert "loss: 2 results, from 0.25 to 0.5; the best is 0.25 of trial 2." in text
