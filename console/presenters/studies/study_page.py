@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from urllib.parse import urlencode
 
 from django.contrib.auth.models import User
 from django.urls import reverse
@@ -19,6 +20,7 @@ from console.presenters import reported_metrics
 from console.presenters.badges import JOB, Badge
 from console.presenters.jobs.job_page import Tab
 from console.presenters.studies import plots, trial_rows
+from console.presenters.studies.axes import Axes, axes_of
 from console.presenters.studies.plots import Plots
 from console.presenters.studies.trial_rows import TrialRow, TrialTable, parameter_text
 from jobs.models import TuningJob
@@ -95,13 +97,17 @@ class BestTrial:
 
 @dataclass(frozen=True, slots=True)
 class StudyBody:
-    """`best`: the best trial, or with several objectives those that no other one beats; `more_best` are not shown."""
+    """`best`: the best trial, or with several objectives those that no other one beats; `more_best` are not shown.
+
+    `all_trials`: the address without ranges.
+    """
 
     best: tuple[BestTrial, ...]
     more_best: int
     several: bool
     plots: Plots
     table: TrialTable
+    all_trials: str
     over: bool
 
 
@@ -155,14 +161,23 @@ def body(tuning_job: TuningJob, query: Mapping[str, str]) -> StudyBody:
     trials = trial_rows.read_trials(tuning_job)
     best = best_numbers(study, trials)
     by_number = {each.number: each for each in trials}
+    axes = axes_of(study, trials, query)
+    inside = [each for each in trials if axes.keep(each)]
+    here = reverse(OVERVIEW, args=[tuning_job.pk])
     return StudyBody(
         best=tuple(_best(study, by_number[each]) for each in best[:MOST_BEST]),
         more_best=max(len(best) - MOST_BEST, 0),
         several=len(study.objectives) > 1,
-        plots=plots.plots(study, trials),
-        table=trial_rows.table(study, trials, best, query, reverse(OVERVIEW, args=[tuning_job.pk])),
+        plots=plots.plots(study, trials, best, axes),
+        table=trial_rows.table(study, trials, inside, best, query, axes.query, here),
+        all_trials=f"{here}?{urlencode(_without_ranges(study, axes, query))}".rstrip("?") + "#parallel",
         over=tuning_job.state in TERMINAL,
     )
+
+
+def _without_ranges(study: StudySpec, axes: Axes, query: Mapping[str, str]) -> dict[str, str]:
+    order = trial_rows.order_of(study, query)
+    return {**axes.without_ranges, **({} if order == trial_rows.NUMBER else {"sort": order})}
 
 
 def best_numbers(study: StudySpec, trials: Sequence[TrialRow]) -> list[int]:

@@ -19,12 +19,12 @@ from console.auth import access
 from console.auth.access import Verb
 from console.auth.person import person
 from console.presenters.badges import JOB
-from console.presenters.studies import study_curves, study_document, study_list, study_page, trial_rows
+from console.presenters.studies import study_curves, study_document, study_list, study_page, trial_files
 from console.views.fragments import asks_for_fragment, page_or_fragment
 from console.views.projects.switch import chosen_list
 from jobs.models import Job, TuningJob
 from jobs.services import Refused
-from jobs.tuning import snapshot, tuning_jobs
+from jobs.tuning import tuning_jobs
 
 
 @require_safe
@@ -65,9 +65,7 @@ def spec(request: HttpRequest, tuning_id: int) -> HttpResponse:
     study = _study(request, tuning_id)
     document = study_document.study_document(study)
     if request.GET.get("as") == "json":
-        answer = HttpResponse(json.dumps(document, indent=2), content_type="application/json")
-        answer["Content-Disposition"] = f'attachment; filename="study-{study.pk}.json"'
-        return answer
+        return _file(json.dumps(document, indent=2), "application/json", f"study-{study.pk}.json")
     context = {
         **_around(request, study, study_page.SPEC),
         "facts": study_page.facts(study),
@@ -80,9 +78,21 @@ def spec(request: HttpRequest, tuning_id: int) -> HttpResponse:
 @login_required
 def trials_csv(request: HttpRequest, tuning_id: int) -> HttpResponse:
     study = _study(request, tuning_id)
-    text = trial_rows.as_csv(snapshot.study_of(study), trial_rows.read_trials(study))
-    answer = HttpResponse(text, content_type="text/csv; charset=utf-8")
-    answer["Content-Disposition"] = f'attachment; filename="study-{study.pk}-trials.csv"'
+    text = trial_files.csv_of(study, request.GET.dict())
+    return _file(text, "text/csv; charset=utf-8", f"study-{study.pk}-trials.csv")
+
+
+@require_safe
+@login_required
+def trials_json(request: HttpRequest, tuning_id: int) -> HttpResponse:
+    study = _study(request, tuning_id)
+    text = trial_files.json_of(study, request.GET.dict())
+    return _file(text, "application/json", f"study-{study.pk}-trials.json")
+
+
+def _file(text: str, kind: str, name: str) -> HttpResponse:
+    answer = HttpResponse(text, content_type=kind)
+    answer["Content-Disposition"] = f'attachment; filename="{name}"'
     return answer
 
 

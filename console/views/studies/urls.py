@@ -13,6 +13,7 @@ urlpatterns = [
     path("studies/<int:tuning_id>/curves", studies.curves, name="study-curves"),
     path("studies/<int:tuning_id>/spec", studies.spec, name="study-spec"),
     path("studies/<int:tuning_id>/trials.csv", studies.trials_csv, name="study-csv"),
+    path("studies/<int:tuning_id>/trials.json", studies.trials_json, name="study-json"),
     path("studies/<int:tuning_id>/cancel", studies.cancel, name="cancel-study"),
     path("studies/<int:tuning_id>/delete", studies.delete, name="delete-study"),
 ]

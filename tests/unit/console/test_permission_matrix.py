@@ -138,6 +138,7 @@ PAGES = {
     "study-curves": (("job", "see"),),
     "study-spec": (("job", "see"),),
     "study-csv": (("job", "see"),),
+    "study-json": (("job", "see"),),
     "cancel-study": (("job", "cancel"),),
     "delete-study": (("job", "delete"),),
     "delete-job": (("job", "delete"),),
