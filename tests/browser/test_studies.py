@@ -185,3 +185,21 @@ def test_without_scripts_the_trials_are_sorted_by_a_link(chromium, live_server, 
     page.get_by_role("link", name="Show all trials").click()
     assert numbers(page)[:2] == [29, 28] and Trial.objects.filter(tuning_job=filled).count() > 5
     context.close()
+
+
+def test_the_contour_is_fetched_and_drawn_over_the_chosen_parameters(seen, live_server, filled):
+    seen.goto(f"{live_server.url}/studies/{filled.pk}/parameters")
+    contour = seen.locator("#study-contour")
+    contour.locator("svg").wait_for()
+    across = seen.get_by_label("Across")
+    before = across.input_value()
+    other = {"lr": "kind", "kind": "lr"}[before]
+    across.select_option(other)
+    seen.get_by_label("Upwards").select_option(before)
+    seen.get_by_role("button", name="Draw", exact=True).click()
+    seen.wait_for_url(lambda url: f"across={other}" in url)
+    contour.locator("svg").wait_for()
+    assert seen.get_by_label("Across").input_value() == other
+    seen.reload()
+    contour.locator("svg").wait_for()
+    assert seen.get_by_label("Across").input_value() == other

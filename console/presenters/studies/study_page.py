@@ -31,9 +31,10 @@ from jobs.rules.tuning.study import ALGORITHMS, Goal, Rule, StudySpec
 from jobs.rules.tuning.trials import RUNNING, TrialState
 from jobs.tuning import snapshot
 
-OVERVIEW, CURVES, SPEC = "study", "study-curves", "study-spec"
+OVERVIEW, PARAMETERS, CURVES, SPEC = "study", "study-parameters", "study-curves", "study-spec"
 TABS = (
     (OVERVIEW, gettext_noop("Overview")),
+    (PARAMETERS, gettext_noop("Parameters")),
     (CURVES, gettext_noop("Curves")),
     (SPEC, gettext_noop("Specification")),
 )

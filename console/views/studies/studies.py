@@ -19,7 +19,15 @@ from console.auth import access
 from console.auth.access import Verb
 from console.auth.person import person
 from console.presenters.badges import JOB
-from console.presenters.studies import study_curves, study_document, study_list, study_page, trial_files
+from console.presenters.studies import (
+    parameter_plots,
+    study_curves,
+    study_document,
+    study_list,
+    study_page,
+    study_parts,
+    trial_files,
+)
 from console.views.fragments import asks_for_fragment, page_or_fragment
 from console.views.projects.switch import chosen_list
 from jobs.models import Job, TuningJob
@@ -49,6 +57,27 @@ def overview(request: HttpRequest, tuning_id: int) -> HttpResponse:
     if not asks_for_fragment(request):
         context |= _around(request, study, study_page.OVERVIEW)
     return page_or_fragment(request, "studies/study.html", "studies/_exchange.html", context)
+
+
+@require_safe
+@login_required
+def parameters(request: HttpRequest, tuning_id: int) -> HttpResponse:
+    study = _study(request, tuning_id)
+    context: dict[str, Any] = {"parameters": parameter_plots.parameter_plots(study, request.GET.dict())}
+    if not asks_for_fragment(request):
+        context |= _around(request, study, study_page.PARAMETERS)
+    return page_or_fragment(request, "studies/parameters.html", "studies/_parameters_exchange.html", context)
+
+
+@require_safe
+@login_required
+def contour(request: HttpRequest, tuning_id: int) -> HttpResponse:
+    """A page of its own without scripts; the tab Parameters asks for it as a fragment."""
+    study = _study(request, tuning_id)
+    context = study_parts.contour_context(study, request.GET.dict())
+    if not asks_for_fragment(request):
+        context |= _around(request, study, study_page.PARAMETERS)
+    return page_or_fragment(request, "studies/contour.html", "studies/_contour.html", context)
 
 
 @require_safe

@@ -135,6 +135,8 @@ PAGES = {
     "studies": (),
     "new-study": (("Job", "submit"),),
     "study": (("job", "see"),),
+    "study-parameters": (("job", "see"),),
+    "study-contour": (("job", "see"),),
     "study-curves": (("job", "see"),),
     "study-spec": (("job", "see"),),
     "study-csv": (("job", "see"),),

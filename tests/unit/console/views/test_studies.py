@@ -296,6 +296,40 @@ def test_two_metrics_have_a_front_with_its_table(browser, study):
     assert 'class="line front" d="M4 81L427 4"' in text
 
 
+def test_the_parameters_that_matter_are_ranked_and_labelled(browser, study):
+    vera, page = browser("vera"), address(study, "parameters")
+    text = text_of(vera.get(page))
+    assert "This needs 10 trials with a result" in text and "The contour needs more trials" in text
+    for number in range(6, 40):
+        a_trial(study, number, abs(number / 100 - 0.2))
+    text = text_of(vera.get(page))
+    assert "lr matters most for reaching the best 4 of 36 trials:" in text and "By PED-ANOVA" in text
+    assert text.index('class="mono">lr<') < text.index('class="mono">kind<')
+    assert "loss over lr, from 0.001 to 1: the best trial has 0.2." in text
+    # The contour is asked for by itself; without scripts a link leads to it.
+    contour = address(study, "contour")
+    assert f'hx-get="{contour}"' in text and f'href="{contour}"' in text and "shade-1" not in text
+
+
+def test_the_contour_is_what_the_model_expects_over_two_parameters(browser, study):
+    vera, page = browser("vera"), address(study, "contour")
+    assert "The contour needs more trials" in text_of(vera.get(page))
+    for number in range(6, 40):
+        a_trial(study, number, abs(number / 100 - 0.2) + (0.5 if number % 2 else 0.0))
+    text = text_of(vera.get(page))
+    assert "The other parameters are as in trial 20, the best one." in text
+    said = re.search(r"expects the best loss, (\S+), where (\w+) is (\S+) and (\w+) is (\S+)\. The", text)
+    found = {said[2]: said[3], said[4]: said[5]}
+    assert found["kind"] == "adam" and 0.1 < float(found["lr"]) < 0.4
+    assert text.count('class="shade shade-') == 7 and "As a table" in text
+    part = text_of(vera.get(f"{page}?across=kind&up=lr", headers={"HX-Request": "true"}))
+    assert '<option value="kind" selected>' in part and "<html" not in part
+    # A parameter that does not exist, and the same one twice, are answered with two others.
+    for query in ("across=nothing&up=lr", "across=lr&up=lr"):
+        text = text_of(vera.get(f"{page}?{query}"))
+        assert '<option value="kind" selected>' in text and '<option value="lr" selected>' in text
+
+
 def test_the_specification_is_words_and_the_document_of_rest(browser, study):
     vera = browser("vera")
     text = text_of(vera.get(address(study, "spec")))
@@ -391,7 +425,8 @@ def many(study, count):
 
 def test_pages_of_a_thousand_trials_take_as_many_queries_as_those_of_five(browser, study):
     vera = browser("vera")
-    pages = (address(study), address(study, "curves"), address(study, "trials.csv"), "/studies/")
+    rests = ("", "curves", "parameters", "trials.csv")
+    pages = (*(address(study, rest) for rest in rests), "/studies/")
 
     def queries():
         found = []
