@@ -159,12 +159,15 @@ def test_the_pages_are_accessible_and_fit(seen, live_server, filled, width, them
         "list": "/studies/",
         "study": page,
         "ranges": f"{page}?from.p.lr=0.1&from.p.kind=adam&to.p.kind=adam&to.m.loss=much",
+        "parameters": f"{page}parameters",
         "curves": f"{page}curves",
         "spec": f"{page}spec",
         "new": "/studies/new?sample",
         "json": "/studies/new?sample&as=json",
     }.items():
         seen.goto(live_server.url + address)
+        if name == "parameters":
+            seen.locator("#study-contour svg").wait_for()
         if folder := os.environ.get("SHOTS"):
             seen.screenshot(path=f"{folder}/study-{name}-{width}-{theme}.png", full_page=True)
         is_accessible(seen)

@@ -75,12 +75,22 @@ def _first_draft(request: HttpRequest) -> AnyStudyDraft:
         document = study_document(study)
         return kind.from_document(document, place) if by_json else study_draft_of(document, place)
     if "job" in request.GET:
-        jobs = Job.objects.select_related("project")
+        jobs = Job.objects.select_related("project", "trial_row__tuning_job")
         job = access.get_or_404(request.user, "see", jobs, pk=_number(request.GET["job"]))
         place = replace(destination, project=job.project.name, location=job.location_name)
         name = _("{name}-study").format(name=job.display_name)[:MAX_NAME]
-        return kind.from_document({**EMPTY_STUDY, "displayName": name, "trialJobSpec": job.spec}, place)
+        return kind.from_document(
+            {**EMPTY_STUDY, "displayName": name, "trialJobSpec": _spec_to_tune(job)}, place
+        )
     return kind.from_document(SAMPLE_STUDY if "sample" in request.GET else EMPTY_STUDY, destination)
+
+
+def _spec_to_tune(job: Job) -> dict[str, Any]:
+    """What the trials of a new study run. The job of a trial has arguments and metrics of its own study, so that study
+    says what it ran."""
+    trial = getattr(job, "trial_row", None)
+    spec: dict[str, Any] = job.spec if trial is None else trial.tuning_job.trial_spec
+    return spec
 
 
 def _number(text: str) -> int:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 
 import pytest
 from django.utils import timezone
 
-from console.forms.sample_study import SAMPLE_STUDY
+from console.forms.sample_study import EMPTY_STUDY, SAMPLE_STUDY
 from jobs.models import TuningJob
+from tests.harness.wait_and_processes import run
 from tests.unit.console.views.example_rows import a_host, a_job, a_tuning_job, one_line
 
 pytestmark = pytest.mark.django_db
@@ -200,6 +203,54 @@ def test_a_study_of_a_job_and_a_clone_of_a_study_begin_with_what_is_there(bob, c
     )
     TuningJob.objects.filter(pk=made.pk).update(study={**made.study, "observationNoise": "HIGH"})
     assert 'name="mode" value="json"' in text_of(bob.get(f"{NEW}?study={made.pk}"))
+
+
+def test_tune_on_the_job_of_a_trial_takes_over_no_values_of_that_trial(bob, cast, project):
+    job = a_job(project, cast.bob, name="trial")
+    study = a_tuning_job(job)
+    pool = job.spec["workerPoolSpecs"][0]
+    container = pool["containerSpec"]
+    drawn = {
+        **container,
+        "args": ["--lr=0.02"],
+        "env": [{"name": "TRAINYARD_LOG_METRICS", "value": "of-the-trial"}],
+    }
+    job.spec = {**job.spec, "workerPoolSpecs": [{**pool, "containerSpec": drawn}]}
+    job.save()
+    text = text_of(bob.get(f"{NEW}?job={job.pk}"))
+    assert "echo hi" in text and "--lr=0.02" not in text and "of-the-trial" not in text
+    study.trials.all().delete()
+    assert "--lr=0.02" in text_of(bob.get(f"{NEW}?job={job.pk}"))
+
+
+def test_the_program_of_the_empty_form_reports_whatever_is_asked_for(tmp_path):
+    container = EMPTY_STUDY["trialJobSpec"]["workerPoolSpecs"][0]["containerSpec"]
+    metrics = tmp_path / "metrics"
+    known = {
+        "TRAINYARD_METRICS": str(metrics),
+        "TRAINYARD_LOG_METRICS": "accuracy,loss",
+        "PATH": os.environ["PATH"],
+    }
+    arguments = ["--lr=0.02", "--kind=adam", "--offset=-3"]
+    environment = [f"{name}={value}" for name, value in known.items()]
+    run("env", "-i", *environment, *container["command"], *arguments)
+    rows = [json.loads(line) for line in metrics.read_text().splitlines()]
+    assert len(rows) == 10 and {name for row in rows for name in row} == {"accuracy", "loss", "step"}
+
+
+def test_more_rows_come_without_the_rest_of_the_form(bob):
+    """A secret value never comes back, so the text that holds it must not be exchanged."""
+    text = text_of(bob.post(NEW, typed(action="add")))
+    button = text[text.index('value="add"') : text.index("More rows")]
+    assert 'hx-select="#parameter-rows > .parameter-row.spare"' in button and 'hx-swap="beforeend"' in button
+    assert text.count('class="parameter-row spare"') == 2
+
+
+def test_an_answer_that_meets_typed_text_has_a_verdict_to_show(bob):
+    """static/form.js puts the verdict of the answer in the place of the one that is shown."""
+    for mode in ({"mode": "form", "display_name": ""}, {"mode": "json", "text": "{"}):
+        for page in (bob.get(f"{NEW}?{'as=json' * (mode['mode'] == 'json')}"), bob.post(NEW, typed(**mode))):
+            assert re.search(r'<div id="draft" [^>]*> <div class="verdict stack">', text_of(page)), mode
 
 
 def test_nobody_begins_with_what_they_may_not_see(browser, cast, project):
