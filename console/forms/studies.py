@@ -8,7 +8,6 @@ the fields can say is shown as JSON as a whole.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -20,7 +19,8 @@ from django.utils.translation import gettext_lazy
 from agents.infra.sentences import shown
 from console.forms.fields import LabelLines, PlainText, area_of_text, line_of_text
 from console.forms.jobs import JobDestination, set_choices
-from console.forms.parameter_rows import ParametersField, row_of
+from console.forms.metric_rows import MetricRow, MetricsField
+from console.forms.parameter_rows import ParametersField, documents, rows_of
 from console.forms.violations import field_of
 from jobs.rules.spec.json_fields import InvalidDocument
 from jobs.rules.spec.parse import Violation
@@ -28,7 +28,6 @@ from jobs.rules.spec.secret_variables import without_values
 from jobs.rules.tuning.parse_study import parse_study
 from jobs.rules.tuning.study import ALGORITHMS, Goal, Rule, Selection, study_document
 
-GOALS = ((Goal.MAXIMIZE, gettext_lazy("maximize")), (Goal.MINIMIZE, gettext_lazy("minimize")))
 SEARCHES = (
     ("", gettext_lazy("Bayesian: learns from the trials that have ended")),
     (ALGORITHMS[3], gettext_lazy("Random")),
@@ -66,7 +65,6 @@ STUDY_FIELDS = {
     **{f"study_spec.{rule}": "early_stopping" for rule in Rule},
     "trial_job_spec": "trial_job",
 }
-_ROW = re.compile(r"study_spec\.parameters\[(\d+)\]\.?(.*)")
 # What a part of a parameter is called in the form.
 _PARTS = {
     "parameter_id": gettext_lazy("name"),
@@ -75,6 +73,7 @@ _PARTS = {
     "values": gettext_lazy("values"),
     "scale_type": gettext_lazy("scale"),
 }
+_ONLY_FOR = gettext_lazy("only for")
 
 
 class _Destined(forms.Form):
@@ -121,13 +120,14 @@ class StudyDraft(_Destined):
         strip=False,
         widget=line_of_text(maxlength=128, required=True),
     )
-    metric = forms.CharField(
+    metric = MetricsField(
         label=gettext_lazy("Metric"),
         required=False,
-        help_text=gettext_lazy("The name under which the program reports it, such as accuracy or loss."),
-        widget=line_of_text(maxlength=128, required=True, spellcheck="false"),
+        help_text=gettext_lazy(
+            "The name under which the program reports it, such as accuracy or loss. With several, the search looks for "
+            "the trials that no other one beats in all of them."
+        ),
     )
-    goal = forms.ChoiceField(label=gettext_lazy("Goal"), choices=GOALS)
     parameters = ParametersField(
         label=gettext_lazy("Parameters"),
         required=False,
@@ -183,8 +183,8 @@ class StudyDraft(_Destined):
         """The document that the form describes. A field with an error counts as empty."""
         typed = self.cleaned_data
         study: dict[str, Any] = {
-            "metrics": [{"metricId": typed.get("metric") or "", "goal": typed.get("goal") or Goal.MAXIMIZE}],
-            "parameters": [row.document() for row in typed.get("parameters") or ()],
+            "metrics": [row.document() for row in typed.get("metric") or ()],
+            "parameters": documents(typed.get("parameters") or ())[0],
         }
         if typed.get("algorithm"):
             study["algorithm"] = typed["algorithm"]
@@ -216,13 +216,22 @@ class StudyDraft(_Destined):
             if field is None or field not in wrong:
                 self.add_error(field, self._message(field, violation))
 
+    def _row(self, path: str) -> int:
+        """The row that a path of the document is about; 0 for none."""
+        paths = documents(self.cleaned_data.get("parameters") or ())[1]
+        found = [each for each in paths if path == each or path.startswith((f"{each}.", f"{each}["))]
+        return paths[max(found, key=len)] if found else 0
+
     def _message(self, field: str | None, violation: Violation) -> str:
         text = shown(violation.description)
-        row = _ROW.match(violation.field)
+        row = self._row(violation.field)
         if row:
-            part = _PARTS.get(row[2].rpartition(".")[2].partition("[")[0], "")
+            path = violation.field
+            part = (
+                _ONLY_FOR if ".parent_" in path else _PARTS.get(path.rpartition(".")[2].partition("[")[0], "")
+            )
             place = _("Row {number}, {part}: {problem}") if part else _("Row {number}: {problem}")
-            return place.format(number=int(row[1]) + 1, part=part, problem=text)
+            return place.format(number=row, part=part, problem=text)
         if field is None or field == "trial_job":
             return f"{violation.field}: {text}"
         whole_sentence = violation.description[:1].isupper()
@@ -305,14 +314,16 @@ def _place(chosen: JobDestination) -> dict[str, str]:
 
 def _initial(document: Mapping[str, Any]) -> dict[str, Any]:
     study = document.get("studySpec", {})
-    metric: Mapping[str, Any] = next(iter(study.get("metrics", ())), {})
+    metrics = [
+        MetricRow(each.get("metricId", ""), each.get("goal", Goal.MAXIMIZE))
+        for each in study.get("metrics", ())
+    ]
     rule = next((rule for rule, field in _RULE_FIELDS.items() if field in study), NEVER)
     return {
         "display_name": document.get("displayName", ""),
         "labels": "\n".join(f"{key}={value}" for key, value in document.get("labels", {}).items()),
-        "metric": metric.get("metricId", ""),
-        "goal": metric.get("goal", Goal.MAXIMIZE),
-        "parameters": tuple(row_of(each) for each in study.get("parameters", ())),
+        "metric": tuple(metrics),
+        "parameters": tuple(rows_of(study.get("parameters", ()))),
         "algorithm": study.get("algorithm", ""),
         "selection": study.get("measurementSelectionType", Selection.LAST),
         "early_stopping": rule,

@@ -148,6 +148,76 @@ def test_the_form_becomes_json_and_a_form_again(bob):
     )
 
 
+CONDITIONS = {
+    "parameters-name": ["kind", "momentum", "nesterov", "depth", "rate"],
+    "parameters-kind": ["CATEGORICAL", "INTEGER", "DOUBLE", "DISCRETE", "DOUBLE"],
+    "parameters-low": ["", "1", "0", "", "0.1"],
+    "parameters-high": ["", "3", "1", "", "0.5"],
+    "parameters-values": ["adam, sgd, lion", "", "", "2, 4.5", ""],
+    "parameters-scale": ["UNIT_LINEAR_SCALE"] * 5,
+    "parameters-parent": ["", "kind", "momentum", "", "depth"],
+    "parameters-when": ["", "sgd, lion", "2", "", "4.5"],
+}
+
+
+def test_rows_below_others_are_conditions_and_become_rows_again(bob):
+    bob.post(NEW, typed(**CONDITIONS))
+    made = TuningJob.objects.get()
+    kind, depth = made.study["parameters"]
+    [below] = kind["conditionalParameterSpecs"]
+    assert below["parentCategoricalValues"] == {"values": ["sgd", "lion"]}
+    [deepest] = below["parameterSpec"]["conditionalParameterSpecs"]
+    assert (
+        deepest["parentIntValues"] == {"values": ["2"]}
+        and deepest["parameterSpec"]["parameterId"] == "nesterov"
+    )
+    [other] = depth["conditionalParameterSpecs"]
+    assert (
+        other["parentDiscreteValues"] == {"values": [4.5]} and other["parameterSpec"]["parameterId"] == "rate"
+    )
+    clone = text_of(bob.get(f"{NEW}?study={made.pk}"))
+    assert 'name="mode" value="form"' in clone
+    for name in ("name", "parent", "when"):
+        shown = re.findall(rf'name="parameters-{name}" value="([^"]*)"', clone)
+        assert shown[:5] == CONDITIONS[f"parameters-{name}"]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"parameters-parent": ["", "knid", "", "", ""]}, "Row 2: no row above has the name “knid”."),
+        ({"parameters-parent": ["", "", "", "", ""]}, "Row 2: these values are of which parameter?"),
+        (
+            {"parameters-when": ["", "sgdd", "2", "", "4.5"]},
+            "Row 2, only for: &quot;sgdd&quot; is not a value of",
+        ),
+        ({"parameters-when": ["", "sgd", "9", "", "4.5"]}, "Row 3, only for:"),
+        ({"parameters-high": ["", "3", "-1", "", "0.5"]}, "Row 3, highest value: must not be below minValue"),
+        ({"parameters-parent": ["", "kind", "momentum", "", "nesterov"]}, "Row 5, only for:"),
+    ],
+)
+def test_what_is_wrong_with_a_condition_is_said_at_its_row(bob, change, said):
+    text = text_of(bob.post(NEW, typed(**{**CONDITIONS, **change})))
+    assert said in text, re.findall(r'class="errors".*?</', text)
+    assert not TuningJob.objects.exists()
+
+
+def test_several_metrics_are_rows(bob):
+    text = text_of(
+        bob.post(NEW, typed(metric=["loss", "", "loss"], goal=["MINIMIZE", "MAXIMIZE", "MAXIMIZE"]))
+    )
+    assert "has two metrics" in text and text.count('name="metric"') == 3
+    bob.post(NEW, typed(metric=["loss", "speed"], goal=["MINIMIZE", "MAXIMIZE"]))
+    made = TuningJob.objects.get()
+    assert made.study["metrics"] == [
+        {"metricId": "loss", "goal": "MINIMIZE"},
+        {"metricId": "speed", "goal": "MAXIMIZE"},
+    ]
+    clone = text_of(bob.get(f"{NEW}?study={made.pk}"))
+    assert re.findall(r'name="metric" value="([^"]*)"', clone) == ["loss", "speed", ""]
+    assert "goal" in text_of(bob.post(NEW, typed(goal="LARGE"))) and TuningJob.objects.count() == 1
+
+
 def test_what_the_fields_cannot_show_stays_json(bob):
     study = {**SAMPLE_STUDY["studySpec"], "studyStoppingConfig": {"maxNumTrials": 5}}
     document = json.dumps({**SAMPLE_STUDY, "studySpec": study})
