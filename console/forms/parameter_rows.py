@@ -36,7 +36,7 @@ SCALES = (
 )
 LISTED = frozenset({Kind.CATEGORICAL, Kind.DISCRETE})
 # The inputs of a row. Those of all rows have the same names, and are sent in the order of the rows.
-_INPUTS = ("name", "kind", "low", "high", "values", "scale", "parent", "when")
+INPUTS = ("name", "kind", "low", "high", "values", "scale", "parent", "when")
 CONDITIONS = "conditionalParameterSpecs"
 
 
@@ -163,7 +163,7 @@ class ParameterRows(forms.Widget):
     def value_from_datadict(self, data: Mapping[str, Any], files: Any, name: str) -> tuple[ParameterRow, ...]:
         if not isinstance(data, MultiValueDict):
             return ()
-        columns = (data.getlist(f"{name}-{each}") for each in _INPUTS)
+        columns = (data.getlist(f"{name}-{each}") for each in INPUTS)
         rows = [ParameterRow(*(text.strip() for text in row)) for row in zip_longest(*columns, fillvalue="")]
         return tuple(_known(row) for row in rows if not row.is_empty)
 

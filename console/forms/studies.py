@@ -20,7 +20,8 @@ from agents.infra.sentences import shown
 from console.forms.fields import LabelLines, PlainText, area_of_text, line_of_text
 from console.forms.jobs import JobDestination, set_choices
 from console.forms.metric_rows import MetricRow, MetricsField
-from console.forms.parameter_rows import ParametersField, documents, rows_of
+from console.forms.parameter_rows import INPUTS, ParametersField, documents, rows_of
+from console.forms.pasted_space import UnreadableSpace, read_space
 from console.forms.violations import field_of
 from jobs.rules.spec.json_fields import InvalidDocument
 from jobs.rules.spec.parse import Violation
@@ -135,6 +136,12 @@ class StudyDraft(_Destined):
             "The program of a trial gets each as an argument: --name=value. Values of a list stand between commas."
         ),
     )
+    space = PlainText(
+        label=gettext_lazy("Parameters as JSON or YAML"),
+        required=False,
+        help_text=gettext_lazy("As Vertex AI, Katib or Weights & Biases have them. They become rows."),
+        widget=area_of_text("program", rows=6),
+    )
     max_trials = forms.IntegerField(label=gettext_lazy("Trials"), required=False)
     parallel_trials = forms.IntegerField(
         label=gettext_lazy("Trials at once"),
@@ -168,13 +175,35 @@ class StudyDraft(_Destined):
         widget=area_of_text("program", rows=18),
     )
 
+    unreadable_space = ""
+    # What an unsent form was made from.
+    first_document: Mapping[str, Any] = {}
+
     @classmethod
     def from_post(cls, data: QueryDict) -> StudyDraft:
         return cls(data)
 
+    def with_pasted_space(self) -> StudyDraft:
+        """The same with the parameters of the pasted text as rows; or this one, which says why it has none."""
+        try:
+            pasted = list(rows_of(read_space(self.data.get("space", ""))))
+        except UnreadableSpace as unreadable:
+            self.unreadable_space = str(unreadable)
+            return self
+        data = QueryDict(mutable=True)
+        for key in self.data:
+            data.setlist(key, self.data.getlist(key))  # type: ignore[attr-defined]
+        rows = [*self["parameters"].value(), *pasted]
+        for place, name in enumerate(INPUTS):
+            data.setlist(f"parameters-{name}", [str(row[place]) for row in rows])
+        data["space"] = ""
+        return StudyDraft(data)
+
     @classmethod
     def from_document(cls, document: Mapping[str, Any], chosen: JobDestination) -> StudyDraft:
-        return cls(initial={**_initial(document), **_place(chosen)})
+        draft = cls(initial={**_initial(document), **_place(chosen)})
+        draft.first_document = document
+        return draft
 
     def clean_trial_job(self) -> dict[str, Any]:
         return read_json(self.cleaned_data["trial_job"], _("The job of a trial is a JSON object: { … }."))

@@ -219,7 +219,7 @@ def facts(tuning_job: TuningJob) -> tuple[tuple[str, str], ...]:
     return (
         (_("Goal"), goals(study)),
         (_("Search"), gettext(SEARCHES[study.algorithm])),
-        (_("Size of the space"), _("without end") if size is None else _points(size)),
+        (_("Size of the space"), _("without end") if size is None else points_words(size)),
         (_("Trials"), str(tuning_job.max_trials)),
         (_("At once"), str(tuning_job.parallel_trials)),
         (_("Trials that may fail"), str(failed) if failed else _("chosen by Trainyard")),
@@ -228,5 +228,5 @@ def facts(tuning_job: TuningJob) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _points(size: int) -> str:
+def points_words(size: int) -> str:
     return _("{number} points").format(number=size) if size < 10**9 else _("more than 10⁹ points")

@@ -9,6 +9,7 @@ from console.views.studies import new_study, studies
 urlpatterns = [
     path("studies/", studies.studies, name="studies"),
     path("studies/new", new_study.new, name="new-study"),
+    path("studies/new/summary", new_study.summary, name="new-study-summary"),
     path("studies/<int:tuning_id>/", studies.overview, name="study"),
     path("studies/<int:tuning_id>/parameters", studies.parameters, name="study-parameters"),
     path("studies/<int:tuning_id>/contour", studies.contour, name="study-contour"),

@@ -99,6 +99,7 @@ PAGES = {
     "location-registries": (("location", "manage"),),
     "machines": (("MachineType", "see"),),
     "new-job": (("Job", "submit"),),
+    "new-study-summary": (("Job", "submit"),),
     "new-job-summary": (("Job", "submit"),),
     "new-job-code": (("Job", "submit"),),
     "new-job-env-rows": (("Job", "submit"),),

@@ -202,6 +202,48 @@ def test_what_is_wrong_with_a_condition_is_said_at_its_row(bob, change, said):
     assert not TuningJob.objects.exists()
 
 
+def test_a_pasted_space_becomes_rows_and_what_is_no_space_stays_typed(bob):
+    space = "parameters:\n  - {name: depth, parameterType: int, feasibleSpace: {min: 1, max: 8}}"
+    text = text_of(bob.post(NEW, typed(action="paste", space=space)))
+    names = re.findall(r'name="parameters-name" value="([^"]*)"', text)
+    assert names == ["lr", "layers", "kind", "width", "depth", "", ""] and "feasibleSpace" not in text
+    text = text_of(bob.post(NEW, typed(action="paste", space="{a: [")))
+    assert "The text is neither JSON nor YAML: line 1." in text and "{a: [</textarea>" in text
+    assert not TuningJob.objects.exists()
+
+
+SUMMARY = "/studies/new/summary"
+
+
+def test_the_summary_says_how_large_the_space_is_and_what_it_may_cost(bob):
+    gpus = json.loads(json.dumps(TRIAL_JOB))
+    pool = gpus["workerPoolSpecs"][0]
+    pool["machineSpec"] = {"acceleratorType": "NVIDIA_TESLA_T4", "acceleratorCount": 4}
+    gpus["workerPoolSpecs"] = [pool, pool]
+    gpus["scheduling"] = {"timeout": "5400s"}
+    finite = {**ROWS, "parameters-kind": ["DISCRETE", "INTEGER", "CATEGORICAL", "DISCRETE"],
+              "parameters-low": ["", "1", "", ""], "parameters-high": ["", "8", "", ""],
+              "parameters-values": ["1", "", "adam, sgd", "16"]}  # fmt: skip
+    cases = [
+        ({}, "The space: 4 parameters, continuous.", "no GPU; 12 trials of at most 0.167 hours each."),
+        (
+            {"trial_job": json.dumps(gpus)},
+            "",
+            "at most 144 GPU-hours: 12 trials with 8 GPUs, for at most 1.5 hours each.",
+        ),
+        ({**finite, "max_trials": "50"}, "4 parameters, 16 points.", "16 trials of"),
+        ({"parameters-low": ["2", "1", "", ""]}, "The space: not complete yet.", "12 trials"),
+        ({**dict.fromkeys(ROWS, [])}, "The space: no parameters yet.", "12 trials"),
+        ({"max_trials": ""}, "continuous", "say how many trials there may be."),
+        ({"trial_job": "{"}, "continuous", "the job of each trial is not complete yet."),
+        ({"metric": "", "display_name": ""}, "continuous", "12 trials"),
+    ]
+    for changes, space, budget in cases:
+        text = text_of(bob.post(SUMMARY, typed(**changes)))
+        assert space in text and budget in text, (changes, text)
+    assert "The space: 2 parameters, continuous." in text_of(bob.get(f"{NEW}?sample"))
+
+
 def test_several_metrics_are_rows(bob):
     text = text_of(
         bob.post(NEW, typed(metric=["loss", "", "loss"], goal=["MINIMIZE", "MAXIMIZE", "MAXIMIZE"]))
