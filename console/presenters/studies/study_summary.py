@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from django.utils.translation import gettext as _
@@ -11,6 +12,7 @@ from django.utils.translation import ngettext
 
 from console.presenters import sizes
 from console.presenters.studies.study_page import points_words
+from console.templatetags.display import length
 from jobs.rules.scheduling.quota import gpus_of
 from jobs.rules.spec.json_fields import InvalidDocument
 from jobs.rules.spec.parse import parse_custom_job
@@ -61,18 +63,22 @@ def _budget(document: Mapping[str, Any], location: str, points: int | None) -> s
     except InvalidDocument:
         return _("The budget: the job of each trial is not complete yet.")
     gpus = sum(gpus_of(request.needs for request in capacity.replica_requests(spec, types)).values())
-    hours = spec.timeout_s / 3600
-    known = {"trials": trials, "gpus": gpus, "hours": _hours(hours), "total": _hours(trials * gpus * hours)}
+    known = {
+        "trials": trials,
+        "gpus": gpus,
+        "length": length(timedelta(seconds=spec.timeout_s)),
+        "total": _hours(trials * gpus * spec.timeout_s / 3600),
+    }
     if not gpus:
         text = ngettext(
-            "The budget: no GPU; {trials} trial of at most {hours} hours.",
-            "The budget: no GPU; {trials} trials of at most {hours} hours each.",
+            "The budget: no GPU; {trials} trial of at most {length}.",
+            "The budget: no GPU; {trials} trials of at most {length} each.",
             trials,
         )
     else:
         text = ngettext(
-            "The budget: at most {total} GPU-hours: {trials} trial with {gpus} GPUs, for at most {hours} hours.",
-            "The budget: at most {total} GPU-hours: {trials} trials with {gpus} GPUs, for at most {hours} hours each.",
+            "The budget: at most {total} GPU-hours: {trials} trial with {gpus} GPUs for at most {length}.",
+            "The budget: at most {total} GPU-hours: {trials} trials with {gpus} GPUs for at most {length} each.",
             trials,
         )
     return text.format(**known)
