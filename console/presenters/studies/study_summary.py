@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from agents.infra.sentences import shown
 from console.presenters import sizes
 from console.presenters.studies.study_page import points_words
-from console.templatetags.display import length
 from jobs.rules.scheduling.quota import gpus_of
 from jobs.rules.spec.json_fields import InvalidDocument
 from jobs.rules.spec.parse import parse_custom_job
+from jobs.rules.time_text import time_text
 from jobs.rules.tuning.parse_study import parse_study
 from jobs.rules.tuning.space import flat, size
 from jobs.scheduling import capacity
@@ -66,7 +66,7 @@ def _budget(document: Mapping[str, Any], location: str, points: int | None) -> s
     known = {
         "trials": trials,
         "gpus": gpus,
-        "length": length(timedelta(seconds=spec.timeout_s)),
+        "length": shown(time_text(spec.timeout_s)),
         "total": _hours(trials * gpus * spec.timeout_s / 3600),
     }
     if not gpus:

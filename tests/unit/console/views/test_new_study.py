@@ -229,7 +229,7 @@ def test_the_summary_says_how_large_the_space_is_and_what_it_may_cost(bob):
         (
             {"trial_job": json.dumps(gpus)},
             "",
-            "at most 144 GPU-hours: 12 trials with 8 GPUs, for at most 1.5 hours each.",
+            "at most 144 GPU-hours: 12 trials with 8 GPUs for at most 1 h 30 min each.",
         ),
         ({**finite, "max_trials": "50"}, "4 parameters, 16 points.", "16 trials of"),
         ({"parameters-low": ["2", "1", "", ""]}, "The space: not complete yet.", "12 trials"),
