@@ -1,9 +1,12 @@
-"""Rows of the parameters of a study: a name, a kind, and what values it has."""
+"""Rows of the parameters of a study: a name, a kind, what values it has, and below which values of another it is there.
+
+A row with a parent is a condition of the last row above that has the parent's name: so rows are a tree, written flat.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
@@ -15,7 +18,10 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from agents.infra.text import visible
+from jobs.rules.spec.json_fields import camel
 from jobs.rules.tuning.space import Kind, Scale
+from jobs.rules.tuning.study import PARENT_VALUES
 
 KINDS = (
     (Kind.DOUBLE, gettext_lazy("number (double)")),
@@ -30,11 +36,13 @@ SCALES = (
 )
 LISTED = frozenset({Kind.CATEGORICAL, Kind.DISCRETE})
 # The inputs of a row. Those of all rows have the same names, and are sent in the order of the rows.
-_INPUTS = ("name", "kind", "low", "high", "values", "scale")
+INPUTS = ("name", "kind", "low", "high", "values", "scale", "parent", "when")
+CONDITIONS = "conditionalParameterSpecs"
 
 
 class ParameterRow(NamedTuple):
-    """Texts as they were typed. `values`: of a listed kind, with commas between them."""
+    """Texts as they were typed. `values`: of a listed kind, with commas between them. `when`: the values of `parent`
+    for which it is there."""
 
     name: str = ""
     kind: str = Kind.DOUBLE
@@ -42,10 +50,12 @@ class ParameterRow(NamedTuple):
     high: str = ""
     values: str = ""
     scale: str = Scale.LINEAR
+    parent: str = ""
+    when: str = ""
 
     @property
     def is_empty(self) -> bool:
-        return not (self.name or self.low or self.high or self.values)
+        return not (self.name or self.low or self.high or self.values or self.parent or self.when)
 
     @property
     def problem(self) -> str:
@@ -71,15 +81,58 @@ class ParameterRow(NamedTuple):
 
     def _values(self) -> dict[str, Any]:
         if self.kind in LISTED:
-            values = [each.strip() for each in re.split(r"[,\n]", self.values) if each.strip()]
-            return {"values": [_number(each) for each in values] if self.kind == Kind.DISCRETE else values}
+            return {"values": _listed(self.values, self.kind)}
         ends = {"minValue": self.low, "maxValue": self.high}
         convert = _number if self.kind == Kind.DOUBLE else str
         return {name: convert(text) for name, text in ends.items() if text}
 
 
-def row_of(parameter: Mapping[str, Any]) -> ParameterRow:
-    """The row of a parameter of a canonical document. What a row cannot show is left out."""
+def documents(rows: Iterable[ParameterRow]) -> tuple[list[dict[str, Any]], dict[str, int]]:
+    """`parameters` of the StudySpec, and by the path of each parameter, as errors name it, the number of its row."""
+    found: list[dict[str, Any]] = []
+    paths: dict[str, int] = {}
+    above: dict[str, tuple[str, str, dict[str, Any]]] = {}
+    for number, row in enumerate(rows, start=1):
+        document = row.document()
+        parent = above.get(row.parent) if row.parent else None
+        if parent is None:
+            path = f"study_spec.parameters[{len(found)}]"
+            found.append(document)
+        else:
+            place, kind, below = parent
+            conditions = below.setdefault(CONDITIONS, [])
+            place = f"{place}.conditional_parameter_specs[{len(conditions)}]"
+            values = camel(PARENT_VALUES.get(Kind(kind), PARENT_VALUES[Kind.CATEGORICAL]))
+            conditions.append({values: {"values": _listed(row.when, kind)}, "parameterSpec": document})
+            paths[place] = number
+            path = f"{place}.parameter_spec"
+        paths[path] = number
+        above[row.name] = (path, row.kind, document)
+    return found, paths
+
+
+def _listed(text: str, kind: str) -> list[Any]:
+    values = [each.strip() for each in re.split(r"[,\n]", text) if each.strip()]
+    return [_number(each) for each in values] if kind == Kind.DISCRETE else values
+
+
+def rows_of(parameters: Iterable[Mapping[str, Any]]) -> Iterator[ParameterRow]:
+    """The rows of the parameters of a canonical document, each before those below it."""
+    for parameter in parameters:
+        row = _row_of(parameter)
+        yield row
+        for condition in parameter.get(CONDITIONS, ()):
+            values = next(
+                (condition[name] for name in map(camel, PARENT_VALUES.values()) if name in condition), {}
+            )
+            when = ", ".join(_text(each) for each in values.get("values", ()))
+            first, *below = rows_of([condition.get("parameterSpec", {})])
+            yield first._replace(parent=row.name, when=when)
+            yield from below
+
+
+def _row_of(parameter: Mapping[str, Any]) -> ParameterRow:
+    """What a row cannot show is left out."""
     kind = next((each for each in Kind if f"{each.lower()}ValueSpec" in parameter), Kind.DOUBLE)
     spec = parameter.get(f"{kind.lower()}ValueSpec", {})
     low, high = (_text(spec[name]) if name in spec else "" for name in ("minValue", "maxValue"))
@@ -110,7 +163,7 @@ class ParameterRows(forms.Widget):
     def value_from_datadict(self, data: Mapping[str, Any], files: Any, name: str) -> tuple[ParameterRow, ...]:
         if not isinstance(data, MultiValueDict):
             return ()
-        columns = (data.getlist(f"{name}-{each}") for each in _INPUTS)
+        columns = (data.getlist(f"{name}-{each}") for each in INPUTS)
         rows = [ParameterRow(*(text.strip() for text in row)) for row in zip_longest(*columns, fillvalue="")]
         return tuple(_known(row) for row in rows if not row.is_empty)
 
@@ -138,6 +191,17 @@ def _known(row: ParameterRow) -> ParameterRow:
     return row._replace(kind=kind, scale=row.scale if row.scale in set(Scale) else Scale.LINEAR)
 
 
+def _problem_of_condition(row: ParameterRow, above: Container[str]) -> str:
+    """What is wrong with "only for": the parser would not see it."""
+    if row.when and not row.parent:
+        return _("these values are of which parameter? Write its name into the field before them.")
+    if row.parent and row.parent not in above:
+        return _(
+            "no row above has the name {name}. A parameter stands below the one that it depends on."
+        ).format(name=f"“{visible(row.parent)}”")
+    return ""
+
+
 class ParametersField(forms.Field):
     """The cleaned value is a tuple of ParameterRow. Which values are possible, the parser decides."""
 
@@ -145,11 +209,12 @@ class ParametersField(forms.Field):
 
     def clean(self, value: Any) -> tuple[ParameterRow, ...]:
         rows: Iterable[ParameterRow] = value or ()
-        wrong = [
-            _("Row {number}: {problem}").format(number=number, problem=row.problem)
-            for number, row in enumerate(rows, start=1)
-            if row.problem
-        ]
+        wrong, above = [], set()
+        for number, row in enumerate(rows, start=1):
+            problem = row.problem or _problem_of_condition(row, above)
+            if problem:
+                wrong.append(_("Row {number}: {problem}").format(number=number, problem=problem))
+            above.add(row.name)
         if wrong:
             raise forms.ValidationError(wrong)
         return tuple(rows)

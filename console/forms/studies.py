@@ -8,7 +8,6 @@ the fields can say is shown as JSON as a whole.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -20,7 +19,9 @@ from django.utils.translation import gettext_lazy
 from agents.infra.sentences import shown
 from console.forms.fields import LabelLines, PlainText, area_of_text, line_of_text
 from console.forms.jobs import JobDestination, set_choices
-from console.forms.parameter_rows import ParametersField, row_of
+from console.forms.metric_rows import MetricRow, MetricsField
+from console.forms.parameter_rows import INPUTS, ParametersField, documents, rows_of
+from console.forms.pasted_space import UnreadableSpace, read_space
 from console.forms.violations import field_of
 from jobs.rules.spec.json_fields import InvalidDocument
 from jobs.rules.spec.parse import Violation
@@ -28,7 +29,6 @@ from jobs.rules.spec.secret_variables import without_values
 from jobs.rules.tuning.parse_study import parse_study
 from jobs.rules.tuning.study import ALGORITHMS, OPTUNA, Goal, Rule, Selection, study_document
 
-GOALS = ((Goal.MAXIMIZE, gettext_lazy("maximize")), (Goal.MINIMIZE, gettext_lazy("minimize")))
 SEARCHES = (
     ("", gettext_lazy("Bayesian: learns from the trials that have ended")),
     (ALGORITHMS[3], gettext_lazy("Random")),
@@ -71,7 +71,6 @@ STUDY_FIELDS = {
     "study_spec.transfer_learning_config": "prior",
     "trial_job_spec": "trial_job",
 }
-_ROW = re.compile(r"study_spec\.parameters\[(\d+)\]\.?(.*)")
 # What a part of a parameter is called in the form.
 _PARTS = {
     "parameter_id": gettext_lazy("name"),
@@ -80,6 +79,7 @@ _PARTS = {
     "values": gettext_lazy("values"),
     "scale_type": gettext_lazy("scale"),
 }
+_ONLY_FOR = gettext_lazy("only for")
 
 
 class _Destined(forms.Form):
@@ -126,19 +126,26 @@ class StudyDraft(_Destined):
         strip=False,
         widget=line_of_text(maxlength=128, required=True),
     )
-    metric = forms.CharField(
+    metric = MetricsField(
         label=gettext_lazy("Metric"),
         required=False,
-        help_text=gettext_lazy("The name under which the program reports it, such as accuracy or loss."),
-        widget=line_of_text(maxlength=128, required=True, spellcheck="false"),
+        help_text=gettext_lazy(
+            "The name under which the program reports it, such as accuracy or loss. With several, the search looks for "
+            "the trials that no other one beats in all of them."
+        ),
     )
-    goal = forms.ChoiceField(label=gettext_lazy("Goal"), choices=GOALS)
     parameters = ParametersField(
         label=gettext_lazy("Parameters"),
         required=False,
         help_text=gettext_lazy(
             "The program of a trial gets each as an argument: --name=value. Values of a list stand between commas."
         ),
+    )
+    space = PlainText(
+        label=gettext_lazy("Parameters as JSON or YAML"),
+        required=False,
+        help_text=gettext_lazy("As Vertex AI, Katib or Weights & Biases have them. They become rows."),
+        widget=area_of_text("program", rows=6),
     )
     max_trials = forms.IntegerField(label=gettext_lazy("Trials"), required=False)
     parallel_trials = forms.IntegerField(
@@ -182,13 +189,35 @@ class StudyDraft(_Destined):
         widget=area_of_text("program", rows=18),
     )
 
+    unreadable_space = ""
+    # What an unsent form was made from.
+    first_document: Mapping[str, Any] = {}
+
     @classmethod
     def from_post(cls, data: QueryDict) -> StudyDraft:
         return cls(data)
 
+    def with_pasted_space(self) -> StudyDraft:
+        """The same with the parameters of the pasted text as rows; or this one, which says why it has none."""
+        try:
+            pasted = list(rows_of(read_space(self.data.get("space", ""))))
+        except UnreadableSpace as unreadable:
+            self.unreadable_space = str(unreadable)
+            return self
+        data = QueryDict(mutable=True)
+        for key in self.data:
+            data.setlist(key, self.data.getlist(key))  # type: ignore[attr-defined]
+        rows = [*self["parameters"].value(), *pasted]
+        for place, name in enumerate(INPUTS):
+            data.setlist(f"parameters-{name}", [str(row[place]) for row in rows])
+        data["space"] = ""
+        return StudyDraft(data)
+
     @classmethod
     def from_document(cls, document: Mapping[str, Any], chosen: JobDestination) -> StudyDraft:
-        return cls(initial={**_initial(document), **_place(chosen)})
+        draft = cls(initial={**_initial(document), **_place(chosen)})
+        draft.first_document = document
+        return draft
 
     def clean_trial_job(self) -> dict[str, Any]:
         return read_json(self.cleaned_data["trial_job"], _("The job of a trial is a JSON object: { … }."))
@@ -197,8 +226,8 @@ class StudyDraft(_Destined):
         """The document that the form describes. A field with an error counts as empty."""
         typed = self.cleaned_data
         study: dict[str, Any] = {
-            "metrics": [{"metricId": typed.get("metric") or "", "goal": typed.get("goal") or Goal.MAXIMIZE}],
-            "parameters": [row.document() for row in typed.get("parameters") or ()],
+            "metrics": [row.document() for row in typed.get("metric") or ()],
+            "parameters": documents(typed.get("parameters") or ())[0],
         }
         if typed.get("algorithm") in OPTUNA.values():
             study["trainyard"] = {"algorithm": typed["algorithm"]}
@@ -234,13 +263,22 @@ class StudyDraft(_Destined):
             if field is None or field not in wrong:
                 self.add_error(field, self._message(field, violation))
 
+    def _row(self, path: str) -> int:
+        """The row that a path of the document is about; 0 for none."""
+        paths = documents(self.cleaned_data.get("parameters") or ())[1]
+        found = [each for each in paths if path == each or path.startswith((f"{each}.", f"{each}["))]
+        return paths[max(found, key=len)] if found else 0
+
     def _message(self, field: str | None, violation: Violation) -> str:
         text = shown(violation.description)
-        row = _ROW.match(violation.field)
+        row = self._row(violation.field)
         if row:
-            part = _PARTS.get(row[2].rpartition(".")[2].partition("[")[0], "")
+            path = violation.field
+            part = (
+                _ONLY_FOR if ".parent_" in path else _PARTS.get(path.rpartition(".")[2].partition("[")[0], "")
+            )
             place = _("Row {number}, {part}: {problem}") if part else _("Row {number}: {problem}")
-            return place.format(number=int(row[1]) + 1, part=part, problem=text)
+            return place.format(number=row, part=part, problem=text)
         if field is None or field == "trial_job":
             return f"{violation.field}: {text}"
         whole_sentence = violation.description[:1].isupper()
@@ -323,14 +361,16 @@ def _place(chosen: JobDestination) -> dict[str, str]:
 
 def _initial(document: Mapping[str, Any]) -> dict[str, Any]:
     study = document.get("studySpec", {})
-    metric: Mapping[str, Any] = next(iter(study.get("metrics", ())), {})
+    metrics = [
+        MetricRow(each.get("metricId", ""), each.get("goal", Goal.MAXIMIZE))
+        for each in study.get("metrics", ())
+    ]
     rule = next((rule for rule, field in _RULE_FIELDS.items() if field in study), NEVER)
     return {
         "display_name": document.get("displayName", ""),
         "labels": "\n".join(f"{key}={value}" for key, value in document.get("labels", {}).items()),
-        "metric": metric.get("metricId", ""),
-        "goal": metric.get("goal", Goal.MAXIMIZE),
-        "parameters": tuple(row_of(each) for each in study.get("parameters", ())),
+        "metric": tuple(metrics),
+        "parameters": tuple(rows_of(study.get("parameters", ()))),
         "algorithm": study.get("trainyard", {}).get("algorithm") or study.get("algorithm", ""),
         "selection": study.get("measurementSelectionType", Selection.LAST),
         "early_stopping": rule,

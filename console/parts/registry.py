@@ -18,7 +18,15 @@ from console.parts.notes import NOTES
 from console.parts.part import Part, Place
 from console.parts.people import AUDIT, PEOPLE, SENT, SESSIONS, TOKENS
 from console.parts.projects import PROJECT, PROJECT_LIST, SENT_OF_PROJECT, USAGE
-from console.parts.studies import STUDY_BODY, STUDY_COST, STUDY_CURVES, STUDY_HEAD, STUDY_LIST
+from console.parts.studies import (
+    STUDY_BODY,
+    STUDY_CONTOUR,
+    STUDY_COST,
+    STUDY_CURVES,
+    STUDY_HEAD,
+    STUDY_LIST,
+    STUDY_PARAMETERS,
+)
 
 # The name of the page in urls.py → its own parts. Every page has the notes.
 PAGES: dict[str, tuple[Part, ...]] = {
@@ -33,6 +41,8 @@ PAGES: dict[str, tuple[Part, ...]] = {
     "job-events": JOB_EVENTS,
     "studies": (STUDY_LIST,),
     "study": (STUDY_HEAD, STUDY_BODY, STUDY_COST),
+    "study-parameters": (STUDY_HEAD, STUDY_PARAMETERS, STUDY_CONTOUR),
+    "study-contour": (STUDY_HEAD, STUDY_CONTOUR),
     "study-curves": (STUDY_HEAD, STUDY_CURVES),
     "study-spec": (STUDY_HEAD,),
     "hosts": (HOST_LIST,),

@@ -59,12 +59,20 @@ def _cost(user: User, place: Place) -> str:
     return study_parts.cost_live(user, place.number("tuning_id"))
 
 
+def _parameters(user: User, place: Place) -> str:
+    return study_parts.parameters_live(user, place.number("tuning_id"), dict(place.query))
+
+
+def _contour(user: User, place: Place) -> str:
+    return study_parts.contour_live(user, place.number("tuning_id"), dict(place.query))
+
+
 def _curves(user: User, place: Place) -> str:
     return study_parts.curves_live(user, place.number("tuning_id"))
 
 
 def _same_study(place: Place) -> Hashable:
-    """The head and the curves do not depend on what else the address asks for."""
+    """The head, the curves and the importances do not depend on what else the address asks for."""
     return place.number("tuning_id")
 
 
@@ -72,4 +80,6 @@ STUDY_LIST = Part("studies", _see_list, _list_stamp, _list)
 STUDY_HEAD = _part("study-head", study_parts.study_stamp, _head, _same_study)
 STUDY_BODY = _part("study-body", study_parts.study_stamp, _body)
 STUDY_COST = _part("study-cost", study_parts.cost_stamp, _cost, _same_study)
+STUDY_PARAMETERS = _part("study-parameters", study_parts.study_stamp, _parameters, _same_study)
+STUDY_CONTOUR = _part("study-contour", study_parts.contour_stamp, _contour)
 STUDY_CURVES = _part("study-curves", study_parts.curves_stamp, _curves, _same_study)

@@ -22,6 +22,8 @@ TITLES = {
     "studies": gettext_noop("Studies"),
     "new-study": gettext_noop("New study"),
     "study": gettext_noop("A study"),
+    "study-parameters": gettext_noop("The parameters of a study"),
+    "study-contour": gettext_noop("The contour of a study"),
     "study-curves": gettext_noop("The curves of a study"),
     "study-spec": gettext_noop("What a study asked for"),
     "job-diff": gettext_noop("What differs between two jobs"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -55,3 +57,15 @@ def test_the_lists_have_what_the_project_asks_for(name):
     asked = [re.sub(r"\[.*?\]", "", each) for each in asked]
     found = {package: version for package, (version, _) in entries(LISTS[name].read_text()).items()}
     assert wanted(asked).items() <= found.items(), "run tools/pin"
+
+
+def test_pip_resolves_nothing_since_it_may_ask_for_a_newer_release_that_has_no_digest():
+    lines = (ROOT / "tools" / "install").read_text().splitlines()
+    (line,) = [line for line in lines if "--require-hashes" in line and "pip install" in line]
+    assert "--no-deps" in line
+
+
+def test_the_lists_are_complete():
+    asked = [sys.executable, "-m", "pip", "check", "--disable-pip-version-check"]
+    found = subprocess.run(asked, check=False, capture_output=True, text=True)
+    assert found.returncode == 0, f"run tools/pin\n{found.stdout}{found.stderr}"

@@ -90,6 +90,65 @@ def test_a_cancel_is_confirmed_first(seen, filled):
     seen.get_by_text("bob cancelled it").wait_for()
 
 
+def handle(page, name, end):
+    return page.get_by_role("slider", name=f"{name}, {end}", exact=True)
+
+
+def test_a_brush_on_an_axis_filters_the_trials_by_mouse_and_by_keyboard(seen):
+    # Results are 1/6 to 1/29, 0.5, 0.25 and 0.8; the newest trial with a result has the number 31.
+    seen.locator("#pointed-line").scroll_into_view_if_needed()
+    box = handle(seen, "lr", "to").locator("..").bounding_box()
+    seen.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] * 0.2)
+    seen.mouse.down()
+    seen.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] * 0.35, steps=4)
+    seen.mouse.up()
+    seen.wait_for_url(lambda url: "from.p.lr=" in url)
+    seen.get_by_text("trials are inside of all ranges").wait_for()
+    kept = numbers(seen)
+    assert kept and len(kept) < 27 and "#" not in seen.url
+    # The same by keys: first without a range, then all but the smallest results.
+    handle(seen, "lr", "to").press("Escape")
+    seen.wait_for_url(lambda url: "p.lr" not in url)
+    assert len(numbers(seen)) > len(kept)
+    upper = handle(seen, "loss", "to")
+    upper.focus()
+    for _ in range(5):
+        seen.keyboard.press("PageDown")
+    seen.wait_for_url(lambda url: "to.m.loss=" in url)
+    seen.get_by_text("trials are inside of all ranges").wait_for()
+    assert 1 not in numbers(seen) and 31 not in numbers(seen) and 2 in numbers(seen)
+    # The exchange has made another handle, and it has the focus.
+    seen.wait_for_function("document.activeElement.dataset.handle === 'to.m.loss'")
+    seen.reload()
+    assert 1 not in numbers(seen) and 2 in numbers(seen)
+    assert handle(seen, "loss", "to").get_attribute("aria-valuenow") == "50"
+    seen.get_by_role("link", name="Show all trials").click()
+    seen.wait_for_url(lambda url: "loss" not in url)
+    assert 1 in numbers(seen)
+
+
+def test_an_axis_is_hidden_and_a_line_is_named_under_the_pointer(seen):
+    seen.get_by_text("Ranges and axes").click()
+    seen.get_by_label("Hide the axis").first.check()
+    seen.wait_for_url(lambda url: "hide.p.lr=1" in url)
+    seen.locator("[data-axis]").nth(1).wait_for()
+    assert handle(seen, "lr", "to").count() == 0 and handle(seen, "kind", "to").count() == 1
+    # What was open and had the focus is and has it after the exchange.
+    seen.wait_for_function("document.activeElement.name === 'hide.p.lr'")
+    seen.get_by_label("Hide the axis").first.uncheck()
+    seen.wait_for_url(lambda url: "hide" not in url)
+    seen.locator("[data-axis]").nth(2).wait_for()
+    seen.locator("#pointed-line").scroll_into_view_if_needed()
+    box = seen.locator(".brushed").bounding_box()
+    words = seen.locator("#pointed-line")
+    for share in range(5, 95):
+        seen.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] * share / 100)
+        if words.inner_text():
+            break
+    assert words.inner_text().startswith("Trial ") and "loss" in words.inner_text()
+    assert seen.locator(".brushed .pointed").count() == 1
+
+
 @pytest.mark.parametrize("width", [1280, 360])
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_the_pages_are_accessible_and_fit(seen, live_server, filled, width, theme):
@@ -99,12 +158,16 @@ def test_the_pages_are_accessible_and_fit(seen, live_server, filled, width, them
     for name, address in {
         "list": "/studies/",
         "study": page,
+        "ranges": f"{page}?from.p.lr=0.1&from.p.kind=adam&to.p.kind=adam&to.m.loss=much",
+        "parameters": f"{page}parameters",
         "curves": f"{page}curves",
         "spec": f"{page}spec",
         "new": "/studies/new?sample",
         "json": "/studies/new?sample&as=json",
     }.items():
         seen.goto(live_server.url + address)
+        if name == "parameters":
+            seen.locator("#study-contour svg").wait_for()
         if folder := os.environ.get("SHOTS"):
             seen.screenshot(path=f"{folder}/study-{name}-{width}-{theme}.png", full_page=True)
         is_accessible(seen)
@@ -118,5 +181,28 @@ def test_without_scripts_the_trials_are_sorted_by_a_link(chromium, live_server, 
     page = context.new_page()
     page.goto(f"{live_server.url}/studies/{filled.pk}/")
     page.get_by_role("link", name="loss", exact=True).click()
+    page.get_by_text("Ranges and axes").click()
+    page.locator("[name='to.m.loss']").fill("0.04")
+    page.get_by_role("button", name="Apply").click()
+    assert numbers(page) == [29, 28, 27, 26, 25]
+    page.get_by_role("link", name="Show all trials").click()
     assert numbers(page)[:2] == [29, 28] and Trial.objects.filter(tuning_job=filled).count() > 5
     context.close()
+
+
+def test_the_contour_is_fetched_and_drawn_over_the_chosen_parameters(seen, live_server, filled):
+    seen.goto(f"{live_server.url}/studies/{filled.pk}/parameters")
+    contour = seen.locator("#study-contour")
+    contour.locator("svg").wait_for()
+    across = seen.get_by_label("Across")
+    before = across.input_value()
+    other = {"lr": "kind", "kind": "lr"}[before]
+    across.select_option(other)
+    seen.get_by_label("Upwards").select_option(before)
+    seen.get_by_role("button", name="Draw", exact=True).click()
+    seen.wait_for_url(lambda url: f"across={other}" in url)
+    contour.locator("svg").wait_for()
+    assert seen.get_by_label("Across").input_value() == other
+    seen.reload()
+    contour.locator("svg").wait_for()
+    assert seen.get_by_label("Across").input_value() == other

@@ -1,4 +1,4 @@
-"""The plots of a study as SVG paths, drawn by the server: results over trials, parameters against the result.
+"""The plots of a study as SVG paths, drawn by the server: results over trials, two metrics against each other.
 
 A dot is a stroke of no length with round ends, so a plot of a thousand trials is a handful of paths. What is drawn is
 bounded; the table of trials has all.
@@ -7,28 +7,24 @@ bounded; the table of trials has all.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from agents.infra.text import visible
-from console.forms.parameter_rows import SCALES
-from console.presenters.jobs.charts import HEIGHT, WIDTH
+from console.presenters.jobs.charts import WIDTH
 from console.presenters.reported_metrics import number
-from console.presenters.studies.trial_rows import TrialRow, by_result, parameter_text
-from jobs.rules.tuning.search.unit_place import unit_place
-from jobs.rules.tuning.space import Parameter, Scale, flat
+from console.presenters.studies.axes import Axes
+from console.presenters.studies.heights import across, dot, share_of, y_of
+from console.presenters.studies.parallel import ParallelPlot, parallel_plot
+from console.presenters.studies.trial_rows import TrialRow, by_result
 from jobs.rules.tuning.study import Goal, Metric, StudySpec
 from jobs.rules.tuning.trials import TrialState, cost
 
-# So many dots a plot has, so many lines lie over each other, and so many parameters are drawn.
-MOST_DOTS, MOST_LINES, MOST_PARAMETERS = 1_000, 250, 12
-# All slices together.
-MOST_SLICE_DOTS = 4_000
-# The best part of the trials is drawn in a colour of its own.
-GOOD_PART = 0.2
+# So many dots a plot has.
+MOST_DOTS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,64 +43,92 @@ class ResultPlot:
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
-    """One parameter. `x`: where it stands; `low` and `high`: the texts at its ends."""
+class FrontTrial:
+    """A trial of the front. `values`: texts of both metrics."""
 
-    name: str
-    scale: str
-    x: int
-    low: str
-    high: str
+    trial: TrialRow
+    values: tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class ParallelPlot:
-    """A line for each trial across the axes of its parameters. `drawn` of `count` trials with a result."""
+class FrontPlot:
+    """Two metrics against each other. `front`: the trials that no other one beats in both, along the first metric."""
 
-    axes: tuple[Axis, ...]
+    names: tuple[str, str]
+    goals: tuple[str, str]
     rest: str
-    good: str
-    best: str
-    drawn: int
-    count: int
-    hidden_axes: int
-    words: str
-
-
-@dataclass(frozen=True, slots=True)
-class SlicePlot:
-    """The result over one parameter."""
-
-    axis: Axis
-    rest: str
-    good: str
-    low: str
-    high: str
+    dots: str
+    line: str
+    low: tuple[str, str]
+    high: tuple[str, str]
+    front: tuple[FrontTrial, ...]
     words: str
 
 
 @dataclass(frozen=True, slots=True)
 class Plots:
-    """`metric`: the objective that parameters are drawn against."""
+    """`metric`: the objective that parameters are drawn against. `axes`: what may be brushed."""
 
     results: tuple[ResultPlot, ...]
+    front: FrontPlot | None
     metric: str
+    axes: Axes
     parallel: ParallelPlot | None
-    slices: tuple[SlicePlot, ...]
 
 
-def plots(study: StudySpec, trials: Sequence[TrialRow]) -> Plots:
-    ranked = by_result(study, trials)
+def plots(study: StudySpec, trials: Sequence[TrialRow], best: Collection[int], axes: Axes) -> Plots:
+    """`best`: the numbers of the best trials."""
     results = [_result_plot(metric, trials) for metric in study.objectives]
-    parameters = list({each.name: each for each in flat(study.parameters)}.values())
-    axes = [_axis(each, index, parameters) for index, each in enumerate(parameters[:MOST_PARAMETERS])]
-    drawable = list(zip(parameters, axes, strict=False))
-    several = len(ranked) > 1
     return Plots(
         results=tuple(each for each in results if each is not None),
+        front=front_plot(study, trials, best),
         metric=visible(study.objectives[0].name),
-        parallel=_parallel(drawable, ranked, len(parameters)) if several and len(axes) > 1 else None,
-        slices=tuple(_slices(study.objectives[0], drawable, ranked)) if several else (),
+        axes=axes,
+        parallel=parallel_plot(study, axes, by_result(study, trials)),
+    )
+
+
+def goal_words(metric: Metric) -> str:
+    return _("smaller is better") if metric.goal is Goal.MINIMIZE else _("larger is better")
+
+
+def front_plot(study: StudySpec, trials: Sequence[TrialRow], best: Collection[int]) -> FrontPlot | None:
+    """None unless there are two objectives, and two trials with a number for both."""
+    if len(study.objectives) != 2:
+        return None
+    one, other = study.objectives
+    found = [
+        (each.values[one.name], each.values[other.name], each)
+        for each in trials
+        if each.state == TrialState.SUCCEEDED
+        and all(math.isfinite(each.values.get(metric.name, math.nan)) for metric in study.objectives)
+    ]
+    if len(found) < 2:
+        return None
+    low, high = ([pick(each[place] for each in found) for place in (0, 1)] for pick in (min, max))
+
+    def place(x: float, y: float) -> tuple[int, int]:
+        return across(share_of(x, low[0], high[0])), y_of(y, low[1], high[1])
+
+    front = sorted((each for each in found if each[2].number in best), key=lambda each: each[:2])
+    others = [each for each in found if each[2].number not in best]
+    others = [others[index] for index in spread(len(others), MOST_DOTS)]
+    steps = [place(x, y) for x, y, _trial in front]
+    names = (visible(one.name), visible(other.name))
+    return FrontPlot(
+        names=names,
+        goals=(goal_words(one), goal_words(other)),
+        rest=" ".join(dot(*place(x, y)) for x, y, _trial in others),
+        dots=" ".join(dot(x, y) for x, y in steps),
+        line="".join(f"{'L' if index else 'M'}{x} {y}" for index, (x, y) in enumerate(steps)),
+        low=(number(low[0]), number(low[1])),
+        high=(number(high[0]), number(high[1])),
+        front=tuple(FrontTrial(each, (number(x), number(y))) for x, y, each in front),
+        words=ngettext(
+            "{other} over {one} of {count} trials. {front} is on the front: no other trial beats it in both.",
+            "{other} over {one} of {count} trials. {front} are on the front: no other trial beats one of them in both.",
+            len(front),
+        ).format(one=names[0], other=names[1], count=len(found), front=len(front)),
     )
 
 
@@ -119,13 +143,13 @@ def _result_plot(metric: Metric, trials: Iterable[TrialRow]) -> ResultPlot | Non
     low, high = (pick(value for _number, value in found) for pick in (min, max))
     first, last = 1, max(found[-1][0], 2)
     best = _best_so_far(metric, found)
-    shown = [found[index] for index in _spread(len(found), MOST_DOTS)]
+    shown = [found[index] for index in spread(len(found), MOST_DOTS)]
     # The newest result is a dot too, wherever it lies.
     shown = shown if shown[-1] == found[-1] else [*shown, found[-1]]
     return ResultPlot(
         name=visible(metric.name),
-        goal=_("smaller is better") if metric.goal is Goal.MINIMIZE else _("larger is better"),
-        dots=" ".join(_dot(_x(at, first, last), _y(value, low, high)) for at, value in shown),
+        goal=goal_words(metric),
+        dots=" ".join(dot(_x(at, first, last), y_of(value, low, high)) for at, value in shown),
         best=_steps(best, first, last, low, high),
         first=first,
         last=last,
@@ -158,129 +182,18 @@ def _best_so_far(metric: Metric, found: Sequence[tuple[int, float]]) -> list[tup
 def _steps(best: Sequence[tuple[int, float]], first: int, last: int, low: float, high: float) -> str:
     """A line that falls or rises where a trial was better than all before it."""
     at, value = best[0]
-    steps = [f"M{_x(at, first, last)} {_y(value, low, high)}"]
+    steps = [f"M{_x(at, first, last)} {y_of(value, low, high)}"]
     for at, value in best[1:]:
-        steps.append(f"H{_x(at, first, last)}V{_y(value, low, high)}")
+        steps.append(f"H{_x(at, first, last)}V{y_of(value, low, high)}")
     return "".join([*steps, f"H{WIDTH:.0f}"])
 
 
-def _axis(parameter: Parameter, index: int, parameters: Sequence[Parameter]) -> Axis:
-    """The axes stand in the middle of equally wide columns: their names are the columns of a grid below them."""
-    count = min(len(parameters), MOST_PARAMETERS)
-    ends = (
-        (parameter.values[0], parameter.values[-1]) if parameter.values else (parameter.low, parameter.high)
-    )
-    low, high = (parameter_text(each, parameter.kind) for each in ends)
-    linear = parameter.values or parameter.scale is Scale.LINEAR
-    return Axis(
-        name=visible(parameter.name),
-        scale="" if linear else str(dict(SCALES)[parameter.scale]),
-        x=round(WIDTH * (index + 0.5) / count),
-        low=low,
-        high=high,
-    )
-
-
-def _parallel(
-    drawable: Sequence[tuple[Parameter, Axis]], ranked: Sequence[TrialRow], parameters: int
-) -> ParallelPlot:
-    good = _good(ranked)
-    best_ones, others = ranked[1:good][: MOST_LINES // 2], ranked[good:]
-    others = [others[index] for index in _spread(len(others), MOST_LINES - len(best_ones) - 1)]
-    drawn = len(best_ones) + len(others) + 1
-    text = _("Parameters of {drawn} of {count} trials. The best, trial {number}, has {parameters}.")
-    best = ranked[0]
-    said = ", ".join(
-        f"{axis.name} {parameter_text(best.parameters[each.name], each.kind)}"
-        for each, axis in drawable
-        if each.name in best.parameters
-    )
-    return ParallelPlot(
-        axes=tuple(axis for _parameter, axis in drawable),
-        rest="".join(_line(drawable, each) for each in others),
-        good="".join(_line(drawable, each) for each in best_ones),
-        best=_line(drawable, best),
-        drawn=drawn,
-        count=len(ranked),
-        hidden_axes=parameters - len(drawable),
-        words=text.format(drawn=drawn, count=len(ranked), number=best.number, parameters=said),
-    )
-
-
-def _line(drawable: Sequence[tuple[Parameter, Axis]], trial: TrialRow) -> str:
-    """The line of one trial; it passes by the axes of parameters that it does not have."""
-    steps: list[str] = []
-    for parameter, axis in drawable:
-        value = trial.parameters.get(parameter.name)
-        place = None if value is None else unit_place(parameter, value)
-        if place is not None:
-            steps.append(f"{'L' if steps else 'M'}{axis.x} {_height(place)}")
-    return "".join(steps)
-
-
-def _slices(
-    metric: Metric, drawable: Sequence[tuple[Parameter, Axis]], ranked: Sequence[TrialRow]
-) -> Iterable[SlicePlot]:
-    good = _good(ranked)
-    most = max(MOST_SLICE_DOTS // max(len(drawable), 1), 2)
-    best_ones, others = ranked[:good][: most // 2], ranked[good:]
-    others = [others[index] for index in _spread(len(others), most - len(best_ones))]
-    values = [each.values[metric.name] for each in ranked]
-    low, high = min(values), max(values)
-    text = _("{metric} over {name}, from {low} to {high}: the best trial has {value}.")
-    for parameter, axis in drawable:
-        kept = ranked[0].parameters.get(parameter.name)
-        yield SlicePlot(
-            axis=axis,
-            rest=_dots(metric, parameter, others, low, high),
-            good=_dots(metric, parameter, best_ones, low, high),
-            low=number(low),
-            high=number(high),
-            words=text.format(
-                metric=visible(metric.name),
-                name=axis.name,
-                low=axis.low,
-                high=axis.high,
-                value=parameter_text(kept, parameter.kind),
-            ),
-        )
-
-
-def _dots(metric: Metric, parameter: Parameter, trials: Iterable[TrialRow], low: float, high: float) -> str:
-    found = []
-    for each in trials:
-        value = each.parameters.get(parameter.name)
-        place = None if value is None else unit_place(parameter, value)
-        if place is not None:
-            found.append(_dot(round(4 + (WIDTH - 8) * place), _y(each.values[metric.name], low, high)))
-    return " ".join(found)
-
-
-def _good(ranked: Sequence[TrialRow]) -> int:
-    """How many trials are the best part of them."""
-    return max(math.ceil(len(ranked) * GOOD_PART), 1)
-
-
-def _spread(count: int, most: int) -> list[int]:
+def spread(count: int, most: int) -> list[int]:
     """The indices of at most so many of them, evenly from the first on."""
     if count <= most:
         return list(range(count))
     return [index * count // most for index in range(max(most, 0))]
 
 
-def _dot(x: int, y: int) -> str:
-    return f"M{x} {y}h.1"
-
-
 def _x(at: int, first: int, last: int) -> int:
-    return round(4 + (WIDTH - 8) * (at - first) / (last - first))
-
-
-def _y(value: float, low: float, high: float) -> int:
-    # Halves first: the distance of two huge numbers is no number.
-    return _height((value / 2 - low / 2) / (high / 2 - low / 2) if high > low else 0.5)
-
-
-def _height(share: float) -> int:
-    """Dots at the ends are not cut off."""
-    return round(HEIGHT - 4 - (HEIGHT - 8) * share)
+    return across((at - first) / (last - first))

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from urllib.parse import urlencode
 
 from django.contrib.auth.models import User
 from django.urls import reverse
@@ -19,6 +20,7 @@ from console.presenters import reported_metrics
 from console.presenters.badges import JOB, Badge
 from console.presenters.jobs.job_page import Tab
 from console.presenters.studies import plots, trial_rows
+from console.presenters.studies.axes import Axes, axes_of
 from console.presenters.studies.plots import Plots
 from console.presenters.studies.trial_rows import TrialRow, TrialTable, parameter_text
 from jobs.models import TuningJob
@@ -29,9 +31,10 @@ from jobs.rules.tuning.study import ALGORITHMS, OPTUNA, Goal, Rule, StudySpec
 from jobs.rules.tuning.trials import RUNNING, TrialState
 from jobs.tuning import snapshot
 
-OVERVIEW, CURVES, SPEC = "study", "study-curves", "study-spec"
+OVERVIEW, PARAMETERS, CURVES, SPEC = "study", "study-parameters", "study-curves", "study-spec"
 TABS = (
     (OVERVIEW, gettext_noop("Overview")),
+    (PARAMETERS, gettext_noop("Parameters")),
     (CURVES, gettext_noop("Curves")),
     (SPEC, gettext_noop("Specification")),
 )
@@ -98,13 +101,17 @@ class BestTrial:
 
 @dataclass(frozen=True, slots=True)
 class StudyBody:
-    """`best`: the best trial, or with several objectives those that no other one beats; `more_best` are not shown."""
+    """`best`: the best trial, or with several objectives those that no other one beats; `more_best` are not shown.
+
+    `all_trials`: the address without ranges.
+    """
 
     best: tuple[BestTrial, ...]
     more_best: int
     several: bool
     plots: Plots
     table: TrialTable
+    all_trials: str
     over: bool
 
 
@@ -158,14 +165,23 @@ def body(tuning_job: TuningJob, query: Mapping[str, str]) -> StudyBody:
     trials = trial_rows.read_trials(tuning_job)
     best = best_numbers(study, trials)
     by_number = {each.number: each for each in trials}
+    axes = axes_of(study, trials, query)
+    inside = [each for each in trials if axes.keep(each)]
+    here = reverse(OVERVIEW, args=[tuning_job.pk])
     return StudyBody(
         best=tuple(_best(study, by_number[each]) for each in best[:MOST_BEST]),
         more_best=max(len(best) - MOST_BEST, 0),
         several=len(study.objectives) > 1,
-        plots=plots.plots(study, trials),
-        table=trial_rows.table(study, trials, best, query, reverse(OVERVIEW, args=[tuning_job.pk])),
+        plots=plots.plots(study, trials, best, axes),
+        table=trial_rows.table(study, trials, inside, best, query, axes.query, here),
+        all_trials=f"{here}?{urlencode(_without_ranges(study, axes, query))}".rstrip("?") + "#parallel",
         over=tuning_job.state in TERMINAL,
     )
+
+
+def _without_ranges(study: StudySpec, axes: Axes, query: Mapping[str, str]) -> dict[str, str]:
+    order = trial_rows.order_of(study, query)
+    return {**axes.without_ranges, **({} if order == trial_rows.NUMBER else {"sort": order})}
 
 
 def best_numbers(study: StudySpec, trials: Sequence[TrialRow]) -> list[int]:
@@ -206,7 +222,7 @@ def facts(tuning_job: TuningJob) -> tuple[tuple[str, str], ...]:
     return (
         (_("Goal"), goals(study)),
         (_("Search"), gettext(SEARCHES[study.algorithm])),
-        (_("Size of the space"), _("without end") if size is None else _points(size)),
+        (_("Size of the space"), _("without end") if size is None else points_words(size)),
         (_("Trials"), str(tuning_job.max_trials)),
         (_("At once"), str(tuning_job.parallel_trials)),
         (_("Trials that may fail"), str(failed) if failed else _("chosen by Trainyard")),
@@ -227,5 +243,5 @@ def _earlier(tuning_job: TuningJob) -> tuple[tuple[str, str], ...]:
     return ((_("Learns from"), ", ".join(rows)),) if rows else ()
 
 
-def _points(size: int) -> str:
+def points_words(size: int) -> str:
     return _("{number} points").format(number=size) if size < 10**9 else _("more than 10⁹ points")

@@ -10,7 +10,14 @@ from django.template.loader import render_to_string
 
 from console.auth import access
 from console.presenters.stamps import digest
-from console.presenters.studies import study_cost, study_curves, study_list, study_page
+from console.presenters.studies import (
+    contour,
+    parameter_plots,
+    study_cost,
+    study_curves,
+    study_list,
+    study_page,
+)
 from jobs.models import MetricSeries, Trial, TuningJob
 from jobs.rules.tuning.trials import RUNNING
 
@@ -69,6 +76,30 @@ def cost_stamp(pk: int) -> str:
     known = Trial.objects.filter(tuning_job=pk, shadow__isnull=False).count()
     outlook = TuningJob.objects.filter(pk=pk).values_list("outlook", flat=True).first()
     return digest([study_stamp(pk), known, outlook])
+
+
+def parameters_live(user: User, pk: int, query: Query) -> str:
+    row = _row(user, pk)
+    if row is None:
+        return ""
+    return render_to_string(
+        "studies/_parameters.html", {"parameters": parameter_plots.parameter_plots(row, query)}
+    )
+
+
+def contour_stamp(pk: int) -> str:
+    """The model learns again only when there are a tenth more results."""
+    results = Trial.objects.filter(tuning_job=pk, final__isnull=False).order_by().count()
+    return digest([TuningJob.objects.filter(pk=pk).exists(), contour.grown(results)])
+
+
+def contour_context(row: TuningJob, query: Query) -> dict[str, object]:
+    return {"contour": contour.contour(row, query), "contour_of": row.pk}
+
+
+def contour_live(user: User, pk: int, query: Query) -> str:
+    row = _row(user, pk)
+    return "" if row is None else render_to_string("studies/_contour.html", contour_context(row, query))
 
 
 def curves_live(user: User, pk: int) -> str:

@@ -96,9 +96,9 @@ class ShownTrial:
 
 @dataclass(frozen=True, slots=True)
 class TrialTable:
-    """One page of the table. `first`, `last`: the places of its rows, from 1 on. The last four: addresses.
-
-    `expects`: the search has said of a trial what it expects.
+    """One page of the table. `first`, `last`: the places of its rows, from 1 on. `count` of `all` trials are inside of
+    the ranges that were asked for. `expects`: the search has said of a trial what it expects. `asked`: what else the
+    address asks for, which a form repeats. The last five: addresses.
     """
 
     columns: tuple[Column, ...]
@@ -108,11 +108,14 @@ class TrialTable:
     first: int
     last: int
     count: int
+    all: int
+    expects: bool
+    asked: tuple[tuple[str, str], ...]
     previous: str
     next: str
-    expects: bool
     here: str
     csv: str
+    json: str
 
 
 def read_trials(tuning_job: TuningJob) -> list[TrialRow]:
@@ -144,16 +147,23 @@ def finals(trials: Iterable[TrialRow]) -> dict[int, Mapping[str, float]]:
 
 
 def table(
-    study: StudySpec, trials: Sequence[TrialRow], best: Iterable[int], query: Mapping[str, str], here: str
+    study: StudySpec,
+    trials: Sequence[TrialRow],
+    inside: Sequence[TrialRow],
+    best: Iterable[int],
+    query: Mapping[str, str],
+    axes: Mapping[str, str],
+    here: str,
 ) -> TrialTable:
-    asked = query.get("sort", "")
-    order = asked if asked.lstrip("-") in _keys(study) else NUMBER
-    ordered = _sorted(study, trials, order)
+    """`inside`: the trials that are shown. `axes`: what the address asks for of the axes."""
+    order = order_of(study, query)
+    links = _Links(here, axes)
+    ordered = in_order(study, inside, order)
     begin = _begin(query.get("page", ""), len(ordered))
     best_ones = set(best)
     kinds = {each.name: each.kind for each in flat(study.parameters)}
     return TrialTable(
-        columns=tuple(_column(key, title, order, here) for key, title in _keys(study).items()),
+        columns=tuple(_column(key, title, order, links) for key, title in _keys(study).items()),
         rows=tuple(
             ShownTrial(each, tuple(_cells(study, kinds, each)), each.number in best_ones)
             for each in ordered[begin : begin + PAGE]
@@ -163,12 +173,20 @@ def table(
         first=begin + 1,
         last=min(begin + PAGE, len(ordered)),
         count=len(ordered),
-        previous=_address(here, order, begin // PAGE) if begin else "",
-        next=_address(here, order, begin // PAGE + 2) if begin + PAGE < len(ordered) else "",
+        all=len(trials),
         expects=any(each.why for each in trials),
+        asked=tuple(axes.items()),
+        previous=links.address(order, begin // PAGE) if begin else "",
+        next=links.address(order, begin // PAGE + 2) if begin + PAGE < len(ordered) else "",
         here=here,
-        csv=f"{here}trials.csv",
+        csv=links.file("trials.csv", order),
+        json=links.file("trials.json", order),
     )
+
+
+def order_of(study: StudySpec, query: Mapping[str, str]) -> str:
+    asked = query.get("sort", "")
+    return asked if asked.lstrip("-") in _keys(study) else NUMBER
 
 
 def as_csv(study: StudySpec, trials: Iterable[TrialRow]) -> str:
@@ -212,9 +230,9 @@ def _keys(study: StudySpec) -> dict[str, str]:
     }
 
 
-def _column(key: str, title: str, order: str, here: str) -> Column:
+def _column(key: str, title: str, order: str, links: _Links) -> Column:
     aria, wanted = next_order(order, key, key)
-    return Column(key, title, SortLink(aria, _address(here, wanted, 1)), key not in (NUMBER, STATE))
+    return Column(key, title, SortLink(aria, links.address(wanted, 1)), key not in (NUMBER, STATE))
 
 
 def _orders(study: StudySpec) -> Iterable[tuple[str, str]]:
@@ -224,10 +242,22 @@ def _orders(study: StudySpec) -> Iterable[tuple[str, str]]:
         yield f"-{key}", _("{column}, downwards").format(column=title)
 
 
-def _address(here: str, order: str, page: int) -> str:
-    kept = {"sort": "" if order == NUMBER else order, "page": str(page) if page > 1 else ""}
-    query = urlencode({name: value for name, value in kept.items() if value})
-    return f"{here}?{query}".rstrip("?") + "#trials"
+@dataclass(frozen=True, slots=True)
+class _Links:
+    """Addresses of the page at `here`; each repeats what is asked for of the axes."""
+
+    here: str
+    axes: Mapping[str, str]
+
+    def address(self, order: str, page: int) -> str:
+        return self._with(self.here, order, {"page": str(page)} if page > 1 else {}) + "#trials"
+
+    def file(self, name: str, order: str) -> str:
+        return self._with(f"{self.here}{name}", order, {})
+
+    def _with(self, path: str, order: str, more: Mapping[str, str]) -> str:
+        asked = {**self.axes, **({} if order == NUMBER else {"sort": order}), **more}
+        return f"{path}?{urlencode(asked)}".rstrip("?")
 
 
 def _begin(page: str, count: int) -> int:
@@ -236,7 +266,7 @@ def _begin(page: str, count: int) -> int:
     return min(max(wanted, 1) - 1, max(count - 1, 0) // PAGE) * PAGE
 
 
-def _sorted(study: StudySpec, trials: Sequence[TrialRow], order: str) -> list[TrialRow]:
+def in_order(study: StudySpec, trials: Sequence[TrialRow], order: str) -> list[TrialRow]:
     """Trials without a value come last, whichever way the others are sorted."""
     key = order.lstrip("-")
     values = [(_sort_value(each, key), each) for each in trials]

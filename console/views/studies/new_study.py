@@ -13,12 +13,12 @@ from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect
+from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
-from django.views.decorators.http import require_http_methods
+from django.views.decorators.http import require_http_methods, require_POST
 
 from agents.infra.sentences import shown
 from console.auth import access
@@ -26,12 +26,14 @@ from console.auth.person import person
 from console.forms.jobs import JobDestination
 from console.forms.sample_study import EMPTY_STUDY, SAMPLE_STUDY
 from console.forms.studies import AnyStudyDraft, StudyDraft, StudyJsonDraft, study_draft_of
+from console.presenters.studies import study_summary
 from console.presenters.studies.study_document import (
     as_curl,
     canonical_document,
     continued_document,
     study_document,
 )
+from console.presenters.studies.study_summary import StudySummary
 from console.views.fragments import page_or_fragment
 from console.views.jobs.form_choices import FormChoices
 from console.views.projects.switch import COOKIE
@@ -62,6 +64,11 @@ def new(request: HttpRequest) -> HttpResponse:
     FormChoices.of(request).set_in(draft)
     valid = draft.is_valid()
     action = request.POST.get("action", "")
+    if action == "paste" and isinstance(draft, StudyDraft):
+        draft = draft.with_pasted_space()
+        FormChoices.of(request).set_in(draft)
+        draft.is_valid()
+        return _show(request, draft, quiet=True)
     if action == "add":
         return _show(request, draft, quiet=True)
     return ACTIONS.get(action, _submit)(request, draft) if valid else _show(request, draft)
@@ -81,12 +88,22 @@ def _first_draft(request: HttpRequest) -> AnyStudyDraft:
         document = continued_document(study) if "continue" in request.GET else study_document(study)
         return kind.from_document(document, place) if by_json else study_draft_of(document, place)
     if "job" in request.GET:
-        jobs = Job.objects.select_related("project")
+        jobs = Job.objects.select_related("project", "trial_row__tuning_job")
         job = access.get_or_404(request.user, "see", jobs, pk=_number(request.GET["job"]))
         place = replace(destination, project=job.project.name, location=job.location_name)
         name = _("{name}-study").format(name=job.display_name)[:MAX_NAME]
-        return kind.from_document({**EMPTY_STUDY, "displayName": name, "trialJobSpec": job.spec}, place)
+        return kind.from_document(
+            {**EMPTY_STUDY, "displayName": name, "trialJobSpec": _spec_to_tune(job)}, place
+        )
     return kind.from_document(SAMPLE_STUDY if "sample" in request.GET else EMPTY_STUDY, destination)
+
+
+def _spec_to_tune(job: Job) -> dict[str, Any]:
+    """What the trials of a new study run. The job of a trial has arguments and metrics of its own study, so that study
+    says what it ran."""
+    trial = getattr(job, "trial_row", None)
+    spec: dict[str, Any] = job.spec if trial is None else trial.tuning_job.trial_spec
+    return spec
 
 
 def _number(text: str) -> int:
@@ -175,10 +192,37 @@ def _show(
     # First, because a field with an error has no parsed document in which secrets could be found.
     draft.hide_secrets()
     draft.add_violations(violations)
-    context = {"draft": draft, "unavailable": unavailable, "quiet": quiet, "curl": _curl(request, draft)}
+    context = {
+        **{"draft": draft, "unavailable": unavailable, "quiet": quiet, "curl": _curl(request, draft)},
+        "summary": _summary(draft),
+    }
     return page_or_fragment(
         request, f"studies/new_{draft.mode}.html", f"studies/_new_{draft.mode}.html", context, status
     )
+
+
+@never_cache
+@sensitive_post_parameters()
+@require_POST
+@login_required
+def summary(request: HttpRequest) -> HttpResponse:
+    """The summary below the form, after a change of the form."""
+    access.require(request.user, "submit", Job)
+    if not FormChoices.of(request).projects:
+        raise PermissionDenied
+    draft = StudyDraft.from_post(request.POST)
+    FormChoices.of(request).set_in(draft)
+    draft.is_valid()
+    return render(request, "studies/_summary.html", {"summary": _summary(draft)})
+
+
+def _summary(draft: AnyStudyDraft) -> StudySummary | None:
+    if not isinstance(draft, StudyDraft):
+        return None
+    location = str(draft["location"].value() or "")
+    if draft.is_bound:
+        return study_summary.of(draft.document(), location)
+    return study_summary.of(draft.first_document, location)
 
 
 def _curl(request: HttpRequest, draft: AnyStudyDraft) -> str:

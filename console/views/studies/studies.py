@@ -21,18 +21,20 @@ from console.auth.person import person
 from console.forms.extend_study import ExtendStudyForm
 from console.presenters.badges import JOB
 from console.presenters.studies import (
+    parameter_plots,
     study_cost,
     study_curves,
     study_document,
     study_list,
     study_page,
-    trial_rows,
+    study_parts,
+    trial_files,
 )
 from console.views.fragments import asks_for_fragment, page_or_fragment
 from console.views.projects.switch import chosen_list
 from jobs.models import Job, TuningJob
 from jobs.services import Refused
-from jobs.tuning import snapshot, tuning_jobs
+from jobs.tuning import tuning_jobs
 
 
 @require_safe
@@ -73,6 +75,27 @@ def show(request: HttpRequest, study: TuningJob, extend: ExtendStudyForm | None)
 
 @require_safe
 @login_required
+def parameters(request: HttpRequest, tuning_id: int) -> HttpResponse:
+    study = found(request, tuning_id)
+    context: dict[str, Any] = {"parameters": parameter_plots.parameter_plots(study, request.GET.dict())}
+    if not asks_for_fragment(request):
+        context |= _around(request, study, study_page.PARAMETERS)
+    return page_or_fragment(request, "studies/parameters.html", "studies/_parameters_exchange.html", context)
+
+
+@require_safe
+@login_required
+def contour(request: HttpRequest, tuning_id: int) -> HttpResponse:
+    """A page of its own without scripts; the tab Parameters asks for it as a fragment."""
+    study = found(request, tuning_id)
+    context = study_parts.contour_context(study, request.GET.dict())
+    if not asks_for_fragment(request):
+        context |= _around(request, study, study_page.PARAMETERS)
+    return page_or_fragment(request, "studies/contour.html", "studies/_contour.html", context)
+
+
+@require_safe
+@login_required
 def curves(request: HttpRequest, tuning_id: int) -> HttpResponse:
     study = found(request, tuning_id)
     context = {**_around(request, study, study_page.CURVES), "curves": study_curves.study_curves(study)}
@@ -85,9 +108,7 @@ def spec(request: HttpRequest, tuning_id: int) -> HttpResponse:
     study = found(request, tuning_id)
     document = study_document.study_document(study)
     if request.GET.get("as") == "json":
-        answer = HttpResponse(json.dumps(document, indent=2), content_type="application/json")
-        answer["Content-Disposition"] = f'attachment; filename="study-{study.pk}.json"'
-        return answer
+        return _file(json.dumps(document, indent=2), "application/json", f"study-{study.pk}.json")
     context = {
         **_around(request, study, study_page.SPEC),
         "facts": study_page.facts(study),
@@ -100,9 +121,21 @@ def spec(request: HttpRequest, tuning_id: int) -> HttpResponse:
 @login_required
 def trials_csv(request: HttpRequest, tuning_id: int) -> HttpResponse:
     study = found(request, tuning_id)
-    text = trial_rows.as_csv(snapshot.study_of(study), trial_rows.read_trials(study))
-    answer = HttpResponse(text, content_type="text/csv; charset=utf-8")
-    answer["Content-Disposition"] = f'attachment; filename="study-{study.pk}-trials.csv"'
+    text = trial_files.csv_of(study, request.GET.dict())
+    return _file(text, "text/csv; charset=utf-8", f"study-{study.pk}-trials.csv")
+
+
+@require_safe
+@login_required
+def trials_json(request: HttpRequest, tuning_id: int) -> HttpResponse:
+    study = found(request, tuning_id)
+    text = trial_files.json_of(study, request.GET.dict())
+    return _file(text, "application/json", f"study-{study.pk}-trials.json")
+
+
+def _file(text: str, kind: str, name: str) -> HttpResponse:
+    answer = HttpResponse(text, content_type=kind)
+    answer["Content-Disposition"] = f'attachment; filename="{name}"'
     return answer
 
 

@@ -120,7 +120,9 @@ NOTHING = {
     ),
     **dict.fromkeys(("cancel-study", "delete-study", "new-study"), "its row and its trials' history"),
     **dict.fromkeys(("job-views", "remove-job-view", "preferences", "choose-project"), "a person's own view"),
-    **dict.fromkeys(("new-job-summary", "new-job-env-rows", "compare-keys"), "it changes nothing"),
+    **dict.fromkeys(
+        ("new-job-summary", "new-study-summary", "new-job-env-rows", "compare-keys"), "it changes nothing"
+    ),
     **dict.fromkeys(("test-notification", "ask-notification"), "it only sends a message"),
     "add-object": "as many as jobs write",
     "default-model-version": "an alias that moves; nothing is lost",

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 
 import pytest
 from django.utils import timezone
 
-from console.forms.sample_study import SAMPLE_STUDY
+from console.forms.sample_study import EMPTY_STUDY, SAMPLE_STUDY
 from jobs.models import TuningJob
+from tests.harness.wait_and_processes import run
 from tests.unit.console.views.example_rows import a_host, a_job, a_tuning_job, one_line
 
 pytestmark = pytest.mark.django_db
@@ -145,6 +148,118 @@ def test_the_form_becomes_json_and_a_form_again(bob):
     )
 
 
+CONDITIONS = {
+    "parameters-name": ["kind", "momentum", "nesterov", "depth", "rate"],
+    "parameters-kind": ["CATEGORICAL", "INTEGER", "DOUBLE", "DISCRETE", "DOUBLE"],
+    "parameters-low": ["", "1", "0", "", "0.1"],
+    "parameters-high": ["", "3", "1", "", "0.5"],
+    "parameters-values": ["adam, sgd, lion", "", "", "2, 4.5", ""],
+    "parameters-scale": ["UNIT_LINEAR_SCALE"] * 5,
+    "parameters-parent": ["", "kind", "momentum", "", "depth"],
+    "parameters-when": ["", "sgd, lion", "2", "", "4.5"],
+}
+
+
+def test_rows_below_others_are_conditions_and_become_rows_again(bob):
+    bob.post(NEW, typed(**CONDITIONS))
+    made = TuningJob.objects.get()
+    kind, depth = made.study["parameters"]
+    [below] = kind["conditionalParameterSpecs"]
+    assert below["parentCategoricalValues"] == {"values": ["sgd", "lion"]}
+    [deepest] = below["parameterSpec"]["conditionalParameterSpecs"]
+    assert (
+        deepest["parentIntValues"] == {"values": ["2"]}
+        and deepest["parameterSpec"]["parameterId"] == "nesterov"
+    )
+    [other] = depth["conditionalParameterSpecs"]
+    assert (
+        other["parentDiscreteValues"] == {"values": [4.5]} and other["parameterSpec"]["parameterId"] == "rate"
+    )
+    clone = text_of(bob.get(f"{NEW}?study={made.pk}"))
+    assert 'name="mode" value="form"' in clone
+    for name in ("name", "parent", "when"):
+        shown = re.findall(rf'name="parameters-{name}" value="([^"]*)"', clone)
+        assert shown[:5] == CONDITIONS[f"parameters-{name}"]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"parameters-parent": ["", "knid", "", "", ""]}, "Row 2: no row above has the name “knid”."),
+        ({"parameters-parent": ["", "", "", "", ""]}, "Row 2: these values are of which parameter?"),
+        (
+            {"parameters-when": ["", "sgdd", "2", "", "4.5"]},
+            "Row 2, only for: &quot;sgdd&quot; is not a value of",
+        ),
+        ({"parameters-when": ["", "sgd", "9", "", "4.5"]}, "Row 3, only for:"),
+        ({"parameters-high": ["", "3", "-1", "", "0.5"]}, "Row 3, highest value: must not be below minValue"),
+        ({"parameters-parent": ["", "kind", "momentum", "", "nesterov"]}, "Row 5, only for:"),
+    ],
+)
+def test_what_is_wrong_with_a_condition_is_said_at_its_row(bob, change, said):
+    text = text_of(bob.post(NEW, typed(**{**CONDITIONS, **change})))
+    assert said in text, re.findall(r'class="errors".*?</', text)
+    assert not TuningJob.objects.exists()
+
+
+def test_a_pasted_space_becomes_rows_and_what_is_no_space_stays_typed(bob):
+    space = "parameters:\n  - {name: depth, parameterType: int, feasibleSpace: {min: 1, max: 8}}"
+    text = text_of(bob.post(NEW, typed(action="paste", space=space)))
+    names = re.findall(r'name="parameters-name" value="([^"]*)"', text)
+    assert names == ["lr", "layers", "kind", "width", "depth", "", ""] and "feasibleSpace" not in text
+    text = text_of(bob.post(NEW, typed(action="paste", space="{a: [")))
+    assert "The text is neither JSON nor YAML: line 1." in text and "{a: [</textarea>" in text
+    assert not TuningJob.objects.exists()
+
+
+SUMMARY = "/studies/new/summary"
+
+
+def test_the_summary_says_how_large_the_space_is_and_what_it_may_cost(bob):
+    gpus = json.loads(json.dumps(TRIAL_JOB))
+    pool = gpus["workerPoolSpecs"][0]
+    pool["machineSpec"] = {"acceleratorType": "NVIDIA_TESLA_T4", "acceleratorCount": 4}
+    gpus["workerPoolSpecs"] = [pool, pool]
+    gpus["scheduling"] = {"timeout": "5400s"}
+    finite = {**ROWS, "parameters-kind": ["DISCRETE", "INTEGER", "CATEGORICAL", "DISCRETE"],
+              "parameters-low": ["", "1", "", ""], "parameters-high": ["", "8", "", ""],
+              "parameters-values": ["1", "", "adam, sgd", "16"]}  # fmt: skip
+    cases = [
+        ({}, "The space: 4 parameters, continuous.", "no GPU; 12 trials of at most 0.167 hours each."),
+        (
+            {"trial_job": json.dumps(gpus)},
+            "",
+            "at most 144 GPU-hours: 12 trials with 8 GPUs for at most 1 h 30 min each.",
+        ),
+        ({**finite, "max_trials": "50"}, "4 parameters, 16 points.", "16 trials of"),
+        ({"parameters-low": ["2", "1", "", ""]}, "The space: not complete yet.", "12 trials"),
+        ({**dict.fromkeys(ROWS, [])}, "The space: no parameters yet.", "12 trials"),
+        ({"max_trials": ""}, "continuous", "say how many trials there may be."),
+        ({"trial_job": "{"}, "continuous", "the job of each trial is not complete yet."),
+        ({"metric": "", "display_name": ""}, "continuous", "12 trials"),
+    ]
+    for changes, space, budget in cases:
+        text = text_of(bob.post(SUMMARY, typed(**changes)))
+        assert space in text and budget in text, (changes, text)
+    assert "The space: 2 parameters, continuous." in text_of(bob.get(f"{NEW}?sample"))
+
+
+def test_several_metrics_are_rows(bob):
+    text = text_of(
+        bob.post(NEW, typed(metric=["loss", "", "loss"], goal=["MINIMIZE", "MAXIMIZE", "MAXIMIZE"]))
+    )
+    assert "has two metrics" in text and text.count('name="metric"') == 3
+    bob.post(NEW, typed(metric=["loss", "speed"], goal=["MINIMIZE", "MAXIMIZE"]))
+    made = TuningJob.objects.get()
+    assert made.study["metrics"] == [
+        {"metricId": "loss", "goal": "MINIMIZE"},
+        {"metricId": "speed", "goal": "MAXIMIZE"},
+    ]
+    clone = text_of(bob.get(f"{NEW}?study={made.pk}"))
+    assert re.findall(r'name="metric" value="([^"]*)"', clone) == ["loss", "speed", ""]
+    assert "goal" in text_of(bob.post(NEW, typed(goal="LARGE"))) and TuningJob.objects.count() == 1
+
+
 def test_what_the_fields_cannot_show_stays_json(bob):
     study = {**SAMPLE_STUDY["studySpec"], "studyStoppingConfig": {"maxNumTrials": 5}}
     document = json.dumps({**SAMPLE_STUDY, "studySpec": study})
@@ -200,6 +315,54 @@ def test_a_study_of_a_job_and_a_clone_of_a_study_begin_with_what_is_there(bob, c
     )
     TuningJob.objects.filter(pk=made.pk).update(study={**made.study, "observationNoise": "HIGH"})
     assert 'name="mode" value="json"' in text_of(bob.get(f"{NEW}?study={made.pk}"))
+
+
+def test_tune_on_the_job_of_a_trial_takes_over_no_values_of_that_trial(bob, cast, project):
+    job = a_job(project, cast.bob, name="trial")
+    study = a_tuning_job(job)
+    pool = job.spec["workerPoolSpecs"][0]
+    container = pool["containerSpec"]
+    drawn = {
+        **container,
+        "args": ["--lr=0.02"],
+        "env": [{"name": "TRAINYARD_LOG_METRICS", "value": "of-the-trial"}],
+    }
+    job.spec = {**job.spec, "workerPoolSpecs": [{**pool, "containerSpec": drawn}]}
+    job.save()
+    text = text_of(bob.get(f"{NEW}?job={job.pk}"))
+    assert "echo hi" in text and "--lr=0.02" not in text and "of-the-trial" not in text
+    study.trials.all().delete()
+    assert "--lr=0.02" in text_of(bob.get(f"{NEW}?job={job.pk}"))
+
+
+def test_the_program_of_the_empty_form_reports_whatever_is_asked_for(tmp_path):
+    container = EMPTY_STUDY["trialJobSpec"]["workerPoolSpecs"][0]["containerSpec"]
+    metrics = tmp_path / "metrics"
+    known = {
+        "TRAINYARD_METRICS": str(metrics),
+        "TRAINYARD_LOG_METRICS": "accuracy,loss",
+        "PATH": os.environ["PATH"],
+    }
+    arguments = ["--lr=0.02", "--kind=adam", "--offset=-3"]
+    environment = [f"{name}={value}" for name, value in known.items()]
+    run("env", "-i", *environment, *container["command"], *arguments)
+    rows = [json.loads(line) for line in metrics.read_text().splitlines()]
+    assert len(rows) == 10 and {name for row in rows for name in row} == {"accuracy", "loss", "step"}
+
+
+def test_more_rows_come_without_the_rest_of_the_form(bob):
+    """A secret value never comes back, so the text that holds it must not be exchanged."""
+    text = text_of(bob.post(NEW, typed(action="add")))
+    button = text[text.index('value="add"') : text.index("More rows")]
+    assert 'hx-select="#parameter-rows > .parameter-row.spare"' in button and 'hx-swap="beforeend"' in button
+    assert text.count('class="parameter-row spare"') == 2
+
+
+def test_an_answer_that_meets_typed_text_has_a_verdict_to_show(bob):
+    """static/form.js puts the verdict of the answer in the place of the one that is shown."""
+    for mode in ({"mode": "form", "display_name": ""}, {"mode": "json", "text": "{"}):
+        for page in (bob.get(f"{NEW}?{'as=json' * (mode['mode'] == 'json')}"), bob.post(NEW, typed(**mode))):
+            assert re.search(r'<div id="draft" [^>]*> <div class="verdict stack">', text_of(page)), mode
 
 
 def test_nobody_begins_with_what_they_may_not_see(browser, cast, project):

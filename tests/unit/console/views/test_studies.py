@@ -13,6 +13,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from console.presenters.studies import parallel
 from jobs.models import Job, MetricPoint, MetricSeries, Run, Trial, TuningJob
 from tests.unit.console.views.example_rows import a_host, a_job, a_tuning_job, one_line
 
@@ -205,6 +206,130 @@ def test_the_trials_are_there_as_csv(browser, study):
     assert rows[0]["kind"] == "'-sgd" and rows[2]["reason"] == "'=cmd()"
 
 
+def test_ranges_of_axes_filter_the_table_the_lines_and_the_files(browser, study):
+    for number in range(6, 12):
+        a_trial(study, number, number / 10)
+    vera, page = browser("vera"), address(study)
+    asked = {
+        "from.p.lr=0.07&to.p.lr=0.1": [7, 8, 9, 10],
+        "from.p.lr=0.07&to.p.kind=adam": [8, 10],
+        "from.p.kind=-sgd&sort=-number": [11, 9, 7, 3, 1],
+        "to.m.loss=0.7": [1, 2, 6, 7],
+        "from.p.lr=0.05&to.m.loss=0.7": [6, 7],
+        "from.p.lr=5": [],
+    }
+    for query, expected in asked.items():
+        text = text_of(vera.get(f"{page}?{query}"))
+        assert rows_of(text) == expected, query
+        assert f"{len(expected)} of 11 trials are inside of all ranges." in text
+        found = json.loads(vera.get(f"{page}trials.json?{query}").content)
+        assert [each["trial"] for each in found] == expected
+        rows = csv.DictReader(io.StringIO(vera.get(f"{page}trials.csv?{query}").content.decode()))
+        assert [int(row["trial"]) for row in rows] == expected
+    text = text_of(vera.get(f"{page}?from.p.lr=0.07&to.p.lr=0.1"))
+    drawn = re.findall(r'class="line (\w+)" data-trial="(\d+)"', text)
+    assert sorted(int(number) for kind, number in drawn if kind == "out") == [1, 2, 6, 11]
+    assert (
+        'name="from.p.lr" value="0.07"' in text and "from.p.lr=0.07&amp;to.p.lr=0.1&amp;sort=m.loss" in text
+    )
+    assert f'href="{page}trials.json?from.p.lr=0.07&amp;to.p.lr=0.1"' in text
+
+
+def test_a_range_that_cannot_be_read_is_named_and_hides_no_trial(browser, study):
+    vera, page = browser("vera"), address(study)
+    for query, said in (
+        ("from.p.lr=much", "lr: “much” is no number. The range is not applied."),
+        ("to.p.kind=lion", "kind: “lion” is none of its values. The range is not applied."),
+        ("from.p.lr=0.2&to.p.lr=0.1", "lr: the lowest value is above the highest. The range is not applied."),
+        ("from.p.lr=nan", "lr: “nan” is no number. The range is not applied."),
+    ):
+        text = text_of(vera.get(f"{page}?{query}"))
+        assert said in text and rows_of(text) == [1, 2, 3, 4, 5], query
+    assert "Show all trials" not in text_of(vera.get(page))
+
+
+def test_axes_are_hidden_and_logarithmic_as_the_address_says(browser, study):
+    a_trial(study, 6, 2.5)
+    vera, page = browser("vera"), address(study)
+    text = text_of(vera.get(page))
+    assert re.findall(r'data-axis="([^"]+)"', text) == ["p.lr", "p.kind", "m.loss"]
+    text = text_of(vera.get(f"{page}?hide.p.lr=1"))
+    assert re.findall(r'data-axis="([^"]+)"', text) == ["p.kind", "m.loss"] and 'name="from.p.lr"' in text
+    text = text_of(vera.get(f"{page}?hide.p.lr=1&hide.p.kind=1"))
+    assert "Fewer than two axes are shown." in text and 'name="hide.p.lr" value="1" checked' in text
+    # 0.25 to 2.5: 0.5 is a ninth of the way, or three tenths of it on a logarithmic scale.
+    line = r'data-trial="1" data-value="0.5" d="[^"]*L500 (\d+)"'
+    assert re.search(line, text_of(vera.get(page)))[1] == "77"
+    assert re.search(line, text_of(vera.get(f"{page}?log.m.loss=1")))[1] == "61"
+
+
+def test_of_many_trials_the_best_and_a_steady_sample_are_drawn(browser, study, monkeypatch):
+    monkeypatch.setattr(parallel, "MOST_LINES", 20)
+    many(study, 60)
+    vera, page = browser("vera"), address(study)
+
+    def drawn(query=""):
+        text = text_of(vera.get(page + query))
+        return text, {int(found) for found in re.findall(r'data-trial="(\d+)"', text)}
+
+    text, first = drawn()
+    assert "20 of 62 trials are drawn: the best ones, and a sample of the others." in text
+    assert {2, 1} | set(range(100, 108)) <= first and len(first) == 20
+    a_trial(study, 900, 99.0)
+    assert len(first - drawn()[1]) <= 1
+    # What is looked for is drawn, whatever the sample is.
+    assert {140, 141, 142} <= drawn("?from.p.lr=0.0209&to.p.lr=0.0221")[1]
+
+
+def test_two_metrics_have_a_front_with_its_table(browser, study):
+    study.study = {**TWO, "metrics": [*TWO["metrics"], {"metricId": "speed", "goal": "MAXIMIZE"}]}
+    study.save()
+    for number, loss, speed in ((1, 0.5, 9.0), (2, 0.25, 1.0), (6, 0.6, 0.5)):
+        final = {"step": 1, "elapsed": 1.0, "metrics": {"loss": loss, "speed": speed}}
+        if number == 6:
+            a_trial(study, 6, final=final)
+        study.trials.filter(number=number).update(final=final)
+    text = text_of(browser("vera").get(address(study)))
+    assert "speed over loss of 3 trials. 2 are on the front" in text
+    front = text[text.index("The trials of the front") : text.index("</table>")]
+    assert re.findall(r'data-label="loss">([^<]+)<', front) == ["0.25", "0.5"]
+    assert 'class="line front" d="M4 81L427 4"' in text
+
+
+def test_the_parameters_that_matter_are_ranked_and_labelled(browser, study):
+    vera, page = browser("vera"), address(study, "parameters")
+    text = text_of(vera.get(page))
+    assert "This needs 10 trials with a result" in text and "The contour needs more trials" in text
+    for number in range(6, 40):
+        a_trial(study, number, abs(number / 100 - 0.2))
+    text = text_of(vera.get(page))
+    assert "lr matters most for reaching the best 4 of 36 trials:" in text and "By PED-ANOVA" in text
+    assert text.index('class="mono">lr<') < text.index('class="mono">kind<')
+    assert "loss over lr, from 0.001 to 1: the best trial has 0.2." in text
+    # The contour is asked for by itself; without scripts a link leads to it.
+    contour = address(study, "contour")
+    assert f'hx-get="{contour}"' in text and f'href="{contour}"' in text and "shade-1" not in text
+
+
+def test_the_contour_is_what_the_model_expects_over_two_parameters(browser, study):
+    vera, page = browser("vera"), address(study, "contour")
+    assert "The contour needs more trials" in text_of(vera.get(page))
+    for number in range(6, 40):
+        a_trial(study, number, abs(number / 100 - 0.2) + (0.5 if number % 2 else 0.0))
+    text = text_of(vera.get(page))
+    assert "The other parameters are as in trial 20, the best one." in text
+    said = re.search(r"expects the best loss, (\S+), where (\w+) is (\S+) and (\w+) is (\S+)\. The", text)
+    found = {said[2]: said[3], said[4]: said[5]}
+    assert found["kind"] == "adam" and 0.1 < float(found["lr"]) < 0.4
+    assert text.count('class="shade shade-') == 7 and "As a table" in text
+    part = text_of(vera.get(f"{page}?across=kind&up=lr", headers={"HX-Request": "true"}))
+    assert '<option value="kind" selected>' in part and "<html" not in part
+    # A parameter that does not exist, and the same one twice, are answered with two others.
+    for query in ("across=nothing&up=lr", "across=lr&up=lr"):
+        text = text_of(vera.get(f"{page}?{query}"))
+        assert '<option value="kind" selected>' in text and '<option value="lr" selected>' in text
+
+
 def test_the_specification_is_words_and_the_document_of_rest(browser, study):
     vera = browser("vera")
     text = text_of(vera.get(address(study, "spec")))
@@ -300,7 +425,8 @@ def many(study, count):
 
 def test_pages_of_a_thousand_trials_take_as_many_queries_as_those_of_five(browser, study):
     vera = browser("vera")
-    pages = (address(study), address(study, "curves"), address(study, "trials.csv"), "/studies/")
+    rests = ("", "curves", "parameters", "trials.csv")
+    pages = (*(address(study, rest) for rest in rests), "/studies/")
 
     def queries():
         found = []
@@ -317,9 +443,9 @@ def test_pages_of_a_thousand_trials_take_as_many_queries_as_those_of_five(browse
     many(study, 995)
     assert queries() == few
     text = text_of(vera.get(address(study)))
-    assert "1 to 50 of 1000" in text and len(rows_of(text)) == 50 and "250 of 997 trials are drawn" in text
+    assert "1 to 50 of 1000" in text and len(rows_of(text)) == 50 and "trials are drawn" not in text
     drawn = sum(len(path) for path in re.findall(r' d="([^"]*)"', text))
-    assert drawn < 60_000
+    assert drawn < 60_000 and text.count("data-trial=") == 997
     last = text_of(vera.get(f"{address(study)}?sort=-number&page=20"))
     assert rows_of(last)[-1] == 1 and "951 to 1000 of 1000" in last
     assert rows_of(text_of(vera.get(f"{address(study)}?sort=-number&page=999"))) == rows_of(last)

@@ -1,0 +1,134 @@
+"""Parallel coordinates: a line for each trial across the axes of its parameters and metrics.
+
+Each line is a path of its own, so that it can be pointed at. Of many trials the best fifth and a sample are drawn; the
+sample follows from the numbers of the trials alone, so lines stay where they are while results come in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from zlib import crc32
+
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from console.presenters.reported_metrics import number
+from console.presenters.studies.axes import Axes, Axis, x_of
+from console.presenters.studies.heights import height
+from console.presenters.studies.trial_rows import TrialRow, parameter_text
+from jobs.rules.tuning.study import StudySpec
+
+# So many lines are drawn, and so many points of them.
+MOST_LINES, MOST_POINTS = 1_000, 6_000
+# The best part of the trials is drawn in a colour and a width of its own.
+GOOD_PART = 0.2
+BEST, GOOD, REST, OUT = "best", "good", "rest", "out"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """`kind`: how it is drawn. `value`: its result, as a text."""
+
+    number: int
+    kind: str
+    value: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnAxis:
+    """`x`: where it stands; `low` and `high`: the texts at its ends."""
+
+    axis: Axis
+    x: int
+    low: str
+    high: str
+
+
+@dataclass(frozen=True, slots=True)
+class ParallelPlot:
+    """`drawn` of `count` trials with a result."""
+
+    axes: tuple[DrawnAxis, ...]
+    lines: tuple[Line, ...]
+    drawn: int
+    count: int
+    words: str
+
+
+def good_ones(ranked: Sequence[TrialRow]) -> int:
+    """How many trials are the best part of them."""
+    return max(math.ceil(len(ranked) * GOOD_PART), 1)
+
+
+def parallel_plot(study: StudySpec, axes: Axes, ranked: Sequence[TrialRow]) -> ParallelPlot | None:
+    """None for fewer than two axes or two trials. `ranked`: the trials with a result, the best first."""
+    shown = axes.shown
+    if len(shown) < 2 or len(ranked) < 2:
+        return None
+    drawn = tuple(DrawnAxis(axis, x_of(place, len(shown)), *axis.ends) for place, axis in enumerate(shown))
+    most = max(min(MOST_LINES, MOST_POINTS // len(shown)), 2)
+    metric = study.objectives[0].name
+    good = {each.number for each in ranked[: good_ones(ranked)]}
+    lines = []
+    for each in chosen(axes, ranked, most):
+        kind = BEST if each is ranked[0] else GOOD if each.number in good else REST
+        lines.append(
+            Line(
+                each.number,
+                kind if axes.keep(each) else OUT,
+                number(each.values[metric]),
+                _path(drawn, each),
+            )
+        )
+    # What is looked for lies above the others.
+    order = (OUT, REST, GOOD, BEST)
+    return ParallelPlot(
+        axes=drawn,
+        lines=tuple(sorted(lines, key=lambda line: order.index(line.kind))),
+        drawn=len(lines),
+        count=len(ranked),
+        words=_words(axes, ranked, len(lines)),
+    )
+
+
+def chosen(axes: Axes, ranked: Sequence[TrialRow], most: int) -> list[TrialRow]:
+    """The best fifth, and a sample of the others; those inside of the ranges first."""
+    if len(ranked) <= most:
+        return list(ranked)
+    best = ranked[: min(good_ones(ranked), max(most // 2, 1))]
+    others = sorted(
+        ranked[len(best) :], key=lambda each: (not axes.keep(each), crc32(str(each.number).encode()))
+    )
+    return [*best, *others[: most - len(best)]]
+
+
+def _path(drawn: Sequence[DrawnAxis], trial: TrialRow) -> str:
+    """The line of one trial; it passes by the axes of parameters that it does not have."""
+    steps: list[str] = []
+    for each in drawn:
+        place = each.axis.place(trial)
+        if place is not None:
+            steps.append(f"{'L' if steps else 'M'}{each.x} {height(place)}")
+    return "".join(steps)
+
+
+def _words(axes: Axes, ranked: Sequence[TrialRow], drawn: int) -> str:
+    best = ranked[0]
+    values = ((axis, axis.value(best)) for axis in axes.all)
+    said = ", ".join(
+        f"{axis.name} {parameter_text(value, axis.parameter.kind)}"
+        for axis, value in values
+        if value is not None
+    )
+    text = _("Parameters of {drawn} of {count} trials. The best, trial {number}, has {parameters}.")
+    found = text.format(drawn=drawn, count=len(ranked), number=best.number, parameters=said)
+    if not axes.ranges:
+        return found
+    kept = sum(axes.keep(each) for each in ranked)
+    inside = ngettext(
+        "{number} trial is inside of all ranges.", "{number} trials are inside of all ranges.", kept
+    )
+    return f"{found} {inside.format(number=kept)}"

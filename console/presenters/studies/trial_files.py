@@ -1,0 +1,53 @@
+"""The trials of a study as files: those that the address of its page shows, in the same order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from console.presenters.studies import trial_rows
+from console.presenters.studies.axes import axes_of
+from console.presenters.studies.trial_rows import TrialRow
+from jobs.models import TuningJob
+from jobs.rules.tuning.study import StudySpec
+from jobs.tuning import snapshot
+
+
+def csv_of(tuning_job: TuningJob, query: Mapping[str, str]) -> str:
+    study = snapshot.study_of(tuning_job)
+    return trial_rows.as_csv(study, _asked(study, tuning_job, query))
+
+
+def json_of(tuning_job: TuningJob, query: Mapping[str, str]) -> str:
+    """A list of objects. Times and numbers are written as the REST API writes them."""
+    study = snapshot.study_of(tuning_job)
+    found = [_document(each) for each in _asked(study, tuning_job, query)]
+    return json.dumps(found, indent=1, ensure_ascii=False)
+
+
+def _asked(study: StudySpec, tuning_job: TuningJob, query: Mapping[str, str]) -> Sequence[TrialRow]:
+    trials = trial_rows.read_trials(tuning_job)
+    axes = axes_of(study, trials, query)
+    inside = [each for each in trials if axes.keep(each)]
+    return trial_rows.in_order(study, inside, trial_rows.order_of(study, query))
+
+
+def _document(trial: TrialRow) -> dict[str, Any]:
+    """What is not known is left out."""
+    known = {
+        "step": trial.step,
+        "startTime": trial.started_at and trial.started_at.isoformat(),
+        "endTime": trial.ended_at and trial.ended_at.isoformat(),
+        "expected": dict(trial.why) or None,
+        "infeasibleReason": str(trial.infeasible) or None,
+        "stoppedEarly": str(trial.stopped_early) or None,
+        "job": trial.job and str(trial.job),
+    }
+    return {
+        "trial": trial.number,
+        "state": trial.state,
+        "parameters": dict(trial.parameters),
+        "metrics": {name: snapshot.kept_number(value) for name, value in trial.values.items()},
+        **{name: value for name, value in known.items() if value is not None},
+    }
