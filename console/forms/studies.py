@@ -23,9 +23,11 @@ from console.forms.metric_rows import MetricRow, MetricsField
 from console.forms.parameter_rows import INPUTS, ParametersField, documents, rows_of
 from console.forms.pasted_space import UnreadableSpace, read_space
 from console.forms.violations import field_of
+from jobs.models import TuningJob
 from jobs.rules.spec.json_fields import InvalidDocument
 from jobs.rules.spec.parse import Violation
 from jobs.rules.spec.secret_variables import without_values
+from jobs.rules.tuning.extension import FAILED, PARALLEL, TRIALS
 from jobs.rules.tuning.parse_study import parse_study
 from jobs.rules.tuning.study import ALGORITHMS, OPTUNA, Goal, Rule, Selection, study_document
 
@@ -380,3 +382,43 @@ def _initial(document: Mapping[str, Any]) -> dict[str, Any]:
         "max_failed": document.get("maxFailedTrialCount"),
         "trial_job": as_text(document.get("trialJobSpec", {})),
     }
+
+
+_EXTENDED = {TRIALS: "max_trials", PARALLEL: "parallel_trials", FAILED: "max_failed"}
+
+
+class ExtendStudyForm(forms.Form):
+    max_trials = forms.IntegerField(label=gettext_lazy("Trials in all"), required=False)
+    parallel_trials = forms.IntegerField(label=gettext_lazy("Trials at once"), required=False)
+    max_failed = forms.IntegerField(
+        label=gettext_lazy("Trials that may fail"),
+        required=False,
+        help_text=gettext_lazy("So many failed trials end the study. 0: Trainyard decides."),
+    )
+
+    @classmethod
+    def of(cls, study: TuningJob) -> ExtendStudyForm:
+        counts = {
+            "max_trials": study.max_trials,
+            "parallel_trials": study.parallel_trials,
+            "max_failed": study.max_failed_trials,
+        }
+        return cls(initial=counts, auto_id="extend-%s")
+
+    @classmethod
+    def from_post(cls, data: Any) -> ExtendStudyForm:
+        return cls(data, auto_id="extend-%s")
+
+    def document(self) -> dict[str, int]:
+        names = {"max_trials": "maxTrialCount", "parallel_trials": "parallelTrialCount"}
+        names["max_failed"] = "maxFailedTrialCount"
+        return {names[field]: value for field, value in self.cleaned_data.items() if value is not None}
+
+    def add_violations(self, violations: Iterable[Violation]) -> None:
+        """Those of a field beside it, all others above the form."""
+        for each in violations:
+            field, text = _EXTENDED.get(each.field), shown(each.description)
+            whole_sentence = each.description[:1].isupper()
+            if field and not whole_sentence:
+                text = _("{field} {problem}").format(field=self[field].label, problem=text)
+            self.add_error(field, text if field else f"{each.field}: {text}")

@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
 from console.auth.person import person
-from console.forms.extend_study import ExtendStudyForm
+from console.forms.studies import ExtendStudyForm
 from console.views.studies.studies import found, show
 from jobs.rules.spec.json_fields import InvalidDocument
 from jobs.rules.spec.parse import Violation

@@ -18,7 +18,7 @@ from agents.infra.sentences import shown
 from console.auth import access
 from console.auth.access import Verb
 from console.auth.person import person
-from console.forms.extend_study import ExtendStudyForm
+from console.forms.studies import ExtendStudyForm
 from console.presenters.badges import JOB
 from console.presenters.studies import (
     parameter_plots,
