@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from django.utils.translation import gettext as _
 
@@ -119,14 +119,14 @@ class Axes:
 
     all: tuple[Axis, ...]
     more: int = 0
+    ranges: tuple[Axis, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ranges", tuple(each for each in self.all if each.is_range))
 
     @property
     def shown(self) -> tuple[Axis, ...]:
         return tuple(each for each in self.all if not each.hidden)
-
-    @property
-    def ranges(self) -> tuple[Axis, ...]:
-        return tuple(each for each in self.all if each.is_range)
 
     @property
     def problems(self) -> tuple[str, ...]:
