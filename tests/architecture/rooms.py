@@ -61,7 +61,7 @@ console/live: console/{runtime} jobs/{logs models projects} agents/{runner}
 console/models: jobs/{models}
 console/parts: console/{auth presenters} jobs/{models} agents/{models}
 console/presenters: console/{auth forms models saved_views} jobs/rules/{lifecycle list_text metrics notifications
-    scheduling spec tuning} jobs/{artifacts host_sync lifecycle logs maintenance metrics models outputs pipelines
+    scheduling spec time_text tuning} jobs/{artifacts host_sync lifecycle logs maintenance metrics models outputs pipelines
     preparations projects recordings scheduling shells tuning} agents/{clock_keeper hosts infra models ssh
     time_doubt}
 console/runtime: console/{auth environment large_bodies views} jobs/{artifacts host_sync logs models wake}

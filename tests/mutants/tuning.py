@@ -175,24 +175,17 @@ TUNING = (
     ),
     Safeguard(
         "aliases-of-a-pasted-space",
-        "console/forms/pasted_space.py",
+        "console/forms/study_rows/pasted_space.py",
         "if self.check_event(yaml.events.AliasEvent):",
         "if False:",
         ("tests/unit/console/forms/test_pasted_space.py",),
     ),
     Safeguard(
         "what-a-pasted-space-loses",
-        "console/forms/pasted_space.py",
+        "console/forms/study_rows/pasted_space.py",
         "    if more:",
         "    if False:",
         ("tests/unit/console/forms/test_pasted_space.py",),
-    ),
-    Safeguard(
-        "more-rows-and-typed-secrets",
-        "templates/studies/_new_form.html",
-        'hx-target="#parameter-rows" hx-select="#parameter-rows > .parameter-row.spare" hx-swap="beforeend"',
-        "",
-        (f"{PAGES}/test_new_study.py::test_more_rows_come_without_the_rest_of_the_form",),
     ),
     Safeguard(
         "values-of-a-trial-in-another-study",

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from django.utils.translation import gettext as _
 
 from agents.infra.text import visible
-from console.forms.parameter_rows import SCALES
+from console.forms.study_rows.parameter_rows import SCALES
 from console.presenters.jobs.charts import WIDTH
 from console.presenters.studies.trial_rows import METRIC, PARAMETER, TrialRow, parameter_text
 from jobs.rules.tuning.arguments import text_of
@@ -135,7 +135,7 @@ class Axes:
     @property
     def query(self) -> dict[str, str]:
         """What the address asks for of them, for the links of the page."""
-        found = {}
+        found: dict[str, str] = {}
         for each in self.all:
             asked = {
                 FROM: each.low,
