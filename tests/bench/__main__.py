@@ -19,6 +19,7 @@ from tests.bench import (
     logs,
     packages,
     paint,
+    reduction,
     shell,
     stored_files,
     tab,
@@ -31,6 +32,7 @@ PARTS = {
     # Before all others: those enter the network of the hosts, from which no package can be fetched.
     "first-start": first_start.first_start,
     "tuning": tuning.tuning,
+    "reduction": reduction.reduction,
     "decide": decide.decide,
     "first-line": jobs.first_line,
     "jobs": jobs.throughput,

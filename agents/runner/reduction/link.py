@@ -38,6 +38,7 @@ from agents.runner.reduction.wire import (
     frame,
     greet,
     tune,
+    wake_at,
 )
 
 CONNECT_S, UNFIT_S, PAUSE_S = 300.0, 30.0, 0.1
@@ -88,9 +89,10 @@ class Way:
         self.head = bytearray(FRAME.size)
         self.target: memoryview = memoryview(self.head)
         self.stream, self.in_payload, self.is_reason = 0, False, False
-        self.filled = self.sent = self.received = 0
+        self.filled = self.sent = self.received = self.lowest = 0
         self.heard = time.monotonic()
         self.lost = ""
+        self.mask = 0
         self.told: Tuple[int, str] | None = None  # why the reducer has given up
 
     def give(self, job: Job) -> None:
@@ -127,6 +129,9 @@ class Link:
         self._wake, self._waker = os.pipe()
         for fd in (self._wake, self._waker):
             os.set_blocking(fd, False)
+        self._by_fd = {way.connection.fileno(): way for way in self.ways}
+        self._poll = select.poll()
+        self._poll.register(self._wake, select.POLLIN)
         self._report = Report("trainer")
         self._waited_s = 0.0
         os.register_at_fork(after_in_child=self._in_child)
@@ -190,10 +195,9 @@ class Link:
             job = self._given.popleft()
             for way in self.ways:
                 way.give(job)
-        by_fd = {way.connection.fileno(): way for way in self.ways if not way.lost and not way.told}
-        poll = self._poll_of(by_fd)
+        self._register()
         began, awaited = time.monotonic(), any(way.is_awaited for way in self.ways)
-        events = poll.poll(wait_s * 1000)
+        events = self._poll.poll(wait_s * 1000)
         now = time.monotonic()
         self._waited_s += now - began if awaited else 0.0
         for fd, event in events:
@@ -201,7 +205,7 @@ class Link:
                 with contextlib.suppress(BlockingIOError):
                     os.read(fd, 4096)
                 continue
-            way = by_fd[fd]
+            way = self._by_fd[fd]
             try:
                 if event & (select.POLLIN | select.POLLHUP | select.POLLERR):
                     self._read(way)
@@ -211,12 +215,18 @@ class Link:
                 way.lost = problem.strerror or str(problem)
         self._look(now)
 
-    def _poll_of(self, by_fd: Dict[int, Way]) -> Any:
-        poll = select.poll()
-        poll.register(self._wake, select.POLLIN)
-        for fd, way in by_fd.items():
-            poll.register(fd, select.POLLIN | (select.POLLOUT if way.wants_to_write else 0))
-        return poll
+    def _register(self) -> None:
+        """Let the kernel wake us for what each connection can go on with."""
+        for fd, way in self._by_fd.items():
+            mask = select.POLLIN | (select.POLLOUT if way.wants_to_write else 0)
+            if way.lost or way.told:
+                mask = -1
+            if mask != way.mask:
+                way.mask = mask
+                if mask < 0:
+                    self._poll.unregister(fd)
+                else:
+                    self._poll.register(fd, mask)
 
     def _look(self, now: float) -> None:
         """Does the program still need a reducer that is lost, or that has given up?"""
@@ -291,6 +301,10 @@ class Link:
             try:
                 count = way.connection.recv_into(way.target[way.filled :])
             except (BlockingIOError, InterruptedError):
+                missing = len(way.target) - way.filled
+                if missing != way.lowest:
+                    way.lowest = missing
+                    wake_at(way.connection, missing)
                 return
             if not count:
                 way.lost = "it closed the connection"

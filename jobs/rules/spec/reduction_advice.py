@@ -46,8 +46,8 @@ def warnings(spec: CustomJobSpec) -> Iterator[str]:
         if offered < needed:
             yield said(
                 "The {reducers} replicas of workerpool2 have {offered} Gbit/s together, and the {trainers} replicas "
-                "that train {needed} Gbit/s: reducers slow them down unless they have as much. Give workerpool2 at least "
-                "{least} replicas.",
+                "that train {needed} Gbit/s: reducers slow them down unless they have as much. Give workerpool2 at "
+                "least {least} replicas.",
                 reducers=pool.replica_count,
                 offered=f"{offered:g}",
                 trainers=_count(trainers),
