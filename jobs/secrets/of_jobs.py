@@ -80,6 +80,11 @@ def are_the_same(job: Job, asked: CustomJob) -> bool:
     )
 
 
+def lacks_values(order: Mapping[str, Any]) -> bool:
+    """Whether something is added to this order when it is sent."""
+    return bool(order.get("secrets") or order.get("reduction"))
+
+
 def with_values(orders: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     """The start orders as they are sent: with the values of secret variables, which the rows of the orders lack.
 

@@ -10,6 +10,7 @@ from tests.mutants.logins import LOGINS
 from tests.mutants.metrics import METRICS
 from tests.mutants.preparations import PREPARATIONS
 from tests.mutants.races import RACES
+from tests.mutants.reduction import REDUCTION
 from tests.mutants.safeguard import Safeguard
 from tests.mutants.shells import SHELLS
 from tests.mutants.stored_files import STORED_FILES
@@ -289,6 +290,7 @@ SAFEGUARDS = (
     ),
     *LOGINS,
     *METRICS,
+    *REDUCTION,
     *PREPARATIONS,
     *RACES,
     *SHELLS,
