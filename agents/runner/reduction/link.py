@@ -119,7 +119,7 @@ class Link:
         on_lost: Callable[[str], Any],
         connect_s: float = CONNECT_S,
     ) -> None:
-        self._index, self._on_lost, self._owner = trainer.index, on_lost, os.getpid()
+        self._index, self._on_lost, self._owner = trainer.number, on_lost, os.getpid()
         self.ways = connect(addresses, trainer, secret, on_lost, connect_s)
         self._given: Deque[Job] = deque()
         self._error: Exception | None = None
@@ -234,8 +234,7 @@ class Link:
             if not way.lost and way.is_awaited and not way.wants_to_write and now - way.heard > SILENCE_S:
                 way.lost = "it does not answer"
         if self._report.is_due(now):
-            sent, received = sum(way.sent for way in self.ways), sum(way.received for way in self.ways)
-            self._report.say(now, received, sent, self._waited_s, "trainer_waiting_percent")
+            self._say(now)
         if self._error is not None or not any(way.is_awaited for way in self.ways):
             return
         for way in self.ways:
@@ -255,6 +254,10 @@ class Link:
         if self._settles is None:
             self._settles = now + SETTLE_S
         return told == len(self.ways) or now >= self._settles
+
+    def _say(self, now: float) -> None:
+        sent, received = sum(way.sent for way in self.ways), sum(way.received for way in self.ways)
+        self._report.say(now, received, sent, self._waited_s, "trainer_waiting_percent")
 
     # -- out --
 
@@ -377,6 +380,7 @@ class Link:
             job.done(self._error)
 
     def _say_goodbye(self) -> None:
+        self._say(time.monotonic())
         if not any(way.wants_to_write or way.is_awaited for way in self.ways):
             self._flush(memoryview(frame(GOODBYE, 0)))
 

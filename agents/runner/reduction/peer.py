@@ -49,7 +49,7 @@ class Peer:
 
     @property
     def index(self) -> int:
-        return self.trainer.index
+        return self.trainer.number
 
     def fileno(self) -> int:
         return self.connection.fileno()

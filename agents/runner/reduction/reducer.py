@@ -70,7 +70,6 @@ class Reducer:
             os.write(self._waker, b"w")
 
     def serve(self) -> None:
-        began = time.monotonic()
         while not (self._leaving and not self._of and not self._greeted):
             self._register()
             events = self._poll.poll(LOOK_S * 1000)
@@ -91,7 +90,8 @@ class Reducer:
             self._forget()
             now = time.monotonic()
             self._busy_s += now - woke
-            self._say(now, began)
+            if self._report.is_due(now):
+                self._say(now)
 
     def _register(self) -> None:
         """Let the kernel wake us for what each connection can go on with."""
@@ -128,7 +128,7 @@ class Reducer:
     def _join(self, connection: socket.socket, trainer: Trainer) -> None:
         session = self._sessions.get(trainer.session)
         if session is None:
-            session = self._sessions[trainer.session] = Session(trainer.count, self._mean, time.monotonic)
+            session = self._sessions[trainer.session] = Session(trainer.trainers, self._mean, time.monotonic)
         peer = Peer(connection, trainer, session.on_frame)
         refused = session.add(peer)
         if refused:
@@ -164,6 +164,7 @@ class Reducer:
         self._poll.unregister(fd)
         self._report.add(received=peer.received, sent=peer.sent)
         peer.close()
+        self._say(time.monotonic())
         if session is not None:
             before = session.failed
             session.leave(peer, why)
@@ -180,16 +181,15 @@ class Reducer:
         for name in [name for name in over if not self._sessions[name].failed] + over[:-MAX_REMEMBERED]:
             self._sessions.pop(name, None)
 
-    def _say(self, now: float, began: float) -> None:
-        if self._report.is_due(now):
-            peers = [peer for peer, _ in self._of.values()]
-            self._report.say(
-                now,
-                received=sum(peer.received for peer in peers),
-                sent=sum(peer.sent for peer in peers),
-                busy_s=self._busy_s,
-                name="reducer_idle_percent",
-            )
+    def _say(self, now: float) -> None:
+        peers = [peer for peer, _ in self._of.values()]
+        self._report.say(
+            now,
+            received=sum(peer.received for peer in peers),
+            sent=sum(peer.sent for peer in peers),
+            busy_s=self._busy_s,
+            name="reducer_idle_percent",
+        )
 
 
 def listen(port: int) -> socket.socket:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import time
 from typing import Dict
 
 VARIABLE = "TRAINYARD_METRICS"
@@ -20,7 +21,7 @@ class Report:
         self._role = role
         self._path = os.environ.get(VARIABLE, "")
         self._due = 0.0
-        self._at = 0.0
+        self._at = time.monotonic()
         self._busy_s = 0.0
         self._moved = 0
         self._ended: Dict[str, int] = {"received": 0, "sent": 0}
@@ -42,7 +43,7 @@ class Report:
         passed, busy = now - self._at, busy_s - self._busy_s
         self._at, self._busy_s = now, busy_s
         moved, self._moved = received + sent - self._moved, received + sent
-        if not moved or passed <= 0 or passed > 10 * EVERY_S:
+        if not moved or passed <= 0 or not self._path:
             return
         share = 100.0 * min(1.0, max(0.0, busy / passed))
         line = {

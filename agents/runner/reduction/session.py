@@ -74,10 +74,10 @@ class Session:
 
     def add(self, peer: Peer) -> str:
         """Why this trainer cannot take part; empty if it does."""
-        if peer.trainer.count != self.count:
+        if peer.trainer.trainers != self.count:
             return "trainer %d counts %d trainers and others count %d" % (
                 peer.index,
-                peer.trainer.count,
+                peer.trainer.trainers,
                 self.count,
             )
         if peer.index in self.peers or peer.index in self.gone:

@@ -53,8 +53,8 @@ class Unfit(Exception):
 class Trainer(NamedTuple):
     """Who connects to a reducer."""
 
-    index: int
-    count: int
+    number: int
+    trainers: int
     session: bytes
 
 
@@ -97,7 +97,7 @@ def greet(connection: socket.socket, trainer: Trainer, secret: bytes, until: flo
     if version != VERSION:
         raise Unfit("it speaks version %d and this trainer version %d" % (version, VERSION))
     own = os.urandom(16)
-    hello = _HELLO.pack(_MAGIC, VERSION, trainer.index, trainer.count, trainer.session, own)
+    hello = _HELLO.pack(_MAGIC, VERSION, trainer.number, trainer.trainers, trainer.session, own)
     connection.sendall(hello + _proof(secret, b"trainer", nonce + hello))
     answer = read(connection, _PROOF, until)
     if not hmac.compare_digest(answer, _proof(secret, b"reducer", own + nonce)):
