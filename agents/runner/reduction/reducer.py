@@ -24,8 +24,10 @@ from agents.runner.reduction.wire import REFUSED, SECRET_VARIABLE, Trainer, Unfi
 
 try:
     from agents.runner.reduction.sums import mean
-except ImportError:  # numpy is not there: `main` says so in words
-    mean = None  # type: ignore[assignment]
+
+    HAS_NUMPY = True
+except ImportError:  # `main` says so in words
+    HAS_NUMPY = False
 
 PORT_VARIABLE = "TRAINYARD_REDUCTION_PORT"
 GREETING_S, MAX_GREETINGS = 10.0, 64
@@ -213,7 +215,7 @@ def listen(port: int) -> socket.socket:
 
 
 def main(environment: Any = os.environ) -> int:
-    if mean is None:
+    if not HAS_NUMPY:
         print(NO_NUMPY % sys.executable, file=sys.stderr, flush=True)
         return 1
     try:
