@@ -42,6 +42,7 @@ from jobs.projects import log_storage, usage
 from jobs.recordings import store as recordings
 from jobs.scheduling import expected_starts, scheduler
 from jobs.tuning import advance as tuning
+from jobs.tuning import tuner
 from jobs.wake import hints
 
 log = logging.getLogger(__name__)
@@ -172,7 +173,7 @@ def place_jobs(clock: Clock) -> None:
 
 
 def advance_tuning_jobs(clock: Clock) -> None:
-    tuning.advance(tuning.due(clock.now()), clock)
+    tuner.put(tuning.due(clock.now()))
 
 
 def settle_preparations(clock: Clock) -> None:
