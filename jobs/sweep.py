@@ -42,7 +42,7 @@ from jobs.projects import log_storage, usage
 from jobs.recordings import store as recordings
 from jobs.scheduling import expected_starts, scheduler
 from jobs.tuning import advance as tuning
-from jobs.tuning import outlooks, shadows
+from jobs.tuning import outlooks, shadows, tuner
 from jobs.wake import hints
 
 log = logging.getLogger(__name__)
@@ -175,7 +175,7 @@ def place_jobs(clock: Clock) -> None:
 
 
 def advance_tuning_jobs(clock: Clock) -> None:
-    tuning.advance(tuning.due(clock.now()), clock)
+    tuner.put(tuning.due(clock.now()))
 
 
 def note_shadows(clock: Clock) -> None:

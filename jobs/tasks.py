@@ -16,7 +16,7 @@ from jobs.lifecycle import advance as advancing
 from jobs.maintenance import checks
 from jobs.notifications import sender
 from jobs.scheduling import scheduler as scheduling
-from jobs.tuning import advance as tuning
+from jobs.tuning import tuner
 
 
 @shared_task(name="jobs.tasks.advance", throws=DATABASE_UNAVAILABLE)
@@ -52,7 +52,7 @@ def dispatch(host_ids: list[int]) -> None:
 
 @shared_task(name="jobs.tasks.tune", throws=DATABASE_UNAVAILABLE)
 def tune(ids: list[int]) -> None:
-    tuning.advance(ids, Clock())
+    tuner.put(ids)
 
 
 @shared_task(name="jobs.tasks.enrol", throws=DATABASE_UNAVAILABLE)

@@ -12,7 +12,16 @@ from datetime import datetime, timedelta
 import paramiko
 from django.db import transaction
 
-from agents.hosts import checklist, data_address, host_history, inventory, login_checks, misbehaviour, probe
+from agents.hosts import (
+    checklist,
+    data_address,
+    host_history,
+    inventory,
+    login_checks,
+    misbehaviour,
+    offered_key,
+    probe,
+)
 from agents.hosts.checklist import CheckItem
 from agents.infra import clock
 from agents.infra.refusals import Refused
@@ -29,7 +38,7 @@ from agents.ssh.dial import (
     dial,
     run_command,
 )
-from agents.ssh.host_keys import fingerprint, same_key
+from agents.ssh.host_keys import fingerprint
 from agents.ssh.targets import Target
 
 PROBE_TIMEOUT_S = 30.0
@@ -53,18 +62,20 @@ def fetch_host_key(host_id: int, now: datetime) -> str:
     try:
         dial(Target.of(host), keys.private_key()).close()
     except (HostKeyUnknown, HostKeyChanged) as waiting:
-        if not _save_offered_key(host, waiting.at, waiting.offered, now):
+        if not offered_key.store(host, waiting.at, waiting.offered, now):
             return ""
         if isinstance(waiting, HostKeyChanged):
             host_history.set_status(host.pk, HostStatus.BLOCKED, _changed_text(waiting), now)
         return fingerprint(waiting.offered)
-    except AuthFailed:
+    except AuthFailed as refused:
+        _forget_offered_key(host, refused, now)
         return ""  # the key is the pinned one; the checklist reports the refused login
     except DialError as error:
         items = [CheckItem("Reachable", False, str(error), _unreachable_cure(host))]
         _save_checklist(host.pk, items)
         Host.every.filter(pk=host.pk).update(last_error=str(error)[:2000], due_at=now + timedelta(seconds=30))
         raise
+    offered_key.forget(host, now)
     return ""
 
 
@@ -130,6 +141,7 @@ def check_host(host_id: int, now: datetime, on_change: Callable[[], None] = no_l
         transport = dial(Target.of(host), keys.private_key())
     except DialError as error:
         return _dial_failed(host, error, now, on_change)
+    offered_key.forget(host, now)
     try:
         items = _connected_items(host)
         if not checklist.is_usable(host.checklist):
@@ -153,22 +165,11 @@ def check_host(host_id: int, now: datetime, on_change: Callable[[], None] = no_l
     return items
 
 
-@transaction.atomic
-def _save_offered_key(host: Host, at: str, offered: str, now: datetime) -> bool:
-    """Store an offered key and record it once, even if two checks of the host run at the same time. False if a person
-    has accepted it since this check began: it would be shown as a changed key for ever."""
-    row = Host.every.select_for_update().filter(pk=host.pk).first()
-    if row is None:
-        return True
-    accepted = row.jump_keys.get(at, "") if at else row.pinned_key
-    if accepted and same_key(accepted, offered):
-        return False
-    if (row.offered_key, row.offered_at) != (offered, at):
-        Host.every.filter(pk=host.pk).update(offered_key=offered, offered_at=at, last_error="")
-        host_history.record(
-            host.pk, "key_offered", f"{fingerprint(offered)} of {at or host.address}", "trainyard", now
-        )
-    return True
+def _forget_offered_key(host: Host, refused: AuthFailed, now: datetime) -> None:
+    """Keys come before logins: a machine that refuses the login has shown its accepted key, and so have those on the
+    way to it."""
+    if refused.at in ("", host.offered_at):
+        offered_key.forget(host, now)
 
 
 def _changed_text(changed: HostKeyChanged) -> str:
@@ -210,7 +211,7 @@ def _dial_failed(
 ) -> list[CheckItem]:
     status = HostStatus.UNREACHABLE
     if isinstance(error, HostKeyUnknown | HostKeyChanged):
-        if not _save_offered_key(host, error.at, error.offered, now):
+        if not offered_key.store(host, error.at, error.offered, now):
             return check_host(host.pk, now, on_change)
         reached = CheckItem(
             "Reachable", True, said("{address}:{port} answers.", address=host.address, port=host.port)
@@ -230,6 +231,7 @@ def _dial_failed(
         status = HostStatus.BLOCKED if changed else HostStatus.NEW
         error_text = text if changed else ""  # waiting for a person is not an error
     elif isinstance(error, AuthFailed):
+        _forget_offered_key(host, error, now)
         cure = "Put this line into ~/.ssh/authorized_keys of the login: " + keys.public_line()
         items = [*_connected_items(host)[:2], CheckItem("Login", False, str(error), cure)]
         status, error_text = HostStatus.AUTH_FAILED, str(error)

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from django.db import transaction
 
-from agents.hosts import checklist, host_history, misbehaviour, recovery
+from agents.hosts import checklist, host_history, misbehaviour, offered_key, recovery
 from agents.links.link import Hello
 from agents.models import Host, HostStatus
 
@@ -32,7 +32,8 @@ def record_greeting(host_id: int, token: int, hello: Hello, now: datetime) -> bo
         mark=mark,
         free_disk_mb=host.free_disk_mb if hello.free_mb is None else hello.free_mb,
     )
-    return _set_status_after_greeting(host, now) or rebooted
+    key_back = offered_key.forget(host, now)
+    return _set_status_after_greeting(host, now) or rebooted or key_back
 
 
 @transaction.atomic

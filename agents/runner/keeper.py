@@ -18,9 +18,11 @@ from agents.runner.forks import write_traceback
 from agents.runner.linux import become_subreaper, booted_at, retitle
 from agents.runner.log_budget import LogBudget
 from agents.runner.metrics.places import make_places
-from agents.runner.orders import Refused, build_env, parse_order
+from agents.runner.orders import REDUCER, Refused, build_env, parse_order
 from agents.runner.output_directories import with_directories
 from agents.runner.processes import read_process
+from agents.runner.reduction.files_on_hosts import put_files
+from agents.runner.reduction.numpy_check import check_numpy
 from agents.runner.replica import Replica, ReplicaSetup
 from agents.runner.run_lifecycle import RunLifecycle
 from agents.runner.runtimes.containers import command_of
@@ -78,12 +80,16 @@ class Keeper(RunLifecycle):
         make_spares(directory)
         save_facts(directory, facts)
         write_file(os.path.join(directory, "order.json"), json.dumps(document).encode())
+        if order.reduction:
+            put_files(self.home.base)
         make_places(directory, order.env, order.runtime, facts["tmp"])
         self.held.acquire(order, facts)
         if self.find_container():
             # Whoever closes the run after all keepers, or the power, were lost has to know what to remove.
             save_facts(directory, facts, durable=True)
             self.client = command_of(order, directory, self.run, self.held.work, facts)
+        elif order.reduction == REDUCER:
+            check_numpy(order.command[0], build_env(order, directory, self.held.work, facts))
         facts.update(
             cpus=order.cpus,
             grace_s=order.grace_s,

@@ -11,6 +11,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Tuple
 from agents.runner.cuda import ORDER_BY_BUS
 from agents.runner.home import is_gpu, is_key, is_run_id
 from agents.runner.metrics.places import variables, with_module
+from agents.runner.reduction.files_on_hosts import directory_of
 from agents.runner.wire import MAX_PAYLOAD, WireError, decode_object
 
 
@@ -40,6 +41,12 @@ class Order(NamedTuple):
     code: Tuple[str, str] | None
     runtime: Mapping[str, Any] | None
     environment: str | None
+    reduction: str | None
+
+
+# What a replica is in a reduction of gradients (agents/runner/reduction/).
+TRAINER, REDUCER = "trainer", "reducer"
+REDUCTION_ROLES = (TRAINER, REDUCER)
 
 
 def unpack_order(payload: bytes, packed: bool) -> Dict[str, Any]:
@@ -78,6 +85,7 @@ def parse_order(found: Dict[str, Any]) -> Order:
         code=_code(found),
         runtime=_runtime(found),
         environment=_environment(found),
+        reduction=found["reduction"] if found.get("reduction") in REDUCTION_ROLES else None,
     )
 
 
@@ -235,6 +243,8 @@ def build_env(order: Order, directory: str, work: str, facts: Mapping[str, Any])
     )
     env["TRAINYARD_GPU_UUIDS"] = ",".join(order.gpus)
     with_module(env, directory)
+    if order.reduction:
+        _let_python_find(env, directory_of(_base_of(directory)))
     if facts.get("environment"):
         _enter(env, str(facts["environment"]))
     return env
@@ -252,7 +262,20 @@ def container_env(order: Order, directory: str, work: str, facts: Mapping[str, A
     env.update(order.env)
     env.update(TRAINYARD_RUN=os.path.basename(directory), TRAINYARD_WORK=work, TRAINYARD_MARK=facts["mark"])
     env["TRAINYARD_GPU_UUIDS"] = ",".join(order.gpus)
+    if order.reduction:
+        _let_python_find(env, directory_of(_base_of(directory)))
     return env
+
+
+def _base_of(directory: str) -> str:
+    """The directory of the deployment: `runs/<run>` is two below it."""
+    return os.path.dirname(os.path.dirname(directory))
+
+
+def _let_python_find(env: Dict[str, str], place: str) -> None:
+    """First of all: the first `sitecustomize` is the one that Python runs."""
+    before = env.get("PYTHONPATH")
+    env["PYTHONPATH"] = "%s:%s" % (place, before) if before else place
 
 
 def _enter(env: Dict[str, str], environment: str) -> None:

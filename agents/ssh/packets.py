@@ -15,19 +15,22 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from struct import Struct
 from typing import Protocol
 
 import paramiko
 from paramiko.common import MSG_CHANNEL_DATA, MSG_CHANNEL_EXTENDED_DATA, MSG_KEXINIT
-from paramiko.packet import NeedRekeyException, Packetizer
+from paramiko.packet import NeedRekeyException
 
-from agents.ssh.peer_limits import PacketLimits, checked_output, checked_size, harmless
+from agents.ssh.gcm_packets import GcmPackets
+from agents.ssh.peer_limits import PacketLimits, check_output, checked_size, harmless
 
 log = logging.getLogger(__name__)
 
 Packet = tuple[int, paramiko.Message]
 
-READ_BYTES = 64 * 1024
+READ_BYTES, SHORT_READ_BYTES = 64 * 1024, 2 * 1024
+MAX_KEPT = 1024
 # So long a connection that sends too many packets is not read at a time.
 LONGEST_PAUSE_S = 0.5
 # So many packets the loop reads at a time, and at least so long it pauses where the limits want a pause: READ_BYTES can
@@ -37,16 +40,22 @@ TURN_PACKETS, SHORTEST_PAUSE_S = 32, 0.02
 CIPHERS_FIRST = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")
 
 
+# The head of a message with data of a channel (RFC 4254, 5.2): kind of message, channel, length.
+DATA = Struct("!BII")
+
+
 class PacketSocket(Protocol):
     """What a reader of packets needs of its socket. QuickAckSocket (agents/ssh/sockets.py) implements it."""
 
     def descriptor(self) -> int: ...
     def stop_waiting(self) -> None: ...
     def feed(self, data: bytes) -> None: ...
-    def has_packet(self) -> bool: ...
+    def acknowledge(self) -> None: ...
+    def packet_size(self) -> int: ...
+    def recv(self, size: int) -> bytes: ...
 
 
-class PacketReader(Packetizer):
+class PacketReader(GcmPackets):
     """The packetizer of a connection: paramiko's thread reads its packets here, within the limits for the other end.
 
     `is_open` tells whether a channel of that number is open; the connection sets it.
@@ -83,9 +92,13 @@ class PacketReader(Packetizer):
         message.rewind()
         return size > 0 and self.is_open(channel)
 
-    def read_whole(self) -> Packet:
-        """Read a packet that has arrived whole; `read_message` waits for one."""
-        return super().read_message()
+    def read_whole(self, socket: PacketSocket, size: int) -> tuple[bytes, int]:
+        """The message of a packet that has arrived whole, of so many bytes, and its number. `read_message` waits for
+        one."""
+        if self.may_open(size):
+            return self.open_packet(socket.recv(size))
+        kind, message = super().read_message()
+        return bytes((kind,)) + message.asbytes(), message.seqno
 
     def read_all(self, n: int, check_rekey: bool = False) -> bytes:
         # A packet is read in two pieces. The second one is as long as the packet claims, whatever the cipher.
@@ -118,6 +131,10 @@ class LoopReader:
         self._ended = False
         # How long to wait before the next packet is read.
         self._pause_s = 0.0
+        # A short piece of output, which came before all that is in the channel's buffer: an echo needs no locks.
+        self.kept = b""
+        # How much to read at once: less where less comes, so that an echo needs no large piece of memory.
+        self._read_bytes = SHORT_READ_BYTES
         self._handed_over: queue.SimpleQueue[Packet | Exception] = queue.SimpleQueue()
         packets.reader = self
 
@@ -131,6 +148,31 @@ class LoopReader:
         if isinstance(handed, Exception):
             raise handed
         return handed
+
+    def send(self, data: bytes) -> bool:
+        """Send a short piece of input, on the event loop. False, and nothing is sent, if it had to wait: for a key
+        exchange, for another thread that sends, for the host's window or for the socket."""
+        channel, lock = self._channel, self._transport.clear_to_send_lock
+        if self._ended or not lock.acquire(blocking=False):
+            return False
+        try:
+            if not self._transport.clear_to_send.is_set():
+                return False
+            with channel.lock:
+                if channel.closed or channel.eof_sent or channel.out_window_size < len(data):
+                    return False
+                head = DATA.pack(MSG_CHANNEL_DATA, channel.remote_chanid, len(data))
+                if not self._packets.send_at_once(head + data, self._fd):
+                    return False
+                channel.out_window_size -= len(data)
+                return True
+        finally:
+            lock.release()
+
+    def take(self) -> bytes:
+        """The output in `kept`."""
+        kept, self.kept = self.kept, b""
+        return kept
 
     def close(self) -> None:
         with suppress(RuntimeError):
@@ -169,9 +211,10 @@ class LoopReader:
 
     def _read(self) -> None:
         try:
-            data = os.read(self._fd, READ_BYTES)
+            data = os.read(self._fd, self._read_bytes)
             if not data:
                 raise EOFError
+            self._read_bytes = READ_BYTES if len(data) >= SHORT_READ_BYTES else SHORT_READ_BYTES
             self._socket.feed(data)
         except BlockingIOError:
             return
@@ -179,18 +222,21 @@ class LoopReader:
             self._end(problem)
             return
         self._read_packets()
+        self._socket.acknowledge()
 
     def _read_packets(self) -> bool:
         """Read the packets that have arrived, up to a limit. False when the loop is not to watch the socket now:
         paramiko's thread reads on, or the rest of the packets comes after a pause."""
         kept, self._pause_s = 0, 0.0
         try:
-            while self._socket.has_packet():
+            while size := self._socket.packet_size():
                 if kept == TURN_PACKETS or self._pause_s > 0:
                     return self._pause()
-                packet = self._packets.read_whole()
-                if not self._keep_output(*packet):
-                    return self._hand_over(packet)
+                payload, number = self._packets.read_whole(self._socket, size)
+                if not self._keep_output(payload):
+                    message = paramiko.Message(payload[1:])
+                    message.seqno = number
+                    return self._hand_over((payload[0], message))
                 kept += 1
                 if self._packets.need_rekey():
                     return self._hand_over(NeedRekeyException())
@@ -218,14 +264,20 @@ class LoopReader:
         except Exception:  # a bug of the viewer; if we stopped reading, nobody would see the end either
             log.exception("The viewer of a shell failed to take its output.")
 
-    def _keep_output(self, kind: int, message: paramiko.Message) -> bool:
-        if kind != MSG_CHANNEL_DATA:
+    def _keep_output(self, payload: bytes) -> bool:
+        """Keep what a message brings for the channel. False: paramiko's thread is to handle the message."""
+        if payload[0] != MSG_CHANNEL_DATA or len(payload) < DATA.size:
             return False
-        if message.get_int() == self._channel.chanid:
-            data = checked_output(self._channel, message)
-            if not self._transport.in_kex:
-                self._pause_s = self._packets.count_output(len(data))
-                self._channel.in_buffer.feed(data)
-                return True
-        message.rewind()
-        return False
+        _, number, size = DATA.unpack_from(payload)
+        if number != self._channel.chanid or self._transport.in_kex:
+            return False
+        data, later = payload[DATA.size :], self._channel.in_buffer
+        check_output(self._channel, size, data, len(self.kept))
+        self._pause_s = self._packets.count_output(size)
+        if len(later) or (size > MAX_KEPT and not self.kept):
+            later.feed(data)
+        elif self.kept:
+            later.feed(self.take() + data)
+        else:
+            self.kept = data
+        return True

@@ -128,11 +128,16 @@ def harmless(kind: int, message: paramiko.Message) -> tuple[int, paramiko.Messag
 def checked_output(channel: paramiko.Channel, message: paramiko.Message) -> bytes:
     """The output in a message, if it is as long as it claims and the window has room for it."""
     size, data = message.get_int(), message.get_remainder()
-    if size != len(data):
-        raise PeerMisbehaved(f"{len(data)} bytes of output that claim to be {size}")
-    if len(channel.in_buffer) + len(channel.in_stderr_buffer) + size > channel.in_window_size:
-        raise PeerMisbehaved("more output than the window has room for")
+    check_output(channel, size, data)
     return data
+
+
+def check_output(channel: paramiko.Channel, claimed: int, data: bytes, kept: int = 0) -> None:
+    """`kept`: the bytes of output that wait elsewhere than in the channel."""
+    if claimed != len(data):
+        raise PeerMisbehaved(f"{len(data)} bytes of output that claim to be {claimed}")
+    if kept + len(channel.in_buffer) + len(channel.in_stderr_buffer) + claimed > channel.in_window_size:
+        raise PeerMisbehaved("more output than the window has room for")
 
 
 def keep_output(channel: paramiko.Channel, message: paramiko.Message) -> None:

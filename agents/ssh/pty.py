@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from struct import Struct
 from typing import Any, cast
 
 import paramiko
@@ -46,7 +45,7 @@ from agents.ssh.dial import (
     dial,
 )
 from agents.ssh.modes import GREETING_S, Begun, RunnerMissing
-from agents.ssh.packets import LoopReader
+from agents.ssh.packets import DATA, LoopReader
 from agents.ssh.sockets import CONNECTION_ERRORS
 from agents.ssh.targets import Target
 
@@ -65,8 +64,6 @@ WINDOW = 512 * 1024
 READ_BYTES = 64 * 1024
 # A key or a line: a socket that has any room has room for this.
 MAX_AT_ONCE = 1024
-# The head of a message with data of a channel (RFC 4254, 5.2): kind of message, channel, length.
-DATA = Struct("!BII")
 
 
 class ShellRefused(DialError):
@@ -115,6 +112,11 @@ class ShellChannel:
         channel = self._channel
         # Read this first: then all output from before the end is in the buffer.
         ended = channel.eof_received or channel.closed
+        if self._reader is not None and (kept := len(self._reader.kept)):
+            if len(channel.in_buffer) or channel.in_window_sofar + kept <= channel.in_window_threshold:
+                channel.in_window_sofar += kept  # only this loop reads from the channel
+                return self._reader.take()
+            channel.in_buffer.feed(self._reader.take())
         size = min(len(channel.in_buffer), READ_BYTES)
         if not size:
             return None if ended else b""
@@ -131,13 +133,17 @@ class ShellChannel:
 
     def write_now(self, data: bytes) -> bool:
         """Write without waiting. False, and nothing is written, if it had to wait or if the data is too long."""
+        if len(data) > MAX_AT_ONCE:
+            return False
+        if self._reader is not None:
+            return self._reader.send(data)
         try:
-            return len(data) <= MAX_AT_ONCE and self._connection.without_waiting(partial(self._send, data))
+            return self._connection.without_waiting(partial(self._send, data))
         except CONNECTION_ERRORS:  # it had to wait, or the shell is closed: `write` raises then
             return False
 
     def _send(self, data: bytes) -> bool:
-        """Do what Channel.send does, with as few steps as a short message needs: each step delays the echo."""
+        """Do what Channel.send does, but never wait for the window. This is the way through a jump host."""
         channel = self._channel
         with channel.lock:
             if channel.closed or channel.eof_sent or channel.out_window_size < len(data):

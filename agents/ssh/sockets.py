@@ -11,13 +11,12 @@ from typing import Any, cast
 
 import paramiko
 
+from agents.ssh.gcm_packets import TAG_BYTES
 from agents.ssh.packets import READ_BYTES
 from agents.ssh.peer_limits import checked_size
 
 # The errors by which paramiko reports the end of a connection, whatever the cause.
 CONNECTION_ERRORS = (OSError, EOFError, paramiko.SSHException)
-# It follows each packet of AES-GCM.
-TAG_BYTES = 16
 # `Connection.without_waiting` sends less than this: a window with so much room takes it.
 SMALL_MESSAGE = 4096
 
@@ -84,7 +83,8 @@ class QuickAckSocket(Socket):
         if self._position == len(self._buffer):
             if not self._may_wait:
                 raise EOFError("a packet that is longer than it claims")
-            self._set_buffer(b"", self._inner.recv(READ_BYTES))
+            self._buffer, self._position = self._inner.recv(READ_BYTES), 0
+            self.acknowledge()
         data = self._buffer[self._position : self._position + size]
         self._position += len(data)
         return data
@@ -103,17 +103,19 @@ class QuickAckSocket(Socket):
         self._may_wait = False
 
     def feed(self, data: bytes) -> None:
-        """Append data that the event loop has read from the descriptor."""
-        self._set_buffer(self._buffer[self._position :], data)
+        """Append data that the event loop has read from the descriptor. After it was handled: `acknowledge`."""
+        self._buffer, self._position = self._buffer[self._position :] + data, 0
 
-    def has_packet(self) -> bool:
-        """Whether a whole packet has arrived. The cipher must leave the length of a packet in the clear."""
+    def packet_size(self) -> int:
+        """The size of the next packet if it has arrived whole, else 0. The cipher must leave lengths in the clear."""
         unread = len(self._buffer) - self._position
         if unread < 4:
-            return False
-        size = int.from_bytes(self._buffer[self._position : self._position + 4], "big")
-        return unread >= 4 + checked_size(size) + TAG_BYTES
+            return 0
+        inner = checked_size(int.from_bytes(self._buffer[self._position : self._position + 4], "big"))
+        size = 4 + inner + TAG_BYTES
+        return size if unread >= size else 0
 
-    def _set_buffer(self, unread: bytes, data: bytes) -> None:
-        self._buffer, self._position = unread + data, 0
-        self._setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+    def acknowledge(self) -> None:
+        """Acknowledge at once what was read. To the kernel this is a wish for one time."""
+        with suppress(OSError):  # closed meanwhile, which the next `recv` tells
+            self._setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)

@@ -59,6 +59,7 @@ class ShellSocket(Socket):
         self._terminal: Terminal | None = None
         self._session: ShellSession | None = None
         websocket_protocol.receive_directly(scope, self._write_at_once)
+        self._write_echo = websocket_protocol.writer_of_echoes(scope)
         self._ready_sent = self._sending = self._held = False
         self._name = secrets.token_hex(16)
 
@@ -207,9 +208,9 @@ class ShellSocket(Socket):
 
     def _send_at_once(self, data: bytes) -> bool:
         """Send output without the task that forwards it, while that task has no output of its own."""
-        if self._write is None or self._sending or not self._ready_sent:
+        if self._write_echo is None or self._sending or not self._ready_sent:
             return False
-        return self._write(websocket_protocol.binary_frame(data))
+        return self._write_echo(websocket_protocol.binary_frame(data))
 
     async def _forward_output(self, terminal: Terminal) -> None:
         """Forward the terminal's output and acknowledgements to the browser."""

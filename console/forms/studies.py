@@ -19,9 +19,9 @@ from django.utils.translation import gettext_lazy
 from agents.infra.sentences import shown
 from console.forms.fields import LabelLines, PlainText, area_of_text, line_of_text
 from console.forms.jobs import JobDestination, set_choices
-from console.forms.metric_rows import MetricRow, MetricsField
-from console.forms.parameter_rows import INPUTS, ParametersField, documents, rows_of
-from console.forms.pasted_space import UnreadableSpace, read_space
+from console.forms.study_rows.metric_rows import MetricRow, MetricsField
+from console.forms.study_rows.parameter_rows import INPUTS, ParametersField, documents, rows_of
+from console.forms.study_rows.pasted_space import UnreadableSpace, read_space
 from console.forms.violations import field_of
 from jobs.models import TuningJob
 from jobs.rules.spec.json_fields import InvalidDocument

@@ -71,6 +71,8 @@ class OutputShare:
 
     def _printing(self) -> Collection[Step]:
         """The shells that print. One that waits for its turn still does, however long it has to wait."""
+        if not self._printed_at:
+            return ()
         since = self._loop.time() - RECENT_S
         for step in [
             step for step, at in self._printed_at.items() if at < since and step not in self._waiting

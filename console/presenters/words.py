@@ -43,6 +43,7 @@ _WORDS: dict[str, str] = {
     "gpu_quarantined": gettext_noop("GPU quarantined"),
     "job_ended": gettext_noop("job ended"),
     "key_accepted": gettext_noop("key accepted"),
+    "key_back": gettext_noop("accepted key shown again"),
     "key_offered": gettext_noop("key offered"),
     "login_refused": gettext_noop("login refused"),
     "logins": gettext_noop("logins"),

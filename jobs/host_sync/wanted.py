@@ -19,6 +19,7 @@ from jobs.logs import storage
 from jobs.models import HostOutputs, OutputStage, RecordingState, Run, ShellSession, Stray
 from jobs.projects import log_storage
 from jobs.rules.lifecycle.states import TERMINAL, RunPhase
+from jobs.secrets import of_jobs
 
 _COLUMNS = (
     "pk",
@@ -186,7 +187,7 @@ def want(
         grace_s=0.0 if declared_lost else row.stop_grace_s,
         pull_from=None if held or row.log_complete_at is not None else row.log_stored,
         # The values of secrets are added when the order is asked for, and not kept with what is wanted.
-        order=None if row.order and row.order.get("secrets") else row.order,
+        order=None if row.order and of_jobs.lacks_values(row.order) else row.order,
         recordings=() if held else tuple(recordings or ()),
         metrics_from=None if held or row.metrics_proof else row.metrics_stored,
         held_back=(row.preparing or not is_filled)

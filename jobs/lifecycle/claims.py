@@ -22,6 +22,7 @@ from jobs.preparations import asking, brought, images, kinds, reasons
 from jobs.projects import usage
 from jobs.rules.lifecycle.decide import timeout_left_s
 from jobs.rules.metrics.log_lines import names_asked
+from jobs.rules.spec import reduction
 from jobs.rules.spec.cluster_variables import TRAINER_POOLS, cluster_environment
 from jobs.rules.spec.custom_job import CustomJobSpec, Pool
 from jobs.rules.spec.image_aliases import images_kept, with_images
@@ -254,6 +255,7 @@ def _order(
         "pid_namespace": run.host.pid_namespaces,
         "address": address_for_data(run.host),
         **(outputs.order(pool) if outputs else {}),
+        **({"reduction": role} if (role := reduction.role_of(spec, run.replica.pool)) else {}),
         **images.order_parts(run.job, run.replica.pool, pool),
         **({"peers": peers} if (peers := _peers(run, spec, addresses)) else {}),
         **brought.order_parts(run.job, run.replica.pool),

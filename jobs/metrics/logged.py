@@ -36,9 +36,10 @@ def read_due(now: datetime, clock: Callable[[], float] = time.monotonic) -> None
 
 
 def read_ended(jobs: Collection[int], now: datetime, clock: Callable[[], float] = time.monotonic) -> None:
-    """Read now what is left in the logs of these jobs, up to SLICE_S: somebody waits for their last values."""
+    """Read now what is left in the logs of these jobs, up to SLICE_S: the caller waits for their last values."""
     if jobs:
-        _read_in_turns(_unread().filter(job__in=jobs, log_complete_at__isnull=False), now, clock)
+        due = _unread().filter(job__in=jobs, log_complete_at__isnull=False)
+        _read_in_turns(due, now, clock, is_awaited=True)
 
 
 def _unread() -> QuerySet[Run]:
@@ -47,7 +48,9 @@ def _unread() -> QuerySet[Run]:
     return Run.objects.filter(has_new, metrics_read__isnull=False)
 
 
-def _read_in_turns(due: QuerySet[Run], now: datetime, clock: Callable[[], float]) -> None:
+def _read_in_turns(
+    due: QuerySet[Run], now: datetime, clock: Callable[[], float], is_awaited: bool = False
+) -> None:
     """A turn for each log, again and again: a long one keeps no other waiting, and has the rest of the time."""
     until = clock() + SLICE_S
     # In any order: a log that fails each time must not keep others waiting.
@@ -55,7 +58,7 @@ def _read_in_turns(due: QuerySet[Run], now: datetime, clock: Callable[[], float]
     while turns:
         run = turns.popleft()
         try:
-            if _read(run, now):
+            if _read(run, now, is_awaited):
                 turns.append(run)
         except DATABASE_UNAVAILABLE:
             raise
@@ -65,9 +68,13 @@ def _read_in_turns(due: QuerySet[Run], now: datetime, clock: Callable[[], float]
             return
 
 
-def _read(run: Run, now: datetime) -> bool:
-    """Read on in one log. Returns whether more of it may be there."""
+def _read(run: Run, now: datetime, is_awaited: bool) -> bool:
+    """Read on in one log. Returns whether more of it may be there. `is_awaited`: by the caller, which needs no hint."""
     before = run.metrics_read or 0
+    if run.log_complete_at is not None and before >= run.log_stored:
+        # As nearly always: programs print little, or their lines were read while they ran.
+        _store(run, "", None, now, is_awaited)
+        return False
     chunk = reader.read(run, before, READ_BYTES)
     is_last = run.log_complete_at is not None and chunk.end >= run.log_stored
     end = len(chunk.data) if is_last else chunk.data.rfind(b"\n") + 1
@@ -76,13 +83,13 @@ def _read(run: Run, now: datetime) -> bool:
     to = chunk.start + (end or len(chunk.data))
     text = chunk.data[: to - chunk.start].decode("utf-8", "replace")
     try:
-        went_on = _store(run, text, None if is_last else to, now)
+        went_on = _store(run, text, None if is_last else to, now, is_awaited)
     except DATABASE_UNAVAILABLE:
         raise
     except Exception:
         # They would fail each time: what follows them must not wait for that.
         log.exception("Bytes %s to %s of the log of %s are left out of its metrics.", before, to, run.pk)
-        went_on = _store(run, "", None if is_last else to, now)
+        went_on = _store(run, "", None if is_last else to, now, is_awaited)
     run.metrics_read = to
     return went_on and not is_last
 
@@ -94,14 +101,15 @@ def _may_go_on(run: Run, chunk: reader.Chunk, before: int) -> bool:
     return chunk.end >= run.log_stored or not reader.read(run, chunk.end, 1).gaps
 
 
-def _store(run: Run, text: str, to: int | None, now: datetime) -> bool:
+def _store(run: Run, text: str, to: int | None, now: datetime, is_awaited: bool) -> bool:
     """Store the reports of these lines. `to`: where it goes on; None at the end of the log. Returns False if another
     process was faster, or the job was deleted."""
     with transaction.atomic():
         if not Run.objects.filter(pk=run.pk, metrics_read=run.metrics_read).update(metrics_read=to):
             return False
-        points.add(run.pk, _reports(run, text, now), now)
-        if to is None:
+        if text:
+            points.add(run.pk, _reports(run, text, now), now)
+        if to is None and not is_awaited:
             hints.trials([run.job_id])
     return True
 

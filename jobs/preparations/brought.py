@@ -19,6 +19,7 @@ from django.conf import settings
 from agents.infra.texts import said
 from jobs.artifacts import artifacts, blobs, objects
 from jobs.models import Blob, Job, Project
+from jobs.rules.spec import reduction
 from jobs.rules.spec.custom_job import CustomJob, CustomJobSpec
 from jobs.rules.spec.json_fields import Complaints
 from jobs.rules.spec.secret_variables import GIT_CREDENTIAL, AskedSecret, SecretVariable
@@ -67,6 +68,10 @@ def resolve(
             ]
             pools.setdefault(str(number), {})["packages"] = packages
     complaints.raise_if_any()
+    if reduction.reducers(spec) is not None and "packages" in (primary := pools.get("0", {})):
+        pools[str(reduction.POOL)] = {
+            "packages": primary["packages"]
+        }  # reducers need the Python of the primary
     index = settings.TRAINYARD.python_index
     return {"pools": pools, "index": index.get(location, index.get("", ""))}
 

@@ -5,13 +5,16 @@ A copy means that a retry next week runs with what was submitted, and that delet
 
 from __future__ import annotations
 
+import hashlib
 import hmac
+import json
 import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth.models import User
 
 from agents.infra.secrets import SecretUnreadable
@@ -28,6 +31,8 @@ from jobs.secrets.sealed import seal, unseal
 log = logging.getLogger(__name__)
 
 MAX_NAMED = 8
+REDUCTION_SECRET = "TRAINYARD_REDUCTION_SECRET"
+_REDUCTION = "trainyard reduction 1"
 
 # The value of each secret variable, by the number of its pool and its name.
 Values = Mapping[tuple[int, str], str]
@@ -75,18 +80,28 @@ def are_the_same(job: Job, asked: CustomJob) -> bool:
     )
 
 
+def lacks_values(order: Mapping[str, Any]) -> bool:
+    """Whether something is added to this order when it is sent."""
+    return bool(order.get("secrets") or order.get("reduction"))
+
+
 def with_values(orders: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     """The start orders as they are sent: with the values of secret variables, which the rows of the orders lack.
 
     An order whose values cannot be read is left out, because its program must not start without them.
     """
+    complete = {
+        run: {**order, "env": {**order["env"], REDUCTION_SECRET: _reduction_secret(job_of(run))}}
+        if order.get("reduction")
+        else order
+        for run, order in orders.items()
+    }
     named = [run for run, order in orders.items() if order.get("secrets")]
     if not named:
-        return dict(orders)
+        return complete
     values = _values({job_of(run) for run in named})
-    complete = dict(orders)
     for run in named:
-        order, kept = orders[run], values[job_of(run)]
+        order, kept = complete[run], values[job_of(run)]
         secrets = {name: kept.get((pool_of(run), name)) for name in order["secrets"]}
         if None in secrets.values():
             log.error("Run %s is not started: the value of one of its secrets cannot be read.", run)
@@ -118,6 +133,15 @@ def job_of(run: str) -> int:
 
 def pool_of(run: str) -> int:
     return int(run.split("-")[1].removeprefix("workerpool"))
+
+
+def _reduction_secret(job_id: int) -> str:
+    """What the trainers and reducers of a job know, and nobody else. It is derived and kept nowhere. The oldest key
+    makes
+    it: a new key is added while runs of the job go on."""
+    key = settings.FIELD_KEYS[-1]
+    text = json.dumps([_REDUCTION, settings.DEPLOYMENT, job_id])
+    return hmac.digest(key.encode() if isinstance(key, str) else key, text.encode(), hashlib.sha256).hex()
 
 
 class _Finder:

@@ -1,4 +1,4 @@
-"""Tuning jobs, moved on: load, draw parameters that are wanted, decide, write.
+"""Tuning jobs, moved on: load, decide, write; then draw the parameters that are wanted.
 
 Any process may run it, at any time, twice. The row of the tuning job is locked meanwhile, so two processes never ask
 for the same trial. Jobs of trials are cancelled after the commit: whoever holds the row of a job never waits for the
@@ -83,17 +83,16 @@ def _give_up_places(pk: int, problem: Exception, now: datetime) -> None:
 
 
 def _advance(pk: int, clock: Clock) -> None:
-    _draw(pk, clock)
     _read_last_lines(pk, clock.now())
     with transaction.atomic():
         tuning_job = _lock(pk)
         if tuning_job is None:
             return
-        rows = snapshot.trials_of(tuning_job)
+        study, rows = snapshot.study_of(tuning_job), snapshot.trials_of(tuning_job)
         if not tuning_job.outcome and tuning_job.cancel_requested_at is None:
-            early_stops.note(snapshot.study_of(tuning_job), rows)
-        plan = decide(snapshot.view_of(tuning_job, rows), clock.now())
-        more = _write(tuning_job, rows, plan, clock.now())
+            early_stops.note(study, rows)
+        plan = decide(snapshot.view_of(tuning_job, study, rows), clock.now())
+        more = _write(tuning_job, study, rows, plan, clock.now())
         failpoint("tuning.before")
     failpoint("tuning.after")
     jobs = {trial.number: trial.job for trial in rows}
@@ -101,15 +100,21 @@ def _advance(pk: int, clock: Clock) -> None:
         services.cancel(jobs[number], TRAINYARD, clock.now(), why)
     if more:
         hints.tuning([pk])
+    if any(map(drawing.is_wanted, rows)):
+        # With what the decision has learnt from trials that have ended.
+        _draw(pk, clock)
 
 
 def _draw(pk: int, clock: Clock) -> None:
-    while (trial := drawing.draw_next(pk, clock.now())) is not None:
+    more = True
+    while more:
+        drawn, more = drawing.draw_next(pk, clock.now())
         failpoint("tuning.drawn")
-        if trial.parameters is None:
-            # Otherwise each pass would find a place for it, and keep it from the jobs behind.
-            services.cancel(trial.job, TRAINYARD, clock.now(), NO_POINT_LEFT)
-            return
+        for trial in drawn:
+            if trial.parameters is None:
+                # Otherwise each pass would find a place for it, and keep it from the jobs behind.
+                services.cancel(trial.job, TRAINYARD, clock.now(), NO_POINT_LEFT)
+                return
 
 
 def _read_last_lines(pk: int, now: datetime) -> None:
@@ -124,20 +129,22 @@ def _lock(pk: int) -> TuningJob | None:
     return rows.filter(pk=pk).exclude(state__in=TERMINAL).first()
 
 
-def _write(tuning_job: TuningJob, rows: Sequence[Trial], plan: TuningPlan, now: datetime) -> bool:
+def _write(
+    tuning_job: TuningJob, study: StudySpec, rows: Sequence[Trial], plan: TuningPlan, now: datetime
+) -> bool:
     """Write what the plan says. Returns whether more is left for another transaction."""
-    changed = _write_trials(snapshot.study_of(tuning_job), rows, plan)
+    changed = _write_trials(study, rows, plan)
     refused = _request(tuning_job, plan.requested[:MAX_AT_ONCE], now)
     reason = refused or awaited.reason(tuning_job, rows, plan.awaited)
     if not reason and plan.outcome is None:
-        reason = silent_trials.reason(snapshot.study_of(tuning_job), rows, now)
+        reason = silent_trials.reason(study, rows, now)
     over = plan.state in TERMINAL
     columns: dict[str, object] = {
         "state": plan.state,
         "reason": reason,
         "started_at": plan.started_at,
         "ended_at": now if over else None,
-        "due_at": None if over else now + _look_again(tuning_job, plan),
+        "due_at": None if over else now + _look_again(study, plan),
     }
     if plan.outcome is not None:
         columns |= {
@@ -160,8 +167,8 @@ def _write(tuning_job: TuningJob, rows: Sequence[Trial], plan: TuningPlan, now: 
     return len(plan.requested) > MAX_AT_ONCE and not refused
 
 
-def _look_again(tuning_job: TuningJob, plan: TuningPlan) -> timedelta:
-    usual = LOOK_AT_CURVES if snapshot.study_of(tuning_job).early else LOOK_AGAIN
+def _look_again(study: StudySpec, plan: TuningPlan) -> timedelta:
+    usual = LOOK_AT_CURVES if study.early else LOOK_AGAIN
     return usual if plan.look_again_s is None else min(usual, timedelta(seconds=plan.look_again_s))
 
 
@@ -190,10 +197,11 @@ def _write_trials(study: StudySpec, rows: Sequence[Trial], plan: TuningPlan) -> 
 def _request(tuning_job: TuningJob, numbers: Sequence[int], now: datetime) -> str:
     """Ask for these trials. Returns why one of them could not be submitted: that is no failure of a trial, and it is
     tried again."""
+    request = trials.requests(tuning_job, now)
     for number in numbers:
         try:
             with transaction.atomic():
-                trials.request(tuning_job, number, now)
+                request(number)
         except REFUSALS as refused:
             return said("Trial {number} cannot be submitted: {why}", number=number, why=str(refused))
     return ""

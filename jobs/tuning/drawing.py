@@ -6,7 +6,9 @@ changes its parameters, whatever is restarted.
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from datetime import datetime
 
 from django.db import transaction
@@ -19,21 +21,33 @@ from jobs.rules.lifecycle.states import TERMINAL, JobState
 from jobs.rules.spec.custom_job import to_document
 from jobs.rules.tuning.arguments import with_arguments
 from jobs.rules.tuning.search.rows import Suggestion
-from jobs.rules.tuning.trials import TrialState
+from jobs.rules.tuning.study import StudySpec
+from jobs.rules.tuning.trials import FINISHED, TrialState
 from jobs.tuning import prior_studies, sampler_memory, snapshot
 from jobs.wake import announce, hints
 
+# So long the first of several trials waits for the others.
+DRAW_FOR_S = 0.1
 
-def draw_next(pk: int, now: datetime) -> Trial | None:
-    """Draw the parameters of one trial that wants them, the lowest number first. None: none does. Returns a trial
-    without parameters when there is no point left: its job must give up its place."""
+
+def draw_next(pk: int, now: datetime) -> tuple[list[Trial], bool]:
+    """Draw the parameters of trials that want them, the lowest number first, as many as DRAW_FOR_S allows. Returns
+    these, and whether others want theirs. The last one is without parameters when there is no point left: its job must
+    give up its place.
+
+    Each is drawn as if those before it had been committed, so nothing depends on how many are drawn at once.
+    """
     with transaction.atomic():
         tuning_job = _lock(pk)
         if tuning_job is None:
-            return None
+            return [], False
         rows = snapshot.trials_of(tuning_job)
-        trial = next((each for each in rows if _is_wanted(each)), None)
-        return trial and _write(tuning_job, rows, trial, now)
+        wanted = [each for each in rows if is_wanted(each)]
+        if not wanted:
+            return [], False
+        study = snapshot.study_of(tuning_job)
+        drawn = _write(tuning_job, study, _suggested(tuning_job, study, rows, wanted), now)
+        return drawn, len(drawn) < len(wanted)
 
 
 def _lock(pk: int) -> TuningJob | None:
@@ -42,33 +56,72 @@ def _lock(pk: int) -> TuningJob | None:
     return rows.filter(pk=pk, outcome="", cancel_requested_at=None).exclude(state__in=TERMINAL).first()
 
 
-def _is_wanted(trial: Trial) -> bool:
-    return trial.wanted_at is not None and trial.parameters is None and trial.job.state == JobState.QUEUED
+def is_wanted(trial: Trial) -> bool:
+    """Whether there is a place for it, and only its parameters are missing."""
+    if trial.state in FINISHED or trial.parameters is not None or trial.wanted_at is None:
+        return False
+    job = trial.job
+    return job.state == JobState.QUEUED and job.undrawn and job.cancel_requested_at is None
 
 
-def _write(tuning_job: TuningJob, rows: list[Trial], trial: Trial, now: datetime) -> Trial | None:
-    """None: the job is cancelled meanwhile."""
-    study = snapshot.study_of(tuning_job)
+def _suggested(
+    tuning_job: TuningJob, study: StudySpec, rows: Sequence[Trial], wanted: Sequence[Trial]
+) -> list[tuple[Trial, Suggestion | None]]:
+    """The first of these trials, each with its suggestion. The last has none if no point is left."""
     # By name: it imports numpy, which costs a process 22 MB and 0.15 s, and most processes draw nothing.
     suggest = import_string("jobs.rules.tuning.search.suggest.suggest")
-    known = snapshot.study_rows(rows, prior_studies.trials_of(tuning_job) if study.prior else ())
-    suggested: Suggestion | None = suggest(study, known, trial.number, tuning_job.seed)
-    if suggested is None:
-        return trial
-    locked = Job.every.select_for_update(no_key=True, of=("self",)).get(pk=trial.job_id)
-    if locked.state != JobState.QUEUED or locked.cancel_requested_at is not None or not locked.undrawn:
-        return None
-    trial.parameters = point = dict(suggested.parameters)
-    spec = with_arguments(of_job.spec_of(locked), point, study.parameters)
-    Job.every.filter(pk=locked.pk).update(
+    until = time.monotonic() + DRAW_FOR_S
+    base = snapshot.study_rows(rows, prior_studies.trials_of(tuning_job) if study.prior else ())
+    known = {each.number: each for each in base.trials}
+    found: list[tuple[Trial, Suggestion | None]] = []
+    for trial in wanted:
+        if found and time.monotonic() >= until:
+            break
+        suggested = suggest(study, replace(base, trials=tuple(known.values())), trial.number, tuning_job.seed)
+        found.append((trial, suggested))
+        if suggested is None:
+            break
+        known[trial.number] = replace(
+            known[trial.number],
+            state=TrialState.ACTIVE,
+            parameters=dict(suggested.parameters),
+            memory=suggested.memory,
+        )
+    return found
+
+
+def _write(
+    tuning_job: TuningJob,
+    study: StudySpec,
+    suggested: Sequence[tuple[Trial, Suggestion | None]],
+    now: datetime,
+) -> list[Trial]:
+    ids = [trial.job_id for trial, _ in suggested]
+    rows = Job.every.select_for_update(no_key=True, of=("self",)).filter(pk__in=ids).order_by("pk")
+    locked = {job.pk: job for job in rows}
+    written = []
+    for trial, suggestion in suggested:
+        job = locked[trial.job_id]
+        if job.state != JobState.QUEUED or job.cancel_requested_at is not None or not job.undrawn:
+            # It is cancelled meanwhile. Those behind it were drawn as if it ran, so they are drawn again.
+            break
+        written.append(trial)
+        if suggestion is not None:
+            _write_one(study, trial, job, suggestion, now)
+    if written:
+        hints.schedule()
+        announce.hint(f"tuning:{tuning_job.pk}")
+    return written
+
+
+def _write_one(study: StudySpec, trial: Trial, job: Job, suggestion: Suggestion, now: datetime) -> None:
+    trial.parameters = point = dict(suggestion.parameters)
+    spec = with_arguments(of_job.spec_of(job), point, study.parameters)
+    Job.every.filter(pk=job.pk).update(
         spec=to_document(spec), undrawn=False, version=F("version") + 1, updated_at=now
     )
+    why = suggestion.expected and asdict(suggestion.expected)
+    memory = sampler_memory.sealed(suggestion.memory)
     Trial.objects.filter(pk=trial.pk).update(
-        parameters=point,
-        why=suggested.expected and asdict(suggested.expected),
-        sampler=sampler_memory.sealed(suggested.memory),
-        state=TrialState.ACTIVE,
+        parameters=point, why=why, sampler=memory, state=TrialState.ACTIVE
     )
-    hints.schedule()
-    announce.hint(f"tuning:{tuning_job.pk}")
-    return trial

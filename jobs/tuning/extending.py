@@ -29,7 +29,7 @@ def extend(pk: int, document: object, actor: str, now: datetime) -> TuningJob:
     rows = TuningJob.every.select_for_update(no_key=True, of=("self",)).select_related("project", "owner")
     tuning_job = rows.get(pk=pk)
     asked = parse_extension(document, counts_of(tuning_job))
-    view = snapshot.view_of(tuning_job, snapshot.trials_of(tuning_job))
+    view = snapshot.view_of(tuning_job, snapshot.study_of(tuning_job), snapshot.trials_of(tuning_job))
     if why := refusal(view, asked, now):
         raise Refused(TRIALS, why)
     columns: dict[str, object] = {

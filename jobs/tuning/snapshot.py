@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from jobs.models import Trial, TuningJob
+from agents.infra.sql import Parameter, PartialModel, Row, SelectStatement
+from jobs.models import Job, Trial, TuningJob
 from jobs.rules.lifecycle.plan import TRAINYARD
 from jobs.rules.lifecycle.states import TERMINAL, JobState
 from jobs.rules.tuning.ended_trials import DELETED
@@ -20,6 +21,32 @@ from jobs.rules.tuning.trials import Trial as TriedTrial
 from jobs.rules.tuning.views import Outcome, TrialChange, TrialView, TuningView
 from jobs.tuning import measured, sampler_memory
 
+# Without what is large and what no decision asks for.
+_TRIAL = PartialModel(Trial, without=("measurements", "why", "shadow"))
+_OVER = PartialModel(Trial, without=("measurements", "why", "wanted_at", "shadow"))
+_JOB = PartialModel(
+    Job,
+    only=(
+        *("id", "state", "undrawn", "started_at", "ended_at", "deleted_at", "error_message"),
+        *("cancel_requested_at", "cancel_requested_by"),
+    ),
+)
+_ENDED = PartialModel(Job, only=("id", "state", "started_at", "ended_at"))
+_live = SelectStatement(
+    lambda: (
+        Trial.objects.filter(tuning_job=Parameter("study"), ended_at=None)
+        .order_by()
+        .values_list(*_TRIAL.names, *(f"job__{name}" for name in _JOB.names))
+    )
+)
+_over = SelectStatement(
+    lambda: (
+        Trial.objects.filter(tuning_job=Parameter("study"), ended_at__isnull=False)
+        .order_by()
+        .values_list(*_OVER.names)
+    )
+)
+
 # So many of the measurements of a trial are kept in its row when it is over.
 MOST_MEASUREMENTS = 100
 
@@ -29,16 +56,27 @@ def study_of(tuning_job: TuningJob) -> StudySpec:
 
 
 def trials_of(tuning_job: TuningJob) -> list[Trial]:
-    """Without their measurements, and without the specs of their jobs: both are large, and few need them."""
-    rows = Trial.objects.filter(tuning_job=tuning_job).select_related("job").order_by("number")
-    return list(rows.defer("measurements", "job__spec"))
+    """All of them, by number, with what decisions ask of their jobs: of a trial that is over only how its job ended,
+    which never changes. So a study of thousands of trials costs little more than the few that run."""
+    found = [_built(row) for row in _live(study=tuning_job.pk)]
+    for row in _over(study=tuning_job.pk):
+        trial = _OVER.build(row)
+        trial.job = _ENDED.build((trial.job_id, trial.job_state, trial.started_at, trial.ended_at))
+        found.append(trial)
+    return sorted(found, key=lambda each: each.number)
 
 
-def view_of(tuning_job: TuningJob, trials: Sequence[Trial]) -> TuningView:
-    study = study_of(tuning_job)
+def _built(row: Row) -> Trial:
+    trial = _TRIAL.build(row[: len(_TRIAL.names)])
+    trial.job = _JOB.build(row[len(_TRIAL.names) :])
+    return trial
+
+
+def view_of(tuning_job: TuningJob, study: StudySpec, trials: Sequence[Trial]) -> TuningView:
     names = [metric.name for metric in study.metrics]
     over = [trial.job for trial in trials if trial.state not in FINISHED and trial.job.state in TERMINAL]
     seen = measured.of_jobs(over, names)
+    cancelled = tuning_job.cancel_requested_at is not None
     outcome = None
     if tuning_job.outcome:
         outcome = Outcome(JobState(tuning_job.outcome), tuning_job.error_code or 0, tuning_job.error_message)
@@ -49,18 +87,39 @@ def view_of(tuning_job: TuningJob, trials: Sequence[Trial]) -> TuningView:
         parallel=tuning_job.parallel_trials,
         max_failed=tuning_job.max_failed_trials,
         points=study.points,
-        trials=tuple(_trial(trial, study, seen.get(trial.job_id)) for trial in trials),
-        cancel_requested=tuning_job.cancel_requested_at is not None,
+        trials=tuple(
+            _over_trial(trial)
+            if trial.state in FINISHED
+            else _live_trial(trial, study, seen.get(trial.job_id, measured.NOTHING), cancelled)
+            for trial in trials
+        ),
+        cancel_requested=cancelled,
         outcome=outcome,
         started_at=tuning_job.started_at,
     )
 
 
-def _trial(trial: Trial, study: StudySpec, found: measured.Measured | None) -> TrialView:
-    """`found`: what a trial has measured whose job is over."""
-    job, seen = trial.job, found or measured.NOTHING
+def _over_trial(trial: Trial) -> TrialView:
+    return TrialView(
+        number=trial.number,
+        state=TrialState(trial.state),
+        job=JobState(trial.job.state),
+        drawn=trial.parameters is not None,
+        final=read_measurement(trial.final),
+        reason=trial.infeasible_reason,
+        stopped_early=trial.stopped_early,
+        job_started_at=trial.started_at,
+        job_ended_at=trial.ended_at,
+        started_at=trial.started_at,
+    )
+
+
+def _live_trial(trial: Trial, study: StudySpec, seen: measured.Measured, cancelled: bool) -> TrialView:
+    """`seen`: what a trial has measured whose job is over. `cancelled`: the study."""
+    job = trial.job
     names: tuple[str, ...] = ()
-    is_over = job.state in TERMINAL and trial.state not in FINISHED
+    # While the rest of its reports is awaited, nobody asks for their names.
+    is_over = job.state in TERMINAL and (seen.whole or cancelled or job.deleted_at is not None)
     if is_over and final_measurement(study, seen.measurements) is None:
         names = measured.names_of(job)
     by_console = job.cancel_requested_by == TRAINYARD

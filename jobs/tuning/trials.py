@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
+from functools import cache, partial
 
 from django.contrib.auth.models import User
 
 from agents.infra.refusals import Refused
 from agents.infra.texts import said
 from jobs import services
-from jobs.models import Job, Trial, TuningJob
+from jobs.models import Trial, TuningJob
 from jobs.projects import members
-from jobs.rules.spec.custom_job import to_document
+from jobs.rules.spec.custom_job import CustomJobSpec, to_document
 from jobs.rules.spec.parse import parse_spec
 from jobs.rules.tuning.arguments import spec_of_trial
 from jobs.rules.tuning.study import LABEL
@@ -26,24 +29,54 @@ MAX_NAME = 128
 def request(tuning_job: TuningJob, number: int, now: datetime) -> Trial:
     """A new trial, with its job in the queue. In the caller's transaction. Raises InvalidDocument and the classes of
     refusals.py."""
+    return requests(tuning_job, now)(number)
+
+
+def requests(tuning_job: TuningJob, now: datetime) -> Callable[[int], Trial]:
+    """The same for several numbers: what their jobs have in common is read once, at the first."""
+    shared = cache(partial(_shared, tuning_job))
+
+    def make(number: int) -> Trial:
+        common = shared()
+        job = services.submit(
+            tuning_job.project,
+            common.owner,
+            _document(tuning_job, common, number),
+            tuning_job.location_name,
+            None,
+            now,
+            common.may_prioritize,
+            common.first,
+            trial=TrialOfJob(number, common.values),
+        )
+        return Trial.objects.create(
+            tuning_job=tuning_job, number=number, state=TrialState.REQUESTED, job=job, job_state=job.state
+        )
+
+    return make
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """What the jobs of all trials have in common. `first`: all trials bring what this job brought: the same commit,
+    the same image."""
+
+    owner: User
+    may_prioritize: bool
+    first: int | None
+    values: Mapping[tuple[int, str], str]
+    spec: CustomJobSpec
+
+
+def _shared(tuning_job: TuningJob) -> _Shared:
     owner = owner_of(tuning_job)
-    first = (
-        Job.every.filter(trial_row__tuning_job=tuning_job).order_by("pk").values_list("pk", flat=True).first()
-    )
-    job = services.submit(
-        tuning_job.project,
+    first = Trial.objects.filter(tuning_job=tuning_job).order_by("number").values_list("job", flat=True)
+    return _Shared(
         owner,
-        _document(tuning_job, number),
-        tuning_job.location_name,
-        None,
-        now,
         tuning_job.may_prioritize and members.may_prioritize(tuning_job.project, owner),
-        # All trials bring what the first one brought: the same commit, the same image.
-        first,
-        trial=TrialOfJob(number, of_tuning_jobs.values_of(tuning_job)),
-    )
-    return Trial.objects.create(
-        tuning_job=tuning_job, number=number, state=TrialState.REQUESTED, job=job, job_state=job.state
+        first.first(),
+        of_tuning_jobs.values_of(tuning_job),
+        parse_spec(tuning_job.trial_spec, machine_types.of_location(tuning_job.location_name)),
     )
 
 
@@ -66,12 +99,11 @@ def owner_of(tuning_job: TuningJob) -> User:
     return owner
 
 
-def _document(tuning_job: TuningJob, number: int) -> dict[str, object]:
+def _document(tuning_job: TuningJob, common: _Shared, number: int) -> dict[str, object]:
     suffix = f"-trial-{number}"
     metrics = [metric["metricId"] for metric in tuning_job.study["metrics"]]
-    types = machine_types.of_location(tuning_job.location_name)
     return {
         "displayName": tuning_job.display_name[: MAX_NAME - len(suffix)] + suffix,
         "labels": {**tuning_job.labels, LABEL: str(tuning_job.pk)},
-        "jobSpec": to_document(spec_of_trial(parse_spec(tuning_job.trial_spec, types), number, metrics)),
+        "jobSpec": to_document(spec_of_trial(common.spec, number, metrics)),
     }

@@ -158,3 +158,20 @@ def test_invalid_input_names_the_field(db, field, changes):
         adding.add_host(**{**good, **changes}, now=timezone.now())
     assert refused.value.field == field
     assert Host.objects.count() == 1
+
+
+@pytest.mark.needs_namespaces
+def test_a_host_that_shows_its_accepted_key_again_is_up_and_offers_none(host, added):
+    in_service(added)
+    kept = {file: file.read_bytes() for file in (host.dir / "host_key", host.dir / "host_key.pub")}
+    host.new_host_key()
+    enrolment.check_host(added.pk, timezone.now())
+    added.refresh_from_db()
+    assert (added.status, bool(added.offered_key)) == (HostStatus.BLOCKED, True)
+    for file, content in kept.items():
+        file.write_bytes(content)
+    host.install_host_key()
+    host.restart_sshd()
+    enrolment.check_host(added.pk, timezone.now())
+    added.refresh_from_db()
+    assert (added.status, added.offered_key) == (HostStatus.UP, "")

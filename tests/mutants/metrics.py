@@ -90,7 +90,7 @@ METRICS = (
     Safeguard(
         "a-faulty-line-does-not-come-again",
         "jobs/metrics/logged.py",
-        '        went_on = _store(run, "", None if is_last else to, now)\n',
+        '        went_on = _store(run, "", None if is_last else to, now, is_awaited)\n',
         "        return False\n",
         (f"{LOGGED}::test_bytes_that_cannot_be_read_for_metrics_hold_up_nothing",),
     ),

@@ -10,6 +10,7 @@ from tests.mutants.logins import LOGINS
 from tests.mutants.metrics import METRICS
 from tests.mutants.preparations import PREPARATIONS
 from tests.mutants.races import RACES
+from tests.mutants.reduction import REDUCTION
 from tests.mutants.safeguard import Safeguard
 from tests.mutants.shells import SHELLS
 from tests.mutants.stored_files import STORED_FILES
@@ -26,12 +27,22 @@ VIEWS = "tests/unit/console/views"
 SAFEGUARDS = (
     Safeguard(
         "key-accepted-during-a-check",
-        "agents/hosts/enrolment.py",
+        "agents/hosts/offered_key.py",
         "    if accepted and same_key(accepted, offered):\n        return False\n",
         "",
         (
             "tests/unit/agents/hosts/test_enrolment.py::"
             "test_a_key_that_is_accepted_during_a_check_does_not_wait_again",
+        ),
+    ),
+    Safeguard(
+        "note-of-a-key-that-is-shown-no-more",
+        "agents/hosts/enrolment.py",
+        "    offered_key.forget(host, now)\n    try:\n",
+        "    try:\n",
+        (
+            "tests/unit/agents/hosts/test_offered_key.py::"
+            "test_a_host_that_shows_its_accepted_key_again_loses_the_note",
         ),
     ),
     Safeguard(
@@ -280,6 +291,7 @@ SAFEGUARDS = (
     ),
     *LOGINS,
     *METRICS,
+    *REDUCTION,
     *PREPARATIONS,
     *RACES,
     *SHELLS,

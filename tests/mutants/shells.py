@@ -13,6 +13,33 @@ REPLAYS = "tests/unit/console/views/test_recordings.py"
 
 SHELLS = (
     Safeguard(
+        "a-key-is-a-whole-message",
+        "console/runtime/websocket_protocol.py",
+        "            and self.is_between_frames()\n",
+        "",
+        (
+            "tests/unit/console/runtime/test_messages_of_sockets.py::"
+            "test_what_looks_like_a_message_within_a_message_is_none",
+        ),
+    ),
+    Safeguard(
+        "an-echo-overtakes-nothing",
+        "console/runtime/websocket_protocol.py",
+        "        if self.fd < 0 or self.transport.get_write_buffer_size():\n",
+        "        if self.fd < 0:\n",
+        (
+            "tests/unit/console/runtime/test_messages_of_sockets.py::"
+            "test_a_frame_that_is_written_at_once_overtakes_nothing_and_is_whole",
+        ),
+    ),
+    Safeguard(
+        "new-keys-are-asked-for-in-time",
+        "agents/ssh/gcm_packets.py",
+        "            and self._Packetizer__sent_bytes + size + 1024 < self.REKEY_BYTES\n",
+        "",
+        ("tests/unit/agents/ssh/test_gcm_packets.py::test_new_keys_are_asked_for_as_paramiko_does",),
+    ),
+    Safeguard(
         "key-typed-once",
         "agents/runner/shell_holder.py",
         "keys = keys[taken - number :] if number < taken else keys",

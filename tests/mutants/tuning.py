@@ -6,6 +6,7 @@ from tests.mutants.safeguard import Safeguard
 
 RULES = "tests/unit/jobs/rules/tuning"
 STUDIES = "tests/unit/jobs/tuning/test_tuning_jobs.py"
+DRAWING = "tests/unit/jobs/tuning/test_drawing.py"
 SUGGESTED = f"{RULES}/search/test_suggest.py"
 ANY_ROWS = f"{SUGGESTED}::test_whatever_the_rows_are_the_next_point_is_one_and_the_same"
 PAGES = "tests/unit/console/views"
@@ -175,24 +176,17 @@ TUNING = (
     ),
     Safeguard(
         "aliases-of-a-pasted-space",
-        "console/forms/pasted_space.py",
+        "console/forms/study_rows/pasted_space.py",
         "if self.check_event(yaml.events.AliasEvent):",
         "if False:",
         ("tests/unit/console/forms/test_pasted_space.py",),
     ),
     Safeguard(
         "what-a-pasted-space-loses",
-        "console/forms/pasted_space.py",
+        "console/forms/study_rows/pasted_space.py",
         "    if more:",
         "    if False:",
         ("tests/unit/console/forms/test_pasted_space.py",),
-    ),
-    Safeguard(
-        "more-rows-and-typed-secrets",
-        "templates/studies/_new_form.html",
-        'hx-target="#parameter-rows" hx-select="#parameter-rows > .parameter-row.spare" hx-swap="beforeend"',
-        "",
-        (f"{PAGES}/test_new_study.py::test_more_rows_come_without_the_rest_of_the_form",),
     ),
     Safeguard(
         "values-of-a-trial-in-another-study",
@@ -221,5 +215,40 @@ TUNING = (
         "csv_cells.plain(value) if isinstance(value, str) else value",
         "value",
         (f"{PAGES}/test_studies.py::test_the_trials_are_there_as_csv",),
+    ),
+    Safeguard(
+        "drawn-together-as-one-after-the-other",
+        "jobs/tuning/drawing.py",
+        "known[trial.number] = drawn",
+        "pass",
+        (f"{DRAWING}::test_they_are_drawn_as_one_after_the_other",),
+    ),
+    Safeguard(
+        "drawn-beside-a-trial-that-was-cancelled",
+        "jobs/tuning/drawing.py",
+        "            break\n        written.append(trial)",
+        "            continue\n        written.append(trial)",
+        (f"{DRAWING}::test_those_behind_one_that_was_cancelled_meanwhile_are_drawn_again",),
+    ),
+    Safeguard(
+        "results-before-parameters",
+        "jobs/tuning/advance.py",
+        "    _read_last_lines(pk, clock.now())\n",
+        "    _draw(pk, clock)\n    _read_last_lines(pk, clock.now())\n",
+        (f"{DRAWING}::test_a_study_draws_with_what_has_ended_by_then",),
+    ),
+    Safeguard(
+        "one-look-for-many-hints",
+        "jobs/tasks.py",
+        "tuner.put(ids)",
+        "tuner.advance(ids, Clock())",
+        ("tests/unit/jobs/tuning/test_tuner.py::test_a_hint_leaves_the_study_to_the_tuner",),
+    ),
+    Safeguard(
+        "queries-of-a-study-do-not-grow",
+        "jobs/tuning/drawing.py",
+        "if trial.state in FINISHED or",
+        "if trial.job.undrawn is None or",
+        ("tests/unit/jobs/tuning/test_many_trials.py",),
     ),
 )

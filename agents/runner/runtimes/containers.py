@@ -21,6 +21,7 @@ from agents.runner.metrics.places import metrics_directory
 from agents.runner.orders import Order, Refused, container_env, login_env
 from agents.runner.processes import Process, descendants, read_process, signal_process
 from agents.runner.programs import output_of
+from agents.runner.reduction.files_on_hosts import directory_of
 from agents.runner.runtimes.engine_commands import PODMAN, find_engine
 
 # The exit statuses by which a client says that it has not executed the command, and the first of them that is not a
@@ -254,6 +255,13 @@ def command_of(
     """(argument vector, environment) of the client. No value of a variable is in the vector, where others see it."""
     known, runtime = facts["runtime"], order.runtime or {}
     env = container_env(order, directory, work, facts)
+    own: List[Tuple[str, str, str]] = []
+    if order.reduction:
+        place = directory_of(os.path.dirname(os.path.dirname(directory)))
+        own = [(place, place, "ro")]
+        # The variable of the image would be lost.
+        path = "" if "PYTHONPATH" in order.env else _python_path(known["program"], known["image"])
+        env["PYTHONPATH"] += ":" + path if path else ""
     given = {name: value for name, value in env.items() if not _FOR_THE_CLIENT.fullmatch(name)}
     path = os.path.join(directory, "container.env")
     rest = {name: value for name, value in env.items() if name not in given}
@@ -279,6 +287,7 @@ def command_of(
         (work, work, "rw"),
         (metrics_directory(directory),) * 2 + ("rw",),
         *([(facts["tmp"],) * 2 + ("rw",)] if facts["tmp"] else []),
+        *own,
         *mounts(runtime),
     ]:
         command += ["--volume", ":".join(volume)]
@@ -291,6 +300,14 @@ def command_of(
         command += ["--entrypoint", json.dumps(runtime["entrypoint"])]
     command += [known["image"], *runtime.get("args", [])]
     return command, {**login_env(), **given}
+
+
+def _python_path(program: str, image: str) -> str:
+    """PYTHONPATH of an image, or nothing."""
+    form = "{{range .Config.Env}}{{println .}}{{end}}"
+    status, text = output_of([program, "image", "inspect", "--format", form, image], REMOVE_S)
+    lines = text.splitlines() if status == 0 else []
+    return next((line.partition("=")[2] for line in lines if line.startswith("PYTHONPATH=")), "")
 
 
 # bash where the image has it.

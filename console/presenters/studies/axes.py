@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from django.utils.translation import gettext as _
 
 from agents.infra.text import visible
-from console.forms.parameter_rows import SCALES
+from console.forms.study_rows.parameter_rows import SCALES
 from console.presenters.jobs.charts import WIDTH
 from console.presenters.studies.trial_rows import METRIC, PARAMETER, TrialRow, parameter_text
 from jobs.rules.tuning.arguments import text_of
@@ -119,14 +119,14 @@ class Axes:
 
     all: tuple[Axis, ...]
     more: int = 0
+    ranges: tuple[Axis, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ranges", tuple(each for each in self.all if each.is_range))
 
     @property
     def shown(self) -> tuple[Axis, ...]:
         return tuple(each for each in self.all if not each.hidden)
-
-    @property
-    def ranges(self) -> tuple[Axis, ...]:
-        return tuple(each for each in self.all if each.is_range)
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -135,7 +135,7 @@ class Axes:
     @property
     def query(self) -> dict[str, str]:
         """What the address asks for of them, for the links of the page."""
-        found = {}
+        found: dict[str, str] = {}
         for each in self.all:
             asked = {
                 FROM: each.low,

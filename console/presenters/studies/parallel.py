@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from zlib import crc32
 
+from django.utils.html import format_html_join
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
@@ -49,10 +51,10 @@ class DrawnAxis:
 
 @dataclass(frozen=True, slots=True)
 class ParallelPlot:
-    """`drawn` of `count` trials with a result."""
+    """`lines`: the paths of the trials. `drawn` of `count` trials with a result."""
 
     axes: tuple[DrawnAxis, ...]
-    lines: tuple[Line, ...]
+    lines: SafeString
     drawn: int
     count: int
     words: str
@@ -87,10 +89,19 @@ def parallel_plot(study: StudySpec, axes: Axes, ranked: Sequence[TrialRow]) -> P
     order = (OUT, REST, GOOD, BEST)
     return ParallelPlot(
         axes=drawn,
-        lines=tuple(sorted(lines, key=lambda line: order.index(line.kind))),
+        lines=_markup(sorted(lines, key=lambda line: order.index(line.kind))),
         drawn=len(lines),
         count=len(ranked),
         words=_words(axes, ranked, len(lines)),
+    )
+
+
+def _markup(lines: Sequence[Line]) -> SafeString:
+    """A template would take ten times as long for a thousand of them."""
+    return format_html_join(
+        "",
+        '<path class="line {}" data-trial="{}" data-value="{}" d="{}"></path>',
+        ((line.kind, line.number, line.value, line.path) for line in lines),
     )
 
 

@@ -105,7 +105,8 @@ def front_plot(study: StudySpec, trials: Sequence[TrialRow], best: Collection[in
     ]
     if len(found) < 2:
         return None
-    low, high = ([pick(each[place] for each in found) for place in (0, 1)] for pick in (min, max))
+    xs, ys = [x for x, _y, _trial in found], [y for _x, y, _trial in found]
+    low, high = (min(xs), min(ys)), (max(xs), max(ys))
 
     def place(x: float, y: float) -> tuple[int, int]:
         return across(share_of(x, low[0], high[0])), y_of(y, low[1], high[1])

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from agents.infra.texts import join, said, said_of
 from jobs.rules.list_text import list_text
-from jobs.rules.spec import launchers
+from jobs.rules.spec import launchers, reduction_advice
 from jobs.rules.spec.cluster_variables import SET_FOR_REPLICAS
 from jobs.rules.spec.custom_job import CustomJobSpec, Pool
 from jobs.rules.spec.json_fields import duration
@@ -57,6 +57,8 @@ def advice(
     return (
         *(Advice(WARNING, text) for text in launchers.separate_models(spec)),
         *_gpu_counts(spec, types),
+        *(Advice(WARNING, text) for text in reduction_advice.warnings(spec)),
+        *(Advice(HINT, text) for text in reduction_advice.hints(spec, types)),
         *_evaluators(spec),
         *_one_string_commands(spec),
         *_variables_of_ours(spec),

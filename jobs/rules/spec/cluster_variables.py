@@ -2,7 +2,8 @@
 
 Every replica gets CLUSTER_SPEC and the CLOUD_ML_* variables; a job with several replicas also gets TF_CONFIG. The
 trainers (workerpool0 and workerpool1) get the variables by which torch, Lightning, Accelerate and JAX find each other.
-Parameter servers, evaluators and reducers take no part in that: they are not counted in WORLD_SIZE.
+Parameter servers, evaluators and reducers take no part in that: they are not counted in WORLD_SIZE. Reducers are no
+task of TensorFlow's either: they have no TF_CONFIG, and it does not name them.
 
 An address is the real address of the host and the port that the replica's run claimed: a replica has no network
 namespace, so it has no host name of its own, and two replicas on one host differ in their ports. The variables that
@@ -18,6 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+from jobs.rules.spec import reduction
 from jobs.rules.spec.custom_job import CustomJobSpec, to_document
 
 # Linux takes at most 128 KiB for one variable. Above this limit the description of the job is left out, so that the
@@ -80,6 +82,7 @@ class _Cluster:
     tf_pools: str
     job: str
     primary: str
+    reducers: tuple[str, ...]
 
 
 def cluster_environment(
@@ -110,13 +113,15 @@ def cluster_environment(
         **_directories(spec.base_output_directory),
         "CLUSTER_SPEC": _document(cluster.pools, task, cluster.job),
     }
-    if len(cluster.places) > 1:
+    if len(cluster.places) > 1 and not (place.pool == reduction.POOL and cluster.reducers):
         task = {"type": _TF_TASKS[place.pool], "index": place.index, **number, "cloud": job_id}
         variables["TF_CONFIG"] = _document(cluster.tf_pools, task, cluster.job)
     if place.rank is not None:
         variables |= _rendezvous(cluster, place, place.rank, job_id)
         variables |= _processes(gpus)
-    pool = spec.pools[place.pool]
+    if cluster.reducers:
+        variables |= _reduction(spec, cluster, place)
+    pool = reduction.as_executed(spec).pools[place.pool]
     return variables | dict(pool.task.env if pool else ())
 
 
@@ -129,6 +134,8 @@ def _cluster(spec: CustomJobSpec, addresses: tuple[tuple[str, str], ...]) -> _Cl
     pools: dict[int, list[str]] = {}
     for name, pool, _ in replicas:
         pools.setdefault(pool, []).append(address[name])
+    has_reducers = reduction.reducers(spec) is not None
+    apart = {3, reduction.POOL} if has_reducers else {3}
     return _Cluster(
         places={
             name: _ReplicaPosition(pool, index, rank.get(name), address[name])
@@ -137,9 +144,10 @@ def _cluster(spec: CustomJobSpec, addresses: tuple[tuple[str, str], ...]) -> _Cl
         trainers=len(trainers),
         pools=_json({f"workerpool{pool}": hosts for pool, hosts in pools.items()}),
         # The evaluator is not part of TensorFlow's cluster: it may only be a task.
-        tf_pools=_json({_TF_TASKS[pool]: hosts for pool, hosts in pools.items() if pool != 3}),
+        tf_pools=_json({_TF_TASKS[pool]: hosts for pool, hosts in pools.items() if pool not in apart}),
         job=_json(to_document(spec)),
         primary=address[replicas[0][0]],
+        reducers=tuple(pools.get(reduction.POOL, ())) if has_reducers else (),
     )
 
 
@@ -181,6 +189,22 @@ def _rendezvous(cluster: _Cluster, place: _ReplicaPosition, rank: int, job_id: s
         "JAX_COORDINATOR_ADDRESS": cluster.primary,
         "JAX_NUM_PROCESSES": size,
         "JAX_PROCESS_ID": str(rank),
+    }
+
+
+def _reduction(spec: CustomJobSpec, cluster: _Cluster, place: _ReplicaPosition) -> dict[str, str]:
+    """By which reducers and trainers find each other (agents/runner/reduction/). Their secret is added when the
+    order is sent."""
+    if place.pool == reduction.POOL:
+        return {"TRAINYARD_REDUCTION_PORT": _split(place.address)[1]}
+    if place.rank is None:
+        return {}
+    pool = reduction.reducers(spec)
+    return {
+        "TRAINYARD_REDUCERS": ",".join(cluster.reducers),
+        "TRAINYARD_REDUCTION_REPLICA": str(place.rank),
+        "TRAINYARD_REDUCTION_REPLICAS": str(cluster.trainers),
+        **({"TRAINYARD_REDUCTION_WIRE": pool.wire} if pool and pool.wire else {}),
     }
 
 

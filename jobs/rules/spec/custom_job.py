@@ -78,7 +78,8 @@ class Disk:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """`runtime`: the one that the document pins, or "". `code`: files that are put into the work directory."""
+    """`runtime`: the one that the document pins, or "". `code`: files that are put into the work directory.
+    `wire`: of reducers, in which numbers gradients travel, or ""."""
 
     machine: Machine
     replica_count: int
@@ -86,6 +87,7 @@ class Pool:
     disk: Disk = Disk()
     runtime: str = ""
     code: Code | None = None
+    wire: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,5 +183,5 @@ def _pool_document(pool: Pool) -> dict[str, object]:
         replicaCount=str(pool.replica_count),
         diskSpec=given(bootDiskType=pool.disk.boot_disk_type, bootDiskSizeGb=pool.disk.boot_disk_size_gb),
         **task_document(pool.task),
-        trainyard=given(runtime=pool.runtime, code=code_document(pool.code)),
+        trainyard=given(runtime=pool.runtime, code=code_document(pool.code), wire=pool.wire),
     )

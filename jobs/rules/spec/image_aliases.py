@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agents.infra.texts import said
+from jobs.rules.spec import reduction
 from jobs.rules.spec.custom_job import CustomJobSpec, Pool
 from jobs.rules.spec.json_fields import Complaints
 from jobs.rules.spec.parse_task import is_image
@@ -78,6 +79,8 @@ def images_used(spec: CustomJobSpec, aliases: Aliases) -> dict[int, str]:
     for number, pool in enumerate(spec.pools):
         if pool is None:
             continue
+        if reduction.asks(pool):
+            continue  # run by what runs the primary
         image = aliases.of(pool.task.image)
         path = f"job_spec.worker_pool_specs[{number}]"
         if image is not None:
@@ -111,8 +114,10 @@ def images_used_document(resolved: Mapping[str, Any]) -> dict[str, object]:
 
 
 def with_images(spec: CustomJobSpec, images: Mapping[int, str]) -> CustomJobSpec:
+    """The spec as it is executed: with these images, by the numbers of their pools, and with the program of
+    reducers."""
     pools = (pool and with_image(pool, images.get(number)) for number, pool in enumerate(spec.pools))
-    return replace(spec, pools=tuple(pools))
+    return reduction.as_executed(replace(spec, pools=tuple(pools)))
 
 
 def with_image(pool: Pool, image: str | None) -> Pool:

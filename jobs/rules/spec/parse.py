@@ -12,6 +12,7 @@ import unicodedata
 from collections.abc import Collection, Mapping
 
 from agents.infra.texts import said
+from jobs.rules.spec import reduction
 from jobs.rules.spec.custom_job import (
     ACCELERATORS,
     DEFAULT_TIMEOUT_S,
@@ -98,6 +99,7 @@ def parse_custom_job(document: object, types: Types = NO_TYPES, gpus_here: Colle
     asked_secrets: list[AskedSecret] = []
     job_spec = _job_spec(fields.message("job_spec"), types, gpus_here, asked_secrets)
     _check_directory(job_spec.base_output_directory, complaints)
+    reduction.check(job_spec.pools, complaints)
     fields.close()
     complaints.raise_if_any()
     return CustomJob(
@@ -254,17 +256,18 @@ def _pool(
     if number == 0 and count != 1:
         fields.complain("replica_count", said("must be 1 in the first pool: it holds the primary alone."))
     disk = fields.message("disk_spec")
-    runtime, code = read_extensions(fields)
+    runtime, code, wire = read_extensions(fields)
     pool = Pool(
         machine=_machine(fields.message("machine_spec"), types, gpus_here),
         replica_count=count,
-        task=read_task(fields, number, asked_secrets),
+        task=read_task(fields, number, asked_secrets, runtime),
         disk=Disk(
             boot_disk_type=disk.text("boot_disk_type", maximum=64),
             boot_disk_size_gb=disk.whole("boot_disk_size_gb", default=0, minimum=0, maximum=2**31 - 1),
         ),
         runtime=runtime,
         code=code,
+        wire=wire,
     )
     disk.close()
     fields.close()

@@ -15,7 +15,9 @@ from jobs.rules.spec.tasks import (
     HOST_IMAGE,
     MAX_STRING_BYTES,
     MAX_STRINGS_BYTES,
+    REDUCTION_SERVER,
     RUNTIMES,
+    WIRES,
     Code,
     Container,
     Git,
@@ -45,7 +47,7 @@ _GIT_URL = re.compile(
 _REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./+@-]{0,254}", re.ASCII)
 
 
-def read_task(pool: MessageReader, number: int, asked_secrets: list[AskedSecret]) -> Task:
+def read_task(pool: MessageReader, number: int, asked_secrets: list[AskedSecret], runtime: str = "") -> Task:
     """The task of a pool. Its secret variables are added to `asked_secrets`."""
     container, package = pool.message("container_spec"), pool.message("python_package_spec")
     if not container.empty and not package.empty:
@@ -55,14 +57,16 @@ def read_task(pool: MessageReader, number: int, asked_secrets: list[AskedSecret]
     if not package.empty:
         return _package(package, number, asked_secrets)
     if not container.empty:
-        return _container(container, number, asked_secrets)
+        return _container(container, number, asked_secrets, runtime == REDUCTION_SERVER)
+    if runtime == REDUCTION_SERVER:
+        return Container(HOST_IMAGE)
     if not pool.complained("container_spec") and not pool.complained("python_package_spec"):
         pool.complain("container_spec", said('is required: image_uri "host" and a command.'))
     return Container(HOST_IMAGE)
 
 
-def read_extensions(pool: MessageReader) -> tuple[str, Code | None]:
-    """The runtime that the pool pins, or "", and the code that it brings."""
+def read_extensions(pool: MessageReader) -> tuple[str, Code | None, str]:
+    """The runtime that the pool pins, or "", the code that it brings, and the numbers that travel to reducers."""
     fields = pool.message("trainyard")
     runtime = fields.text("runtime", maximum=64)
     if runtime and runtime not in RUNTIMES:
@@ -76,8 +80,18 @@ def read_extensions(pool: MessageReader) -> tuple[str, Code | None]:
         )
     message = fields.message("code")
     code = None if message.empty else _code(message)
+    wire = fields.text("wire", maximum=64)
+    if wire not in WIRES:
+        fields.complain(
+            "wire",
+            said(
+                "is not a known value: {value}. {known}",
+                value=shown(wire),
+                known=said("Known are {names}.", names=", ".join(filter(None, WIRES))),
+            ),
+        )
     fields.close()
-    return runtime, code
+    return runtime, code, wire
 
 
 def is_image(text: str) -> bool:
@@ -99,14 +113,17 @@ def _image(fields: MessageReader, name: str) -> str:
     return image
 
 
-def _container(fields: MessageReader, number: int, asked_secrets: list[AskedSecret]) -> Container:
-    image = _image(fields, "image_uri")
+def _container(
+    fields: MessageReader, number: int, asked_secrets: list[AskedSecret], is_reduction: bool
+) -> Container:
+    has_image = not is_reduction or fields.has("image_uri")
+    image = _image(fields, "image_uri") if has_image else HOST_IMAGE
     command = fields.texts("command", maximum=MAX_ARGUMENTS)
     args = fields.texts("args", maximum=MAX_ARGUMENTS)
     if not fields.complained("command") and not fields.complained("args"):
-        if image == HOST_IMAGE and not command and not args:
+        if image == HOST_IMAGE and not command and not args and not is_reduction:
             fields.complain("command", said('"host" has no entrypoint: say what is to be run.'))
-        elif (image == HOST_IMAGE or command) and not (command + args)[0]:
+        elif (image == HOST_IMAGE or command) and not ((command + args) or ("-",))[0]:
             fields.complain("command", said("its first string names the program and must not be empty."))
     env, secrets = _env(fields, number)
     asked_secrets += secrets

@@ -9,7 +9,10 @@ from jobs.rules.spec.secret_variables import SecretVariable
 
 HOST_IMAGE = "host"
 # The names of the runtimes that a pool may pin (agents/runner/runtimes/).
-RUNTIMES = ("process", "python", "podman", "docker", "apptainer")
+REDUCTION_SERVER = "reduction-server"
+RUNTIMES = ("process", "python", "podman", "docker", "apptainer", REDUCTION_SERVER)
+# In which numbers gradients travel to reducers: as they are, or float32 as bfloat16.
+WIRES = ("", "bf16")
 # Linux takes no single argument or NAME=value over 128 KiB (MAX_ARG_STRLEN); execve would fail on the host.
 MAX_STRING_BYTES = 128 * 1024 - 1
 # All strings of one replica together: they travel in one order, and execve allows a quarter of the stack limit.

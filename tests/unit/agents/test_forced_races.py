@@ -13,7 +13,7 @@ import pytest
 from django.db import transaction
 from django.utils import timezone
 
-from agents.hosts import enrolment, gpu_quarantine, host_history
+from agents.hosts import enrolment, gpu_quarantine, host_history, offered_key
 from agents.links import host_status, leases
 from agents.models import Gpu, Host, HostEvent, HostStatus, Location
 from agents.ssh.host_keys import fingerprint
@@ -102,7 +102,7 @@ def test_a_key_that_is_offered_while_another_is_accepted_stays_offered(host):
     old, new = (f"{key.get_name()} {key.get_base64()}" for key in keys)
     Host.objects.update(offered_key=old)
     accept = partial(enrolment.accept_host_key, host.pk, fingerprint(old), "root", timezone.now())
-    offer = partial(enrolment._save_offered_key, host, "", new, timezone.now())
+    offer = partial(offered_key.store, host, "", new, timezone.now())
     race(accept, offer, before="UPDATE agents_host")
     row = Host.objects.get()
     assert (row.pinned_key, row.offered_key) == (old, new)

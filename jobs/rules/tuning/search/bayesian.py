@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.random import Generator
+from numpy.random import PCG64, Generator
 
 from jobs.rules.tuning.search.acquisition import log_chance, log_expected_improvement, normal_below
 from jobs.rules.tuning.search.columns import Columns
@@ -47,17 +47,23 @@ class _Data:
 
 
 def suggest_bayesian(
-    study: StudySpec, rows: StudyRows, columns: Columns, dice: Generator, taken: Callable[[Array], bool]
+    study: StudySpec,
+    rows: StudyRows,
+    columns: Columns,
+    dice: Generator,
+    taken: Callable[[Array], bool],
+    seed_of_model: int,
 ) -> Suggestion | None:
-    """None while too little is known, or when all that it finds is `taken`."""
+    """None while too little is known, or when all that it finds is `taken`. `seed_of_model`: the same for trials that
+    are drawn from the same results, which therefore share a model."""
     studies = [trials for trials in (rows.ended, *rows.prior) if trials]
     if sum(map(len, studies)) < FIRST_TRIALS:
         return None
     weights = _weights(len(study.objectives), dice)
     data = joined([objective(study, trials, columns, weights) for trials in studies])
     running = columns.codes([trial.parameters for trial in rows.running])
-    safe = _safe(study, rows.ended, columns, dice)
-    models, best = _models(thinned(data, dice), columns, running, safe, dice)
+    safe = _safe(study, rows.ended, columns, seed_of_model)
+    models, best = _models(thinned(data, seed_of_model), columns, running, safe, seed_of_model)
     promise = promise_of(models, best, columns, safe)
     tops = data.codes[np.argsort(data.values, kind="stable")[:TOPS]]
     for codes in searched(promise, columns, tops, dice):
@@ -95,21 +101,21 @@ def joined(data: Sequence[_Data]) -> _Data:
     return _Data(codes, np.concatenate([each.values for each in data]))
 
 
-def thinned(data: _Data, dice: Generator) -> _Data:
+def thinned(data: _Data, seed: int) -> _Data:
     if len(data.values) <= MAX_POINTS:
         return data
     order = np.argsort(data.values, kind="stable")
     best, rest = order[: MAX_POINTS // 2], order[MAX_POINTS // 2 :]
-    kept = np.r_[best, dice.permutation(rest)[: MAX_POINTS - len(best)]]
+    kept = np.r_[best, Generator(PCG64(seed)).permutation(rest)[: MAX_POINTS - len(best)]]
     return _Data(data.codes[kept], data.values[kept])
 
 
 def _models(
-    data: _Data, columns: Columns, running: Array, safe: Sequence[tuple[Process, float]], dice: Generator
+    data: _Data, columns: Columns, running: Array, safe: Sequence[tuple[Process, float]], seed: int
 ) -> tuple[list[Process], list[float]]:
     """The processes, believing what runs, and for each the best mean of what ended: robust against noise."""
     x = columns.encode(data.codes)
-    learnt = learn(x, data.values, columns.groups, dice)
+    learnt = learn(x, data.values, columns.groups, seed)
     allowed = np.full(len(x), True)
     for process, limit in safe:
         allowed &= process.mean(x) <= limit
@@ -120,16 +126,16 @@ def _models(
 
 
 def _safe(
-    study: StudySpec, trials: Sequence[Trial], columns: Columns, dice: Generator
+    study: StudySpec, trials: Sequence[Trial], columns: Columns, seed: int
 ) -> list[tuple[Process, float]]:
     """For each metric with a threshold its process, and the warped threshold that a value must not be above."""
     found = []
     for metric in study.metrics:
         if metric.safety is not None and trials:
             warp, values = warped(metric, trials)
-            data = thinned(_Data(columns.codes([each.parameters for each in trials]), values), dice)
+            data = thinned(_Data(columns.codes([each.parameters for each in trials]), values), seed)
             limit = float(warp.apply(np.array([cost(metric, metric.safety.threshold)]))[0])
-            [process] = learn(columns.encode(data.codes), data.values, columns.groups, dice, samples=1)
+            [process] = learn(columns.encode(data.codes), data.values, columns.groups, seed, samples=1)
             found.append((process, limit))
     return found
 

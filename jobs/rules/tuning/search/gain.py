@@ -42,11 +42,12 @@ def outlooks(study: StudySpec, rows: StudyRows, seed: int, counts: Sequence[int]
     if len(known) < bayesian.FIRST_TRIALS:
         return []
     columns = Columns(study.parameters)
-    dice = Generator(PCG64(trial_seed(seed, len(rows.ended), "outlook")))
+    seed_of_model = trial_seed(seed, len(rows.ended), "outlook")
+    dice = Generator(PCG64(seed_of_model))
     studies = [trials for trials in (rows.ended, *rows.prior) if trials]
     each = [bayesian.objective(study, trials, columns, np.ones(1)) for trials in studies]
-    data = bayesian.thinned(bayesian.joined(each), dice)
-    learnt = learn(columns.encode(data.codes), data.values, columns.groups, dice)
+    data = bayesian.thinned(bayesian.joined(each), seed_of_model)
+    learnt = learn(columns.encode(data.codes), data.values, columns.groups, seed_of_model)
     own = columns.encode(columns.codes([trial.parameters for trial in rows.ended]))
     best = [float(process.mean(own).min()) for process in learnt]
     promise = bayesian.promise_of(learnt, best, columns, [])

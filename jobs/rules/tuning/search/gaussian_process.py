@@ -7,12 +7,14 @@ best estimate is often wrong, and an average over some samples says how little i
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
-from numpy.random import Generator
+from numpy.random import PCG64, Generator
 from numpy.typing import NDArray
 
 from jobs.rules.tuning.search.scales import Array
@@ -26,6 +28,7 @@ _FIRST_LENGTH, _FIRST_NOISE = math.log(0.5), -5.0
 # Of more points the lengths and the noise are learnt from a part: the time of a sample grows with the cube.
 MAX_LEARNT_FROM = 120
 SWEEPS, SAMPLES = 4, 3
+KEPT_ANSWERS = 4
 # What a believer adds to the diagonal: two running trials may have the same parameters.
 _JITTER = 1e-8
 # A density below all others.
@@ -58,18 +61,45 @@ class Process:
         return np.asarray((_matern(_distances(x, x, self.inverse_lengths)) - known @ known.T) * self.variance)
 
 
-def learn(x: Array, values: Array, groups: Groups, dice: Generator, samples: int = SAMPLES) -> list[Process]:
-    """The process for some samples of its lengths and noise. `groups`: the parameter of each column."""
+def learn(x: Array, values: Array, groups: Groups, seed: int, samples: int = SAMPLES) -> Sequence[Process]:
+    """The process for some samples of its lengths and noise. `groups`: the parameter of each column.
+
+    The answer follows from the arguments, and the last few answers are kept: trials that are drawn together learn from
+    the same results, and this takes most of the time of a suggestion.
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    for array in (x, values, groups):
+        digest.update(f"{array.shape} {array.dtype}".encode())
+        digest.update(np.ascontiguousarray(array))
+    return _learnt(_Question(digest.digest(), seed, samples, x, values, groups))
+
+
+@dataclass(frozen=True)
+class _Question:
+    """What a model is learnt from. Two with the same digest are the same."""
+
+    digest: bytes
+    seed: int
+    samples: int
+    x: Array = field(compare=False)
+    values: Array = field(compare=False)
+    groups: Groups = field(compare=False)
+
+
+@lru_cache(KEPT_ANSWERS)
+def _learnt(question: _Question) -> tuple[Process, ...]:
+    x, values, groups = question.x, question.values, question.groups
+    dice = Generator(PCG64(question.seed))
     chosen = dice.permutation(len(values))[:MAX_LEARNT_FROM]
     density = _posterior(x[chosen], values[chosen], groups)
     count = int(groups[-1]) + 1
     sample = np.r_[np.full(count, _FIRST_LENGTH), _FIRST_NOISE]
     sample, height = _swept(density, sample, density(sample), dice, SWEEPS)
     found = []
-    for _ in range(samples):
+    for _ in range(question.samples):
         sample, height = _swept(density, sample, height, dice, 1)
         found.append(given(x, values, np.exp(-sample[:-1])[groups], math.exp(sample[-1])))
-    return found
+    return tuple(found)
 
 
 def given(x: Array, values: Array, inverse_lengths: Array, noise: float) -> Process:

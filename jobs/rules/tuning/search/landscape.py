@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.random import PCG64, Generator
 
 from jobs.rules.tuning.search.columns import Columns
 from jobs.rules.tuning.search.expected_grid import ExpectedGrid
@@ -36,7 +35,7 @@ def landscape(
     costs = np.array([cost(metric, value) for _point, value in chosen])
     warp = warp_of(costs)
     x = columns.encode(columns.codes([point for point, _value in chosen]))
-    [process] = learn(x, warp.apply(costs), columns.groups, Generator(PCG64(len(ranked))), samples=1)
+    [process] = learn(x, warp.apply(costs), columns.groups, len(ranked), samples=1)
     kept, wide, high = dict(ranked[0][0]), _values(across), _values(up)
     points = [{**kept, across.name: one, up.name: other} for other in high for one in wide]
     means = process.mean(columns.encode(columns.codes(points))).tolist()

@@ -1,8 +1,8 @@
 """Which parameters the next trial of a study gets: a pure function of the study, its rows, a number and a seed.
 
-Nothing is kept in memory between two suggestions, so any process can make the next one after any crash. The same rows
-and seed give the same parameters on one machine; another one may round otherwise. So a suggestion is stored before it
-is used, and never made again.
+No suggestion needs what an earlier one left in memory, so any process can make the next one after any crash. The same
+rows and seed give the same parameters on one machine; another one may round otherwise. So a suggestion is stored before
+it is used, and never made again.
 
 A *search* is a function (`Search`), and `SEARCHES` names them as the field `algorithm` does.
 """
@@ -43,7 +43,10 @@ def search_by_model(study: StudySpec, rows: StudyRows, number: int, seed: int) -
         return first
     columns = Columns(study.parameters)
     dice, taken = _dice(seed, number, "model"), _taken(study, columns, rows)
-    return suggest_bayesian(study, rows, columns, dice, taken) or _random_point(study, rows, number, seed)
+    of_model = trial_seed(seed, len(rows.ended), "lengths")
+    return suggest_bayesian(study, rows, columns, dice, taken, of_model) or _random_point(
+        study, rows, number, seed
+    )
 
 
 def search_at_random(study: StudySpec, rows: StudyRows, number: int, seed: int) -> Suggestion | None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.random import PCG64, Generator
 
 from jobs.rules.tuning.search.acquisition import normal_below
 from jobs.rules.tuning.search.gaussian_process import learn
@@ -48,7 +47,7 @@ def chance_of_best(curve: Curve, others: Sequence[Completed]) -> float | None:
 def _probability(x: Array, values: Array, own: Array, wanted: float) -> float:
     """That the value at `own` is below `wanted`, as the mean over the samples of the process."""
     chances = []
-    for process in learn(x, values, np.arange(x.shape[1]), Generator(PCG64(_SEED))):
+    for process in learn(x, values, np.arange(x.shape[1]), _SEED):
         mean, deviation = process.mean_and_deviation(np.clip(own, -10.0, 10.0))
         # The final cost that will be measured has the noise too.
         total = np.sqrt(deviation**2 + process.noise * process.variance)

@@ -156,6 +156,14 @@ def test_a_reboot_is_reported_and_recorded():
     assert not host_status.record_greeting(host.pk, 4, HELLO, NOW)
 
 
+def test_a_host_that_connects_has_shown_its_accepted_key():
+    host = row(Machine(0), lease_token=4, offered_key="ssh-ed25519 BBBB")
+    assert host_status.record_greeting(host.pk, 4, HELLO, NOW)
+    host.refresh_from_db()
+    assert host.offered_key == "" and [event.kind for event in host.events.all()] == ["key_back"]
+    assert not host_status.record_greeting(host.pk, 4, HELLO, NOW)
+
+
 def test_a_stale_token_writes_nothing_about_a_host():
     host = row(Machine(0), lease_token=5)
     assert not host_status.record_failure(host.pk, 4, HostStatus.UNREACHABLE, "gone", NOW)

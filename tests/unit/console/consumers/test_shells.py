@@ -129,11 +129,11 @@ async def test_output_comes_in_its_order_through_our_server(server, cast, run, s
     """Some output is sent at once, some by the forwarding task, and some by a later read."""
     went = []
     shell.busy = lambda what, number: what == "read" and number % 3 == 0
-    honest = websocket_protocol.Protocol.write_frame
+    honest = websocket_protocol.Protocol.write_now
     # Every third read finds the connection busy.
     monkeypatch.setattr(
         websocket_protocol.Protocol,
-        "write_frame",
+        "write_now",
         lambda self, frame: went.append(len(went) % 3 < 2 and honest(self, frame)) or went[-1],
     )
     token = (await in_database_thread(tokens.create, cast.bob, "test", timezone.now()))[1]
@@ -206,6 +206,6 @@ async def test_a_busy_shell_is_not_read_after_it_is_closed():
 )
 def test_output_is_sent_at_once_only_if_nothing_is_being_sent(sending, opened, takes):
     page = consumer.ShellSocket({"url_route": {"kwargs": {}}}, None, None)
-    page._write = lambda frame: True
+    page._write_echo = lambda frame: True
     page._sending, page._ready_sent = sending, opened
     assert page._send_at_once(b"x") is takes

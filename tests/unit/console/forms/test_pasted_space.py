@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from console.forms.pasted_space import MAX_TEXT, UnreadableSpace, read_space
 from console.forms.sample_study import SAMPLE_STUDY
+from console.forms.study_rows.pasted_space import MAX_TEXT, UnreadableSpace, read_space
 
 LR = {
     "parameterId": "lr",

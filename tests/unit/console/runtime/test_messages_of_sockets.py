@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 
+import pytest
 import uvicorn
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -38,16 +41,20 @@ async def application(scope, receive, send):
         scope["came"].append(message.get("bytes") or message["text"].encode())
 
 
+def config_of(application):
+    config = uvicorn.Config(application, lifespan="off", ws_ping_interval=None, log_config=None)
+    config.ws_per_message_deflate = False
+    config.load()
+    config.loaded_app = application
+    return config
+
+
 def received(pieces, takes=lambda data: True):
     """What came of a client that sends these pieces one after the other."""
     came = []
 
     async def run():
-        config = uvicorn.Config(application, lifespan="off", ws_ping_interval=None, log_config=None)
-        config.ws_per_message_deflate = False
-        config.load()
-        config.loaded_app = application
-        protocol = websocket_protocol.Protocol(config, ServerState(), {})
+        protocol = websocket_protocol.Protocol(config_of(application), ServerState(), {})
         protocol.connection_made(Wire())
         protocol.data_received(HANDSHAKE)
         protocol.scope["came"] = came
@@ -121,3 +128,58 @@ def test_messages_arrive_whole_in_order_and_once(messages, places):
             sent += frame(Opcode.BINARY, whole)
             expected.append(whole)
     assert received(cut(sent, places)) == expected
+
+
+class FullWire(Wire):
+    """A transport over a socket, with what `held` would still have to write."""
+
+    def __init__(self, ours, held):
+        super().__init__()
+        self.ours, self.held = ours, held
+
+    def get_extra_info(self, name, default=None):
+        return self.ours if name == "socket" else default
+
+    def get_write_buffer_size(self):
+        return len(self.held)
+
+    def write(self, data):
+        self.held += data
+
+
+@pytest.mark.parametrize("room", [0, 2, 100])
+@pytest.mark.parametrize("waiting", [b"", b"before"])
+def test_a_frame_that_is_written_at_once_overtakes_nothing_and_is_whole(monkeypatch, room, waiting):
+    """It goes behind all that waits, and what the socket does not take goes the way of everything else."""
+    ours, theirs = socket.socketpair()
+    honest = os.write
+
+    def write(fd, data):
+        if not room:
+            raise BlockingIOError
+        return honest(fd, data[:room])
+
+    async def run():
+        protocol = websocket_protocol.Protocol(config_of(application), ServerState(), {})
+        protocol.connection_made(FullWire(ours, bytearray()))
+        protocol.data_received(HANDSHAKE)
+        protocol.scope["came"] = []
+        while not protocol.handshake_complete:
+            await asyncio.sleep(0)
+        del protocol.transport.held[:]
+        protocol.transport.held += waiting
+        monkeypatch.setattr(websocket_protocol.os, "write", write)
+        assert protocol.write_now(websocket_protocol.binary_frame(b"echo"))
+        monkeypatch.undo()
+        protocol.close_sent = True
+        assert not protocol.write_now(b"too late")
+        for task in protocol.tasks:
+            task.cancel()
+        return bytes(protocol.transport.held)
+
+    held = asyncio.run(run())
+    ours.close()
+    went = theirs.recv(100)
+    theirs.close()
+    frame = websocket_protocol.binary_frame(b"echo")
+    assert (went, held) == ((b"", waiting + frame) if waiting else (frame[:room], frame[room:]))

@@ -225,7 +225,7 @@ def test_the_summary_says_how_large_the_space_is_and_what_it_may_cost(bob):
               "parameters-low": ["", "1", "", ""], "parameters-high": ["", "8", "", ""],
               "parameters-values": ["1", "", "adam, sgd", "16"]}  # fmt: skip
     cases = [
-        ({}, "The space: 4 parameters, continuous.", "no GPU; 12 trials of at most 0.167 hours each."),
+        ({}, "The space: 4 parameters, continuous.", "no GPU; 12 trials of at most 10 min each."),
         (
             {"trial_job": json.dumps(gpus)},
             "",

@@ -128,7 +128,7 @@ def test_parameters_never_change_once_they_are_drawn(study):
     study.submit().run()
     before = [each.parameters for each in study.trials()]
     Trial.objects.update(wanted_at=timezone.now())
-    assert not drawing.draw_next(study.row.pk, timezone.now())
+    assert drawing.draw_next(study.row.pk, timezone.now()) == ([], False)
     study.run()
     assert [each.parameters for each in study.trials()] == before
 
@@ -151,7 +151,7 @@ def test_a_job_that_was_cancelled_is_not_drawn(study):
     study.submit(asked(parallelTrialCount=1))
     study.look()
     services.cancel(study.trials()[0].job, "alice", timezone.now())
-    assert not drawing.draw_next(study.row.pk, timezone.now())
+    assert drawing.draw_next(study.row.pk, timezone.now()) == ([], False)
     study.run()
     assert study.trials()[0].infeasible_reason == "The study ended before its parameters were drawn."
 
@@ -184,7 +184,7 @@ def test_a_grid_is_tried_to_its_end_although_a_trial_was_cancelled_before_it_had
 
 def test_a_trial_for_which_no_point_is_left_gives_up_its_place(study, monkeypatch):
     monkeypatch.setattr("jobs.rules.tuning.search.suggest.suggest", lambda *_: None)
-    study.submit(asked(maxTrialCount=1)).run()
+    study.submit(asked(maxTrialCount=1)).run().run()
     [trial] = study.trials()
     assert (trial.job.state, trial.job.error_message) == ("CANCELLED", "Every point of the space was tried.")
     assert study.row.state == "SUCCEEDED"

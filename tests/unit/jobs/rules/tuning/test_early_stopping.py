@@ -208,7 +208,7 @@ def slow_chance(curve, others):
     y = (gains - gains.mean()) / gains.std()
     wanted = (min(each.final for each in others) - features(curve)[0] - gains.mean()) / gains.std()
     chances = []
-    for process in learn(x, y, np.arange(2), Generator(PCG64(1))):
+    for process in learn(x, y, np.arange(2), 1):
 
         def kernel(a, b, scale=process.inverse_lengths):
             far = math.sqrt(5) * math.dist(a * scale, b * scale)

@@ -68,13 +68,13 @@ def test_the_density_of_lengths_and_noise_is_that_of_the_textbook():
 def test_what_does_not_matter_gets_a_long_length():
     dice = Generator(PCG64(3))
     x = dice.random((40, 2))
-    models = learn(x, np.sin(6 * x[:, 0]), np.array([0, 1]), dice)
+    models = learn(x, np.sin(6 * x[:, 0]), np.array([0, 1]), 1)
     assert all(each.inverse_lengths[0] > 2 * each.inverse_lengths[1] for each in models)
 
 
 def test_a_believer_is_certain_there_and_changes_no_expectation():
     x, values = some(20)
-    [process] = learn(x, values, GROUPS, Generator(PCG64(1)), samples=1)
+    [process] = learn(x, values, GROUPS, 1, samples=1)
     z = np.array([[0.9, 0.1, 0.9]])
     before, wide = process.mean_and_deviation(z)
     after, narrow = believing(process, values, z).mean_and_deviation(z)

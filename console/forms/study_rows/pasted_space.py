@@ -41,7 +41,7 @@ class _Loader(yaml.SafeLoader):
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.events.AliasEvent):
             raise UnreadableSpace(_("The text has an alias (*name). Write the value out."))
-        return super().compose_node(parent, index)  # type: ignore[no-untyped-call]
+        return super().compose_node(parent, index)
 
 
 def read_space(text: str) -> list[dict[str, Any]]:

@@ -122,7 +122,7 @@ def rows_of(parameters: Iterable[Mapping[str, Any]]) -> Iterator[ParameterRow]:
         row = _row_of(parameter)
         yield row
         for condition in parameter.get(CONDITIONS, ()):
-            values = next(
+            values: Mapping[str, Any] = next(
                 (condition[name] for name in map(camel, PARENT_VALUES.values()) if name in condition), {}
             )
             when = ", ".join(_text(each) for each in values.get("values", ()))
@@ -209,7 +209,8 @@ class ParametersField(forms.Field):
 
     def clean(self, value: Any) -> tuple[ParameterRow, ...]:
         rows: Iterable[ParameterRow] = value or ()
-        wrong, above = [], set()
+        wrong: list[str] = []
+        above: set[str] = set()
         for number, row in enumerate(rows, start=1):
             problem = row.problem or _problem_of_condition(row, above)
             if problem:

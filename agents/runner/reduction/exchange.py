@@ -1,0 +1,213 @@
+"""A bucket's way through the reducers, and the future of its mean.
+
+Of a replica with one process, buckets on the CPU are sent as they lie in memory. Buckets on a GPU, and those of a
+replica
+with several processes, go through a thread, in the order in which they came.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from typing import Any, Callable, List
+
+import torch
+import torch.distributed as dist
+
+from agents.runner.reduction.group import Plan
+from agents.runner.reduction.link import Job, Link, ReductionFailed
+from agents.runner.reduction.staging import Cuda, Staging
+from agents.runner.reduction.wire import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, ITEM, slices
+
+WIRE, BF16 = "TRAINYARD_REDUCTION_WIRE", "bf16"
+KINDS = {
+    torch.float32: FLOAT32,
+    torch.float16: FLOAT16,
+    torch.bfloat16: BFLOAT16,
+    torch.float64: FLOAT64,
+}
+# The last number of what the processes of a replica tell each other: how many of them had inputs, or that it failed.
+FAILED = -1.0
+
+
+class Exchange:
+    """`link` is None in the processes of a replica that another one speaks for; `local` is the group of them all, if
+    there are several."""
+
+    def __init__(
+        self, link: Link | None, local: Any, leader: int, rank: int, plan: Plan, cuda: Any = None
+    ) -> None:
+        self.link, self._local, self._leader, self._rank = link, local, leader, rank
+        self._world, self._replicas = len(plan.replicas), len(set(plan.replicas))
+        self._reducers = len(link.ways) if link is not None else 0
+        self._narrow = os.environ.get(WIRE) == BF16
+        self._staging = Staging(cuda or Cuda())
+        self._owner = os.getpid()
+        self._tasks: queue.Queue[Callable[[], None]] = queue.Queue()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+
+    def reduce(self, model: Any, bucket: Any) -> Any:
+        """A future of the mean over all trainers, in the place of the bucket."""
+        tensor = bucket.detach()
+        if tensor.is_sparse or tensor.dtype not in KINDS or tensor.device.type not in ("cpu", "cuda"):
+            return mean_by_group(tensor)
+        number, model.number = model.number, model.number + 1
+        on_gpu = tensor.device.type == "cuda"
+        result = torch.futures.Future(devices=[tensor.device]) if on_gpu else torch.futures.Future()
+        empty, by_senders = model.shadows, not model.divides_by_all
+        if not on_gpu and self._local is None:
+            self._send(model.stream, number, tensor, empty, by_senders, result)
+        else:
+            ready = self._staging.mark(tensor.device) if on_gpu else None
+            if self._local is None:
+                self._later(
+                    lambda: self._send_from_gpu(
+                        model.stream, number, tensor, ready, empty, by_senders, result
+                    )
+                )
+            else:
+                self._later(
+                    lambda: self._reduce_inside_first(
+                        model.stream, number, tensor, ready, empty, by_senders, result
+                    )
+                )
+        return result.then(_checked)
+
+    # -- a replica with one process --
+
+    def _kind(self, dtype: Any) -> Any:
+        return torch.bfloat16 if self._narrow and dtype == torch.float32 else dtype
+
+    def _send(
+        self, stream: int, number: int, tensor: Any, empty: bool, by_senders: bool, result: Any
+    ) -> None:
+        kind = self._kind(tensor.dtype)
+        small = tensor if tensor.dtype == kind else tensor.to(kind)
+
+        def done(error: Exception | None) -> None:
+            if error is None and small is not tensor:
+                tensor.copy_(small)
+            result.set_result(error or tensor)
+
+        self._give(stream, number, small, empty, by_senders, done)
+
+    def _send_from_gpu(
+        self, stream: int, number: int, tensor: Any, ready: Any, empty: bool, by_senders: bool, result: Any
+    ) -> None:
+        host, small = self._staging.take(tensor, ready, self._kind(tensor.dtype))
+
+        def done(error: Exception | None) -> None:
+            with self._staging.within(tensor.device):
+                if error is None:
+                    self._staging.give_back(tensor, host, small)
+                result.set_result(error or tensor)
+
+        self._give(stream, number, host, empty, by_senders, done)
+
+    def _give(
+        self,
+        stream: int,
+        number: int,
+        tensor: Any,
+        empty: bool,
+        by_senders: bool,
+        done: Callable[[Exception | None], None],
+    ) -> None:
+        assert self.link is not None
+        kind = KINDS[tensor.dtype]
+        views = [
+            view_of(tensor)[begin:end] for begin, end in slices(tensor.numel(), ITEM[kind], self._reducers)
+        ]
+        self.link.give(Job(stream, number, kind, views, done, empty, by_senders))
+
+    # -- a replica with several processes --
+
+    def _reduce_inside_first(
+        self, stream: int, number: int, tensor: Any, ready: Any, empty: bool, by_senders: bool, result: Any
+    ) -> None:
+        """Sum inside the replica, exchange the sum, give it to all inside. Numbers of 16 bits are summed in float32."""
+        device = tensor.device
+        if device.type != "cuda":
+            error = self._inside(stream, number, tensor, empty, by_senders)
+            result.set_result(error or tensor)
+            return
+        torch.cuda.set_device(device)
+        with self._staging.within(device):
+            torch.cuda.current_stream(device).wait_event(ready)
+            tensor.record_stream(torch.cuda.current_stream(device))
+            error = self._inside(stream, number, tensor, empty, by_senders)
+            result.set_result(error or tensor)
+
+    def _inside(
+        self, stream: int, number: int, tensor: Any, empty: bool, by_senders: bool
+    ) -> Exception | None:
+        wide = torch.float64 if tensor.dtype == torch.float64 else torch.float32
+        whole = torch.empty(tensor.numel() + 1, dtype=wide, device=tensor.device)
+        whole[:-1].copy_(tensor)
+        whole[-1] = 0.0 if empty else 1.0
+        dist.reduce(whole, self._leader, group=self._local)
+        error = None
+        if self._rank == self._leader:
+            error = self._exchange(stream, number, whole, by_senders)
+            if error is not None:
+                whole[-1] = FAILED
+        dist.broadcast(whole, self._leader, group=self._local)
+        senders = float(whole[-1]) * self._replicas
+        if senders < -0.5:
+            return error or ReductionFailed("the first process of this replica says why")
+        # Reducers have divided by the number of replicas.
+        divisor = max(1, round(senders)) if by_senders else self._world
+        tensor.copy_(whole[:-1].mul_(self._replicas / divisor))
+        return None
+
+    def _exchange(self, stream: int, number: int, whole: Any, by_senders: bool) -> Exception | None:
+        """The mean over the replicas in the place of `whole`, or why there is none."""
+        over = threading.Event()
+        ends: List[Exception | None] = []
+
+        def done(error: Exception | None) -> None:
+            ends.append(error)
+            over.set()
+
+        # A count of senders has to stay exact.
+        kind = whole.dtype if by_senders else self._kind(whole.dtype)
+        host = whole.to("cpu", kind, copy=True)
+        self._give(stream, number, host, False, False, done)
+        over.wait()
+        if ends[0] is None:
+            whole.copy_(host)
+        return ends[0]
+
+    # -- the thread --
+
+    def _later(self, task: Callable[[], None]) -> None:
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="trainyard-exchange", daemon=True)
+                self._thread.start()
+        self._tasks.put(task)
+
+    def _run(self) -> None:
+        while True:
+            self._tasks.get()()
+
+
+def view_of(tensor: Any) -> memoryview:
+    """The bytes of a tensor on the CPU, in its own memory. numpy has no bfloat16."""
+    plain = tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor
+    return memoryview(plain.numpy()).cast("B")
+
+
+def _checked(result: Any) -> Any:
+    found = result.value()
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
+def mean_by_group(tensor: Any) -> Any:
+    """A future of the mean by the default group itself, for what reducers do not sum."""
+    tensor.div_(dist.get_world_size())
+    return dist.all_reduce(tensor, async_op=True).get_future().then(lambda result: result.value()[0])

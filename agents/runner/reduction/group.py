@@ -1,0 +1,71 @@
+"""Which trainers take part in a reduction: agreed on through the store of torch's default group.
+
+Only a default group that spans all replicas of workerpool0 and workerpool1 goes through the reducers. Each replica
+is one
+trainer there: where it has several processes, the first of them speaks for all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import timedelta
+from typing import Any, Dict, List, NamedTuple
+
+REPLICA, REPLICAS = "TRAINYARD_REDUCTION_REPLICA", "TRAINYARD_REDUCTION_REPLICAS"
+# How long the first rank waits for the others, and they for what it has found. All of them come here at the same
+# moment.
+GATHER_S, ANSWER_S = 60.0, 300.0
+PREFIX = "trainyard/reduction"
+
+
+class Plan(NamedTuple):
+    """`session` is empty where the group does without reducers; `why` says why. `replicas`: of each rank, its
+    replica."""
+
+    session: str
+    why: str
+    replicas: List[int]
+
+    def ranks_of(self, replica: int) -> List[int]:
+        return [rank for rank, each in enumerate(self.replicas) if each == replica]
+
+    @property
+    def has_several(self) -> bool:
+        """Whether any replica has several processes."""
+        return len(set(self.replicas)) < len(self.replicas)
+
+
+def agree(store: Any, rank: int, world: int, number: int, environment: Any = os.environ) -> Plan:
+    """The same plan on all ranks. `number`: which default group of this process it is."""
+    # A restart by torchrun may meet the store of before.
+    place = "%s/%s/%d" % (PREFIX, environment.get("TORCHELASTIC_RESTART_COUNT", "0"), number)
+    store.set("%s/%d" % (place, rank), environment.get(REPLICA, ""))
+    if rank == 0:
+        store.set(place, json.dumps(_plan(store, place, world, environment)._asdict()))
+    elif not _waits(store, place, ANSWER_S):
+        return Plan("", "the first process of the group knows nothing of reducers", [])
+    found: Dict[str, Any] = json.loads(store.get(place).decode())
+    return Plan(**found)
+
+
+def _plan(store: Any, place: str, world: int, environment: Any) -> Plan:
+    names = ["%s/%d" % (place, rank) for rank in range(world)]
+    if not _waits(store, names, GATHER_S):
+        return Plan("", "not all processes of the group know of reducers (python -I and -S hide them)", [])
+    found = [store.get(name).decode() for name in names]
+    wanted = set(range(int(environment.get(REPLICAS, "0"))))
+    replicas = [int(each) if each.isdigit() else -1 for each in found]
+    if set(replicas) != wanted:
+        return Plan(
+            "", "the group spans %d of the %d replicas that train" % (len(set(replicas)), len(wanted)), []
+        )
+    return Plan(os.urandom(16).hex(), "", replicas)
+
+
+def _waits(store: Any, names: Any, seconds: float) -> bool:
+    try:
+        store.wait([names] if isinstance(names, str) else names, timedelta(seconds=seconds))
+        return True
+    except RuntimeError:
+        return False

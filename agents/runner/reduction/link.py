@@ -1,0 +1,448 @@
+"""A trainer's connections to all reducers: one thread sends buckets and receives their means, in turns.
+
+The link belongs to the process that made it. In a forked child (a worker of a DataLoader) it is nothing: its copies
+of
+the sockets are closed there, which the reducers do not see.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import threading
+import time
+from collections import deque
+from typing import Any, Callable, Deque, Dict, List, Tuple
+
+from agents.runner.reduction.report import Report
+from agents.runner.reduction.wire import (
+    ABOUT,
+    BUCKET,
+    BY_SENDERS,
+    CHUNK,
+    CHUNK_OF,
+    EMPTY,
+    FAILED,
+    FRAME,
+    GONE,
+    GOODBYE,
+    LATE,
+    LOST,
+    MAX_SENTENCE,
+    REASON,
+    REDUCER_LOST,
+    Trainer,
+    Unfit,
+    frame,
+    greet,
+    tune,
+    wake_at,
+)
+
+CONNECT_S, UNFIT_S, PAUSE_S = 300.0, 30.0, 0.1
+# A trainer that another one has missed may have left for a lost reducer: then its own connection breaks soon, too.
+SETTLE_S = 3.0
+# After a reducer has had everything, longer than a reducer itself waits for trainers.
+SILENCE_S = 35 * 60.0
+GOODBYE_S = 2.0
+LOOK_S = 1.0
+READS = 16
+
+
+class ReductionFailed(RuntimeError):
+    """The reduction is over for the whole group; the message says why."""
+
+
+class Job:
+    """One bucket on its way. `views`: by reducer, its part of the bytes, which its mean replaces. `done(error)` is
+    called once."""
+
+    def __init__(
+        self,
+        stream: int,
+        number: int,
+        kind: int,
+        views: List[memoryview],
+        done: Callable[[Exception | None], None],
+        empty: bool = False,
+        by_senders: bool = False,
+    ) -> None:
+        self.stream, self.number, self.kind, self.views, self.done = stream, number, kind, views, done
+        self.flags = (EMPTY if empty else 0) | (BY_SENDERS if by_senders else 0)
+        self.left = len(views)
+        self.begun = time.monotonic()
+
+
+class Way:
+    """The way to one reducer."""
+
+    def __init__(self, name: str, index: int, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        self.name, self.index, self.connection = name, index, connection
+        self.to_send: Deque[Job] = deque()
+        self.sent_of_job = -1
+        self.pending: List[memoryview] = []
+        self.awaited: Dict[int, Deque[Job]] = {}
+        self.received_of: Dict[int, int] = {}
+        self.head = bytearray(FRAME.size)
+        self.target: memoryview = memoryview(self.head)
+        self.stream, self.in_payload, self.is_reason = 0, False, False
+        self.filled = self.sent = self.received = self.lowest = 0
+        self.heard = time.monotonic()
+        self.lost = ""
+        self.mask = 0
+        self.told: Tuple[int, str] | None = None  # why the reducer has given up
+
+    def give(self, job: Job) -> None:
+        self.to_send.append(job)
+        self.awaited.setdefault(job.stream, deque()).append(job)
+
+    @property
+    def wants_to_write(self) -> bool:
+        return bool(self.pending or self.to_send)
+
+    @property
+    def is_awaited(self) -> bool:
+        return any(self.awaited.values())
+
+
+class Link:
+    """`on_lost(sentence)` ends the program; it is called in the link's thread."""
+
+    def __init__(
+        self,
+        addresses: List[Tuple[str, int]],
+        trainer: Trainer,
+        secret: bytes,
+        on_lost: Callable[[str], Any],
+        connect_s: float = CONNECT_S,
+    ) -> None:
+        self._index, self._on_lost, self._owner = trainer.number, on_lost, os.getpid()
+        self.ways = connect(addresses, trainer, secret, on_lost, connect_s)
+        self._given: Deque[Job] = deque()
+        self._error: Exception | None = None
+        self._settles: float | None = None
+        self._leaving = self._over = False
+        self._lock = threading.Lock()
+        self._wake, self._waker = os.pipe()
+        for fd in (self._wake, self._waker):
+            os.set_blocking(fd, False)
+        self._by_fd = {way.connection.fileno(): way for way in self.ways}
+        self._poll = select.poll()
+        self._poll.register(self._wake, select.POLLIN)
+        self._report = Report("trainer")
+        self._waited_s = 0.0
+        os.register_at_fork(after_in_child=self._in_child)
+        self._thread = threading.Thread(target=self._run, name="trainyard-reduction", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_ours(self) -> bool:
+        return os.getpid() == self._owner
+
+    def give(self, job: Job) -> None:
+        """Send this bucket. Its `done` is called when all of its means are here, or when there will be none."""
+        with self._lock:
+            error = self._error
+            if error is None:
+                self._given.append(job)
+        if error is not None:
+            job.done(error)
+        else:
+            self._poke()
+
+    def leave(self) -> None:
+        """Say goodbye, within a deadline: at a normal end of the program. What is not done then never is."""
+        if not self.is_ours or self._leaving:
+            return
+        self._leaving = True
+        self._poke()
+        self._thread.join(GOODBYE_S)
+
+    def _poke(self) -> None:
+        with contextlib.suppress(OSError):
+            os.write(self._waker, b"w")
+
+    def _in_child(self) -> None:
+        if self._over:
+            return
+        self._over = True
+        for way in self.ways:
+            way.connection.close()
+        for fd in (self._wake, self._waker):
+            with contextlib.suppress(OSError):
+                os.close(fd)
+
+    # -- the thread --
+
+    def _run(self) -> None:
+        try:
+            while not self._leaving:
+                self._turn(LOOK_S if self._settles is None else SETTLE_S / 20)
+            self._say_goodbye()
+        except Exception as problem:
+            self._fail(ReductionFailed("the reduction stopped: %r" % problem))
+        finally:
+            self._over = True
+            for way in self.ways:
+                way.connection.close()
+
+    def _turn(self, wait_s: float) -> None:
+        """Wait for what can go on, and let it go on."""
+        while self._given:
+            job = self._given.popleft()
+            for way in self.ways:
+                way.give(job)
+        self._register()
+        began, awaited = time.monotonic(), any(way.is_awaited for way in self.ways)
+        events = self._poll.poll(wait_s * 1000)
+        now = time.monotonic()
+        self._waited_s += now - began if awaited else 0.0
+        for fd, event in events:
+            if fd == self._wake:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(fd, 4096)
+                continue
+            way = self._by_fd[fd]
+            try:
+                if event & (select.POLLIN | select.POLLHUP | select.POLLERR):
+                    self._read(way)
+                if event & select.POLLOUT and not way.lost and not way.told:
+                    self._write(way)
+            except OSError as problem:
+                way.lost = problem.strerror or str(problem)
+        self._look(now)
+
+    def _register(self) -> None:
+        """Let the kernel wake us for what each connection can go on with."""
+        for fd, way in self._by_fd.items():
+            mask = select.POLLIN | (select.POLLOUT if way.wants_to_write else 0)
+            if way.lost or way.told:
+                mask = -1
+            if mask != way.mask:
+                way.mask = mask
+                if mask < 0:
+                    self._poll.unregister(fd)
+                else:
+                    self._poll.register(fd, mask)
+
+    def _look(self, now: float) -> None:
+        """Does the program still need a reducer that is lost, or that has given up?"""
+        for way in self.ways:
+            if not way.lost and way.is_awaited and not way.wants_to_write and now - way.heard > SILENCE_S:
+                way.lost = "it does not answer"
+        if self._report.is_due(now):
+            self._say(now)
+        if self._error is not None or not any(way.is_awaited for way in self.ways):
+            return
+        for way in self.ways:
+            if way.lost:
+                self._lose("the reducer %s is lost: %s" % (way.name, way.lost))
+                return
+        told = [way.told for way in self.ways if way.told]
+        for code, sentence in told:
+            if code == REDUCER_LOST:
+                self._lose(sentence)
+                return
+        if told and (any(code not in (GONE, LATE) for code, _ in told) or self._is_settled(now, len(told))):
+            self._fail(ReductionFailed(told[0][1]))
+
+    def _is_settled(self, now: float, told: int) -> bool:
+        """A trainer is gone. If that is because of a lost reducer, we lose the same one within moments."""
+        if self._settles is None:
+            self._settles = now + SETTLE_S
+        return told == len(self.ways) or now >= self._settles
+
+    def _say(self, now: float) -> None:
+        sent, received = sum(way.sent for way in self.ways), sum(way.received for way in self.ways)
+        self._report.say(now, received, sent, self._waited_s, "trainer_waiting_percent")
+
+    # -- out --
+
+    def _write(self, way: Way) -> None:
+        """One chunk: then it is the next reducer's turn."""
+        if not way.pending:
+            way.pending = self._next_piece(way)
+        while way.pending:
+            try:
+                count = way.connection.sendmsg(way.pending)
+            except (BlockingIOError, InterruptedError):
+                return
+            way.sent += count
+            while way.pending and count >= len(way.pending[0]):
+                count -= len(way.pending.pop(0))
+            if count:
+                way.pending[0] = way.pending[0][count:]
+
+    def _next_piece(self, way: Way) -> List[memoryview]:
+        if not way.to_send:
+            return []
+        job = way.to_send[0]
+        view = job.views[way.index]
+        pieces = []
+        if way.sent_of_job < 0:
+            about = ABOUT.pack(job.number, len(view), job.kind)
+            pieces.append(memoryview(frame(BUCKET, len(about), job.stream, job.flags) + about))
+            way.sent_of_job = 0
+        piece = view[way.sent_of_job : way.sent_of_job + CHUNK]
+        if piece:
+            pieces += [memoryview(frame(CHUNK_OF, len(piece), job.stream)), piece]
+        way.sent_of_job += len(piece)
+        if way.sent_of_job >= len(view):
+            way.to_send.popleft()
+            way.sent_of_job = -1
+            if not view:
+                self._received_all(way, job)
+        return pieces
+
+    # -- in --
+
+    def _read(self, way: Way) -> None:
+        for _ in range(READS):
+            try:
+                count = way.connection.recv_into(way.target[way.filled :])
+            except (BlockingIOError, InterruptedError):
+                missing = len(way.target) - way.filled
+                if missing != way.lowest:
+                    way.lowest = missing
+                    wake_at(way.connection, missing)
+                return
+            if not count:
+                way.lost = "it closed the connection"
+                return
+            way.heard = time.monotonic()
+            way.received += count
+            way.filled += count
+            if way.filled == len(way.target):
+                way.filled = 0
+                if not self._take(way):
+                    return
+
+    def _take(self, way: Way) -> bool:
+        """A whole head, or a whole payload. False where nothing more is to be read now."""
+        if way.in_payload:
+            way.in_payload = False
+            payload, way.target = way.target, memoryview(way.head)
+            if way.is_reason:
+                sentence = bytes(payload[REASON.size :]).decode("utf-8", "replace")
+                way.told = REASON.unpack_from(payload)[0], sentence
+                return False
+            job = way.awaited[way.stream][0]
+            way.received_of[way.stream] = way.received_of.get(way.stream, 0) + len(payload)
+            if way.received_of[way.stream] == len(job.views[way.index]):
+                way.received_of[way.stream] = 0
+                self._received_all(way, job)
+            return True
+        kind, _, way.stream, size = FRAME.unpack(way.head)
+        way.is_reason = kind == FAILED
+        if way.is_reason and REASON.size <= size <= REASON.size + MAX_SENTENCE:
+            way.target = memoryview(bytearray(size))
+        else:
+            awaited = way.awaited.get(way.stream)
+            view = awaited[0].views[way.index] if awaited else memoryview(b"")
+            begin = way.received_of.get(way.stream, 0)
+            if kind != CHUNK_OF or not 0 < size <= len(view) - begin:
+                way.lost = "it sent what was not asked for"
+                return False
+            way.target = view[begin : begin + size]
+        way.in_payload = True
+        return True
+
+    def _received_all(self, way: Way, job: Job) -> None:
+        way.awaited[job.stream].popleft()
+        job.left -= 1
+        if not job.left:
+            job.done(None)
+
+    # -- ends --
+
+    def _lose(self, sentence: str) -> None:
+        """A reducer is lost: tell the others, so that all trainers know what it was, and end the program."""
+        text = sentence.encode("utf-8", "replace")[:MAX_SENTENCE]
+        self._flush(memoryview(frame(LOST, len(text)) + text))
+        self._on_lost(sentence)
+        self._fail(ReductionFailed(sentence))
+
+    def _fail(self, error: Exception) -> None:
+        """All buckets on their way, and all that come, end with this error."""
+        with self._lock:
+            self._error = self._error or error
+            jobs = list(self._given)
+            self._given.clear()
+        for way in self.ways:
+            jobs += [job for queue in way.awaited.values() for job in queue]
+            way.awaited.clear()
+            way.to_send.clear()
+            way.pending = []
+        for job in dict.fromkeys(jobs):
+            job.done(self._error)
+
+    def _say_goodbye(self) -> None:
+        self._say(time.monotonic())
+        if not any(way.wants_to_write or way.is_awaited for way in self.ways):
+            self._flush(memoryview(frame(GOODBYE, 0)))
+
+    def _flush(self, last: memoryview) -> None:
+        """Send what has begun, and this frame, to all reducers that take it within a moment."""
+        until = time.monotonic() + GOODBYE_S / 2
+        ways = [way for way in self.ways if not way.lost and not way.told]
+        for way in ways:
+            way.to_send.clear()
+            way.pending.append(last)
+        while ways and time.monotonic() < until:
+            for way in list(ways):
+                try:
+                    self._write(way)
+                except OSError:
+                    way.pending = []
+                if not way.pending:
+                    ways.remove(way)
+            if ways:
+                time.sleep(0.005)
+
+
+def connect(
+    addresses: List[Tuple[str, int]],
+    trainer: Trainer,
+    secret: bytes,
+    on_lost: Callable[[str], Any],
+    connect_s: float,
+) -> List[Way]:
+    """Ways to all reducers, which may start later than we do. One that never answers is lost; raises
+    ReductionFailed for
+    one that is not ours."""
+    ways: List[Way] = []
+    begun = time.monotonic()
+    for host, port in addresses:
+        name, why = "%s:%d" % (host, port), ""
+        while True:
+            now = time.monotonic()
+            if now > begun + connect_s:
+                on_lost("the reducer %s cannot be reached: %s" % (name, why))
+                raise ReductionFailed("the reducer %s cannot be reached: %s" % (name, why))
+            try:
+                ways.append(_dial(len(ways), (host, port), trainer, secret))
+                break
+            except Unfit as problem:
+                if now > begun + min(UNFIT_S, connect_s):
+                    raise ReductionFailed(
+                        "what answers as the reducer %s is none of this job: %s" % (name, problem)
+                    ) from None
+                why = str(problem)
+            except OSError as problem:
+                why = problem.strerror or str(problem)
+            time.sleep(PAUSE_S)
+    return ways
+
+
+def _dial(index: int, address: Tuple[str, int], trainer: Trainer, secret: bytes) -> Way:
+    connection = socket.create_connection(address, 5.0)
+    try:
+        tune(connection)
+        greet(connection, trainer, secret, time.monotonic() + 10.0)
+        return Way("%s:%d" % address, index, connection)
+    except BaseException:
+        connection.close()
+        raise

@@ -1,0 +1,91 @@
+"""Advice about a job with Reduction Server: whether it can gain anything."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from agents.infra.texts import said
+from jobs.rules.spec import reduction
+from jobs.rules.spec.cluster_variables import TRAINER_POOLS
+from jobs.rules.spec.custom_job import CustomJobSpec, Machine, Pool
+from jobs.rules.spec.machine_types import NO_TYPES, Types, needs
+
+_OTHERS = re.compile(r"\b(tensorflow|tf\.distribute|TF_CONFIG|keras|jax|flax)\b")
+# What Google says of its own machines, in Gbit/s.
+_PER_CPU, _MOST, _WITH_MANY_GPUS = 2.0, 32.0, 100.0
+_MANY_GPUS = {"NVIDIA_TESLA_V100": 8, "NVIDIA_TESLA_T4": 4}
+
+
+def hints(spec: CustomJobSpec, types: Types = NO_TYPES) -> Iterator[str]:
+    """What is only good to know."""
+    if reduction.reducers(spec) is None:
+        return
+    trainers = _trainers(spec)
+    if not any(needs(pool.machine, types).gpus for pool in trainers):
+        yield said(
+            "Reduction Server is for workers with GPUs. Here they have none: gradients go through the reducers all the "
+            "same, from the memory of the hosts."
+        )
+    if _count(trainers) <= 2:
+        yield said(
+            "Reduction Server gains nothing with {count} replicas that train: a ring of two moves as many bytes. It "
+            "gains 1.5 times with 4 and 1.75 times with 8 replicas, at most 2 times.",
+            count=_count(trainers),
+        )
+
+
+def warnings(spec: CustomJobSpec) -> Iterator[str]:
+    """What makes the job slower, or leaves the reducers idle."""
+    pool = reduction.reducers(spec)
+    if pool is None:
+        return
+    trainers = _trainers(spec)
+    needed, offered = map(_bandwidth, (trainers, [pool]))
+    if needed and offered:
+        if offered < needed:
+            yield said(
+                "The {reducers} replicas of workerpool2 have {offered} Gbit/s together, and the {trainers} replicas "
+                "that train {needed} Gbit/s: reducers slow them down unless they have as much. Give workerpool2 at "
+                "least {least} replicas.",
+                reducers=pool.replica_count,
+                offered=f"{offered:g}",
+                trainers=_count(trainers),
+                needed=f"{needed:g}",
+                least=-int(-needed // (offered / pool.replica_count)),
+            )
+    elif pool.replica_count < _count(trainers):
+        yield said(
+            "{reducers} reducers for {trainers} replicas that train: where all hosts have the same network cards, "
+            "fewer reducers than trainers are slower than none. Give workerpool2 at least {trainers} replicas.",
+            reducers=pool.replica_count,
+            trainers=_count(trainers),
+        )
+    commands = " ".join(" ".join(each.task.argv) for each in trainers)
+    if _OTHERS.search(commands):
+        yield said(
+            "Nothing hooks into TensorFlow and JAX: they reduce gradients inside their own runtimes, and the reducers "
+            "will be idle. Reduction Server speeds up torch's DistributedDataParallel only."
+        )
+
+
+def _trainers(spec: CustomJobSpec) -> list[Pool]:
+    return [pool for number, pool in enumerate(spec.pools) if pool is not None and number in TRAINER_POOLS]
+
+
+def _count(pools: list[Pool]) -> int:
+    return sum(pool.replica_count for pool in pools)
+
+
+def _bandwidth(pools: list[Pool]) -> float:
+    """What Google's machines of these pools have together; 0 where it is not known."""
+    each = [(_of_machine(pool.machine), pool.replica_count) for pool in pools]
+    return sum(gbits * count for gbits, count in each) if all(gbits for gbits, _ in each) else 0.0
+
+
+def _of_machine(machine: Machine) -> float:
+    if not machine.machine_type.startswith("n1-"):
+        return 0.0
+    if machine.accelerator_count >= _MANY_GPUS.get(machine.accelerator_type, 1 << 30):
+        return _WITH_MANY_GPUS
+    return min(_MOST, _PER_CPU * needs(machine).cpus)

@@ -1,0 +1,145 @@
+"""Reduction Server through the whole product, with torch on the CPUs of hosts. A GPU would change this: gradients are
+copied through pinned memory on a stream of their own (tests/unit/agents/runner/reduction/test_staging.py), several of a
+replica are summed by NCCL in place of gloo, and where gloo is compared here, NCCL would be there."""
+
+from __future__ import annotations
+
+import re
+import signal
+
+import pytest
+
+from jobs.rules.spec.reduction import IMAGES
+from tests.behaviour.observed_job import ObservedJob, host_of
+from tests.harness.product.client import Refused, job_spec
+from tests.harness.wait_and_processes import wait_for
+
+REDUCERS = {"replicaCount": "2", "containerSpec": {"imageUri": IMAGES[0]}}
+BY_RUNTIME = {"replicaCount": "2", "trainyard": {"runtime": "reduction-server", "wire": "bf16"}}
+
+
+class ReducedJob(ObservedJob):
+    """Two replicas that train, on two hosts, and two reducers."""
+
+    def __init__(self, yard, *options, reducers=REDUCERS, gpus=5, program="reduced-training", **changes):
+        self.yard = yard
+        pool = {"command": [program, *options], "gpus": gpus}
+        self.document = job_spec(pool, pool, ["true"], name="reduced", **changes)
+        self.document["jobSpec"]["workerPoolSpecs"][2] = reducers
+        self.id = yard.submit(self.document)
+
+    def trains(self, attempt=1):
+        for name in ("workerpool0-0", "workerpool1-0"):
+            run = wait_for(
+                lambda name=name: self.runs(name)[attempt - 1 :], f"attempt {attempt} of {name}", 300
+            )
+            self.wait_for_line("goes on", name, run[0]["id"])
+        return self
+
+
+@pytest.fixture(scope="module")
+def trained(yard):
+    return ReducedJob(yard, "--steps", "40").over("SUCCEEDED")
+
+
+def test_S4_26_S4_31_the_third_pool_with_the_image_reduces_the_gradients_of_an_unmodified_program(trained):
+    assert "gradients go through 2 reducers, as they are on the wire" in trained.log("workerpool0-0")
+    for name in ("workerpool2-0", "workerpool2-1"):
+        assert "all 2 trainers are connected" in trained.log(name)
+    for name in ("workerpool0-0", "workerpool1-0"):
+        assert "is done" in trained.log(name)
+
+
+def test_S4_28_S4_29_every_option_of_torchs_DistributedDataParallel_goes_through_the_reducers(yard):
+    observed = ReducedJob(yard, reducers=BY_RUNTIME, program="reduced-options").over("SUCCEEDED")
+    assert "gradients go through 2 reducers, bf16 on the wire" in observed.log("workerpool0-0")
+    found = re.findall(r"^(.+): (True|False)$", observed.log("workerpool1-0"), re.M)
+    assert len(found) > 15
+    assert [name for name, right in found if right == "False"] == []
+
+
+def test_the_bytes_and_the_waiting_are_on_the_page_of_the_job(trained):
+    def names():
+        url = f"{trained.yard.url}/api/v1/jobs/{trained.id}/reports"
+        return {each["name"] for each in trained.yard.client.call("GET", url).json()["series"]}
+
+    wanted = {
+        "reduction/trainer_sent_mb",
+        "reduction/trainer_waiting_percent",
+        "reduction/reducer_idle_percent",
+    }
+    wait_for(lambda: wanted <= names(), "the figures of the reduction")
+
+
+def test_a_lost_reducer_runs_the_whole_job_again(yard):
+    observed = ReducedJob(yard).trains()
+    run = observed.run("workerpool2-1")
+    host = host_of(yard, run)
+    pid = next(pid for pid, command in host.processes(run["id"]) if "trainyard_reduction.reducer" in command)
+    host.run_inside("kill", "-KILL", str(pid))
+    observed.trains(attempt=2)
+    first = [observed.runs(name)[0] for name in ("workerpool0-0", "workerpool1-0")]
+    # A replica that did not abort before the other one did is stopped for the next attempt.
+    assert signal.SIGABRT in {run["exitSignal"] for run in first}
+    assert {run["exitCode"] for run in first} <= {None, 0}
+    yard.client.cancel(observed.id)
+    observed.over("CANCELLED")
+
+
+def test_a_lost_host_of_a_reducer_hangs_nobody(yard):
+    observed = ReducedJob(yard, reducers={**REDUCERS, "replicaCount": "1"}).trains()
+    host = host_of(yard, observed.run("workerpool2-0"))
+    trainers = ("workerpool0-0", "workerpool1-0")
+    apart = [name for name in trainers if host_of(yard, observed.run(name)) is not host]
+    host.cut()
+    try:
+        wait_for(lambda: "is lost" in "".join(map(observed.log, apart)), "a trainer to notice", 120)
+    finally:
+        host.restore()
+    observed.trains(attempt=2)
+    yard.client.cancel(observed.id)
+    observed.over("CANCELLED")
+
+
+def test_an_error_of_the_program_fails_the_job_at_once(yard):
+    observed = ReducedJob(yard, "--raises-at", "20").over("FAILED")
+    assert "exited with a non-zero status of 1" in observed.error["message"]
+    assert len(observed.runs("workerpool1-0")) == 1
+
+
+def test_a_Python_without_numpy_is_named_before_the_reducer_starts(yard):
+    missing = {**REDUCERS, "containerSpec": {"imageUri": IMAGES[0], "command": ["/usr/bin/false"]}}
+    observed = ReducedJob(yard, reducers=missing).over("FAILED")
+    assert "needs numpy" in observed.error["message"]
+    assert "/usr/bin/false" in observed.error["message"]
+
+
+@pytest.mark.parametrize("image", IMAGES)
+def test_S4_31_S4_32_the_image_of_each_region_is_recognised(yard, image):
+    observed = ReducedJob(yard, "--steps", "10", reducers={"containerSpec": {"imageUri": image}}).over(
+        "SUCCEEDED"
+    )
+    assert "all 2 trainers are connected" in observed.log("workerpool2-0")
+
+
+def test_S4_34_reducers_with_a_GPU_are_refused(yard):
+    machine = {"acceleratorType": "NVIDIA_H100_80GB", "acceleratorCount": 1}
+    with pytest.raises(Refused) as refused:
+        ReducedJob(yard, reducers={**REDUCERS, "machineSpec": machine})
+    assert refused.value.status == 400
+    assert "uses no GPU" in str(refused.value)
+
+
+def test_S4_27_S4_33_advice_is_on_the_page_of_the_job(yard):
+    """Four replicas train on CPUs, with two reducers."""
+    pool = {"command": ["true"]}
+    document = job_spec(pool, {**pool, "replicas": 3}, ["true"], name="advice")
+    document["jobSpec"]["workerPoolSpecs"][2] = REDUCERS
+    job = yard.submit(document)
+    try:
+        url = f"{yard.url}/api/v1/jobs/{job}"
+        text = " ".join(each["text"] for each in yard.client.call("GET", url).json()["advice"])
+        assert "for workers with GPUs" in text
+        assert "2 reducers for 4 replicas" in text
+    finally:
+        yard.client.cancel(job)

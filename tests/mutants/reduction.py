@@ -1,0 +1,87 @@
+"""Safeguards of the Reduction Server."""
+
+from __future__ import annotations
+
+from tests.mutants.safeguard import Safeguard
+
+HERE = "agents/runner/reduction"
+TESTS = "tests/unit/agents/runner/reduction"
+LOSSES = f"{TESTS}/test_losses.py"
+SUMS = f"{TESTS}/test_wire_and_sums.py"
+
+REDUCTION = (
+    Safeguard(
+        "a-lost-reducer-ends-the-first-process",
+        f"{HERE}/ending.py",
+        "            os.kill(first, signal.SIGABRT)\n",
+        "            pass\n",
+        (f"{LOSSES}::test_the_first_process_of_the_run_ends_by_SIGABRT_and_none_above_it",),
+    ),
+    Safeguard(
+        "a-lost-trainer-is-no-lost-reducer",
+        f"{HERE}/session.py",
+        "            self.fail(GONE, ",
+        "            self.fail(REDUCER_LOST, ",
+        (f"{LOSSES}::test_a_killed_trainer_is_an_error_of_the_others_and_not_the_whole_job_again",),
+    ),
+    Safeguard(
+        "a-stopped-reducer-leaves-last",
+        f"{HERE}/reducer.py",
+        "while not (self._leaving and not self._of and not self._greeted):",
+        "while not self._leaving:",
+        (f"{LOSSES}::test_a_reducer_that_is_stopped_serves_until_the_last_trainer_has_left",),
+    ),
+    Safeguard(
+        "a-secret-is-proved",
+        f"{HERE}/wire.py",
+        '    if not hmac.compare_digest(proof, _proof(secret, b"trainer", nonce + hello)):\n',
+        "    if not proof:\n",
+        (f"{SUMS}::test_both_ends_prove_that_they_know_the_secret",),
+    ),
+    Safeguard(
+        "what-is-no-number-stays-none",
+        f"{HERE}/sums.py",
+        "        rounded[nothing] = 0x7FC0\n",
+        "        pass\n",
+        (f"{SUMS}::test_bfloat16_rounds_to_even_and_keeps_what_is_no_number",),
+    ),
+    Safeguard(
+        "sums-of-16-bits-in-32",
+        f"{HERE}/sums.py",
+        "return numpy.frombuffer(data, numpy.float16).astype(numpy.float32)",
+        "return numpy.frombuffer(data, numpy.float16).copy()",
+        (f"{SUMS}::test_the_mean_of_16_bits_is_made_in_32",),
+    ),
+    Safeguard(
+        "a-trainer-that-is-waited-for-is-read",
+        f"{HERE}/session.py",
+        "        return any(peer.index in stream.missing() for stream in self.streams.values())\n",
+        "        return False\n",
+        (f"{SUMS}::test_a_trainer_far_ahead_waits_unless_the_others_wait_for_it",),
+    ),
+    Safeguard(
+        "a-copy-is-waited-for",
+        f"{HERE}/staging.py",
+        "        done.synchronize()\n        return host, small\n",
+        "        return host, small\n",
+        (
+            f"{TESTS}/test_staging.py::test_a_copy_is_read_when_it_is_whole_and_a_buffer_is_filled_again_when_it_is_read",
+        ),
+    ),
+    Safeguard(
+        "only-a-group-over-all-replicas",
+        f"{HERE}/group.py",
+        "    if set(replicas) != wanted:\n",
+        "    if not replicas:\n",
+        (f"{TESTS}/test_injection.py::test_only_a_group_over_all_replicas_goes_through_the_reducers",),
+    ),
+    Safeguard(
+        "reducers-without-a-GPU",
+        "jobs/rules/spec/reduction.py",
+        "        if pool.machine.accelerator_count:\n",
+        "        if False:\n",
+        (
+            "tests/unit/jobs/rules/spec/test_reduction.py::test_what_reducers_cannot_have_is_refused_at_its_field",
+        ),
+    ),
+)
