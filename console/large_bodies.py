@@ -35,7 +35,9 @@ RECEIVED = "received_body"
 
 class Sink(Protocol):
     """Where a body goes. A problem of `write` ends the receiving, and is raised in the second call. `renew` keeps what
-    it has reserved of a quota while the body waits to be stored."""
+    it has reserved of a quota while the body waits to be stored. `project`: whose body it is, 0 where that is in it."""
+
+    project: int
 
     def write(self, data: bytes) -> None: ...
 

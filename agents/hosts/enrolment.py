@@ -62,10 +62,8 @@ def fetch_host_key(host_id: int, now: datetime) -> str:
     try:
         dial(Target.of(host), keys.private_key()).close()
     except (HostKeyUnknown, HostKeyChanged) as waiting:
-        if not offered_key.store(host, waiting.at, waiting.offered, now):
+        if not _save_offered_key(host, waiting, now):
             return ""
-        if isinstance(waiting, HostKeyChanged):
-            host_history.set_status(host.pk, HostStatus.BLOCKED, _changed_text(waiting), now)
         return fingerprint(waiting.offered)
     except AuthFailed as refused:
         _forget_offered_key(host, refused, now)
@@ -165,6 +163,24 @@ def check_host(host_id: int, now: datetime, on_change: Callable[[], None] = no_l
     return items
 
 
+@transaction.atomic
+def _save_offered_key(
+    host: Host, waiting: HostKeyUnknown | HostKeyChanged, now: datetime, unknown: HostStatus | None = None
+) -> bool:
+    """Store an offered key. False if a person has accepted it since this check began.
+
+    The host's status goes with it, BLOCKED for a changed key and `unknown` for any other: written later, it would
+    replace that of a key which a person accepts in between.
+    """
+    if not offered_key.store(host, waiting.at, waiting.offered, now):
+        return False
+    if isinstance(waiting, HostKeyChanged):
+        host_history.set_status(host.pk, HostStatus.BLOCKED, _changed_text(waiting), now)
+    elif unknown is not None:
+        host_history.set_status(host.pk, unknown, "", now)
+    return True
+
+
 def _forget_offered_key(host: Host, refused: AuthFailed, now: datetime) -> None:
     """Keys come before logins: a machine that refuses the login has shown its accepted key, and so have those on the
     way to it."""
@@ -209,28 +225,10 @@ def _connected_items(host: Host) -> list[CheckItem]:
 def _dial_failed(
     host: Host, error: DialError, now: datetime, on_change: Callable[[], None]
 ) -> list[CheckItem]:
-    status = HostStatus.UNREACHABLE
     if isinstance(error, HostKeyUnknown | HostKeyChanged):
-        if not offered_key.store(host, error.at, error.offered, now):
-            return check_host(host.pk, now, on_change)
-        reached = CheckItem(
-            "Reachable", True, said("{address}:{port} answers.", address=host.address, port=host.port)
-        )
-        changed = isinstance(error, HostKeyChanged)
-        text = (
-            _changed_text(error)
-            if isinstance(error, HostKeyChanged)
-            else said("Its key waits to be accepted.")
-        )
-        items = [
-            reached,
-            CheckItem(
-                "Host key", False, text, said("Compare the fingerprint with the host's, then accept it.")
-            ),
-        ]
-        status = HostStatus.BLOCKED if changed else HostStatus.NEW
-        error_text = text if changed else ""  # waiting for a person is not an error
-    elif isinstance(error, AuthFailed):
+        return _key_offered(host, error, now, on_change)
+    status = HostStatus.UNREACHABLE
+    if isinstance(error, AuthFailed):
         _forget_offered_key(host, error, now)
         cure = "Put this line into ~/.ssh/authorized_keys of the login: " + keys.public_line()
         items = [*_connected_items(host)[:2], CheckItem("Login", False, str(error), cure)]
@@ -249,6 +247,29 @@ def _dial_failed(
     _save_checklist(host.pk, items)
     host_history.set_status(host.pk, status, error_text, now)
     Host.every.filter(pk=host.pk).update(due_at=now + RETRY_CHECK)
+    on_change()
+    return items
+
+
+def _key_offered(
+    host: Host, error: HostKeyUnknown | HostKeyChanged, now: datetime, on_change: Callable[[], None]
+) -> list[CheckItem]:
+    # Waiting for a person is not an error.
+    if not _save_offered_key(host, error, now, unknown=HostStatus.NEW):
+        return check_host(host.pk, now, on_change)
+    reached = CheckItem(
+        "Reachable", True, said("{address}:{port} answers.", address=host.address, port=host.port)
+    )
+    text = (
+        _changed_text(error) if isinstance(error, HostKeyChanged) else said("Its key waits to be accepted.")
+    )
+    items = [
+        reached,
+        CheckItem("Host key", False, text, said("Compare the fingerprint with the host's, then accept it.")),
+    ]
+    # Not where a person has accepted it meanwhile: then the next check is due now.
+    waits = Host.every.filter(pk=host.pk, offered_key=error.offered)
+    waits.update(checklist=[item.as_row() for item in items], due_at=now + RETRY_CHECK)
     on_change()
     return items
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
@@ -20,7 +21,8 @@ Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 
 # Threads that write and hash. One keeps up with a network of 10 Gbit/s.
 THREADS = 4
-# How many uploads a web process has at the same time, each from its first byte until it is stored. While it is received
+# How many uploads a web process has at the same time, each from its first byte until it is stored; of one project, half
+# as many. While it is received
 # it takes three pieces of memory; then a file waits for the storage.
 MOST_AT_ONCE = 64
 # How often the reservation of one that waits is renewed.
@@ -30,21 +32,24 @@ DROPPED_BYTES = 16 * 1024 * 1024
 DROPPED_S = 2.0
 
 _threads = ThreadPoolExecutor(THREADS, thread_name_prefix="upload")
-_open = 0
+# By project: its uploads that are under way.
+_open: Counter[int] = Counter()
 
 
 @contextmanager
-def place() -> Iterator[bool]:
-    """The place of an upload until it is stored. False when too many are under way at this moment."""
-    global _open
-    if _open >= MOST_AT_ONCE:
+def place(project: int) -> Iterator[bool]:
+    """The place of an upload until it is stored. False when too many are under way at this moment: a project has no
+    more places than it leaves free, so that its uploads to a slow storage do not turn those of the next one away."""
+    if _open[project] >= MOST_AT_ONCE - _open.total():
         yield False
         return
-    _open += 1
+    _open[project] += 1
     try:
         yield True
     finally:
-        _open -= 1
+        _open[project] -= 1
+        if not _open[project]:
+            del _open[project]
 
 
 async def receive_body(wanted: BodyWanted, receive: Receive) -> Received:

@@ -76,6 +76,7 @@ class Incoming:
         self, path: Path, most: int | None = None, with_md5: bool = False, reserve: Reserve | None = None
     ) -> None:
         self.path, self._most, self._step, self._reserve = path, most, STEP_BYTES, reserve
+        self.project = 0
         self._hashes = Hashes(with_md5)
         self._file = path.open("wb", buffering=0)
         file_locks.take(self._file.fileno())
@@ -126,7 +127,9 @@ class Incoming:
 def new_file(project: Project | None, most: int | None = None, with_md5: bool = False) -> Incoming:
     """A new file to receive into. `project`: whose quota its bytes take as they come."""
     path = storage.receiving_directory() / f"one-{secrets.token_hex(12)}"
-    return Incoming(path, most, with_md5, Reserve(project, path.name, while_it_comes()) if project else None)
+    file = Incoming(path, most, with_md5, Reserve(project, path.name, while_it_comes()) if project else None)
+    file.project = project.pk if project else 0
+    return file
 
 
 @contextmanager

@@ -61,6 +61,7 @@ class Part:
     """The bytes of one request of an upload, appended to its file. Only one request appends at a time."""
 
     def __init__(self, upload: Upload, start: int, most: int | None) -> None:
+        self.project = upload.bucket.project_id
         self._file = FileIO(path_of(upload), "ab+")
         try:
             self._lock()

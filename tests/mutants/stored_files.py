@@ -209,6 +209,13 @@ STORED_FILES = (
         ),
     ),
     Safeguard(
+        "places-of-uploads-of-other-projects",
+        "console/runtime/large_requests.py",
+        "    if _open[project] >= MOST_AT_ONCE - _open.total():",
+        "    if _open.total() >= MOST_AT_ONCE:",
+        (f"{SLOW}::test_the_uploads_of_one_project_leave_places_to_the_others",),
+    ),
+    Safeguard(
         "clients-that-are-gone-and-wait",
         "console/runtime/large_requests.py",
         "    gone = asyncio.ensure_future(_until_gone(receive))",

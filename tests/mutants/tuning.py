@@ -251,4 +251,13 @@ TUNING = (
         "if trial.job.undrawn is None or",
         ("tests/unit/jobs/tuning/test_many_trials.py",),
     ),
+    Safeguard(
+        "front-of-two-objectives",
+        "jobs/rules/tuning/measurements.py",
+        "front[-1:] if len(own) == 2 else front",
+        "front",
+        (
+            f"{RULES}/test_measurements.py::test_the_front_of_two_objectives_takes_one_comparison_for_each_trial",
+        ),
+    ),
 )

@@ -9,7 +9,7 @@ from typing import Any
 from console.api import resources
 from console.api.resources import Absolute, Document
 from console.api.times import format_time
-from jobs.models import Trial, TuningJob
+from jobs.models import Job, Trial, TuningJob
 from jobs.rules.lifecycle.states import TERMINAL, JobState, wire_name
 from jobs.rules.spec.json_fields import duration
 from jobs.rules.tuning.measurements import thinned
@@ -24,14 +24,17 @@ MOST_MEASUREMENTS, FEWEST = 20_000, 10
 def documents(
     tuning_jobs: Sequence[TuningJob], absolute: Absolute, with_measurements: bool = True
 ) -> list[Document]:
-    """A few queries, however many trials there are."""
+    """A few queries, however many trials there are. Of trials that are over, nothing of their jobs is read."""
     trials: dict[int, list[Trial]] = defaultdict(list)
     rows = Trial.objects.filter(tuning_job__in=[each.pk for each in tuning_jobs])
-    rows = rows.select_related("job", "job__project").order_by("number")
-    for trial in rows if with_measurements else rows.defer("measurements"):
+    rows = rows.defer("why") if with_measurements else rows.defer("why", "measurements")
+    for trial in rows.order_by("number"):
         trials[trial.tuning_job_id].append(trial)
-    every = [trial for of in trials.values() for trial in of]
-    uris = resources.web_access_uris([trial.job for trial in every], absolute)
+    live = [trial for of in trials.values() for trial in of if trial.ended_at is None]
+    jobs = Job.every.in_bulk([trial.job_id for trial in live])
+    for trial in live:
+        trial.job = jobs[trial.job_id]
+    uris = resources.web_access_uris(jobs.values(), absolute)
     curves: dict[int, list[Measurement]] = {}
     for each in tuning_jobs if with_measurements else ():
         curves |= _curves(each, trials[each.pk])
@@ -54,8 +57,12 @@ def _curves(tuning_job: TuningJob, trials: Sequence[Trial]) -> dict[int, list[Me
 
 
 def tuning_job_name(tuning_job: TuningJob) -> str:
-    place = f"projects/{tuning_job.project.name}/locations/{tuning_job.location_name}"
-    return f"{place}/hyperparameterTuningJobs/{tuning_job.pk}"
+    return f"{_place(tuning_job)}/hyperparameterTuningJobs/{tuning_job.pk}"
+
+
+def _place(tuning_job: TuningJob) -> str:
+    """Where it is, and the jobs of its trials."""
+    return f"projects/{tuning_job.project.name}/locations/{tuning_job.location_name}"
 
 
 def _tuning_job(
@@ -89,12 +96,22 @@ def _tuning_job(
             document["endTime"] = format_time(tuning_job.ended_at)
         if tuning_job.error_code is not None:
             document["error"] = {"code": tuning_job.error_code, "message": tuning_job.error_message}
-    shown = [_trial(name, each, uris.get(each.job_id, {}), curves.get(each.pk, ())) for each in trials]
+    place = _place(tuning_job)
+    shown = [
+        _trial(
+            name,
+            f"{place}/customJobs/{each.job_id}",
+            each,
+            uris.get(each.job_id, {}),
+            curves.get(each.pk, ()),
+        )
+        for each in trials
+    ]
     return {**document, "trials": shown} if shown else document
 
 
 def _trial(
-    parent: str, trial: Trial, uris: Mapping[str, str], measurements: Sequence[Measurement]
+    parent: str, job: str, trial: Trial, uris: Mapping[str, str], measurements: Sequence[Measurement]
 ) -> Document:
     document: Document = {
         "name": f"{parent}/trials/{trial.number}",
@@ -105,7 +122,7 @@ def _trial(
         document["parameters"] = [
             {"parameterId": name, "value": value} for name, value in trial.parameters.items()
         ]
-        document["customJob"] = resources.job_name(trial.job)
+        document["customJob"] = job
     if trial.final is not None:
         document["finalMeasurement"] = _kept(trial.final)
     if measurements:

@@ -52,7 +52,9 @@ def best_trials(study: StudySpec, finals: Mapping[int, Mapping[str, float]]) -> 
     front: list[tuple[tuple[float, ...], int]] = []
     # In this order nothing that comes later beats what came before, and what is beaten is beaten by one of the front.
     for own, number in sorted(costs):
-        if not any(_beats(other, own) for other, _ in front):
+        # Of two objectives the last of the front has the least of the second, so it beats what any of them beats.
+        rivals = front[-1:] if len(own) == 2 else front
+        if not any(_beats(other, own) for other, _ in rivals):
             front.append((own, number))
     return sorted(number for _, number in front)
 

@@ -409,3 +409,28 @@ def test_a_key_that_is_accepted_during_a_check_does_not_wait_again(accepted_mean
     # A check goes on with the accepted key; to fetch a key ends here.
     assert seen == ([pinned, KEY] if check is enrolment.check_host else [pinned])
     assert not HostEvent.objects.filter(kind="key_offered").exists()
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("pinned", ["", OLD_KEY])
+@pytest.mark.parametrize("check", [enrolment.fetch_host_key, enrolment.check_host])
+def test_a_key_that_is_accepted_as_soon_as_it_is_offered_is_no_trouble(monkeypatch, check, pinned):
+    """The check that found it writes nothing more about the key that waited: the next one is due now."""
+    now = timezone.now()
+    host = add_host("gpu01", "10.0.0.1", 22, "gpu", "", "", "ada", now)
+    Host.objects.filter(pk=host.pk).update(pinned_key=pinned)
+    save = enrolment._save_offered_key
+
+    def accepted_then(*told, **more):
+        saved = save(*told, **more)
+        enrolment.accept_host_key(host.pk, fingerprint(KEY), "ada", now)
+        return saved
+
+    def dial(target, key):
+        raise HostKeyChanged(pinned, KEY) if pinned else HostKeyUnknown(KEY)
+
+    monkeypatch.setattr(enrolment, "_save_offered_key", accepted_then)
+    monkeypatch.setattr(enrolment, "dial", dial)
+    check(host.pk, now)
+    row = Host.objects.get(pk=host.pk)
+    assert (row.status, row.last_error, row.due_at) == (HostStatus.CHECKING, "", now)

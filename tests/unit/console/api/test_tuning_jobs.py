@@ -257,3 +257,17 @@ def test_what_is_kept_without_effect_is_told(script):
         "trialJobSpec.network (a)",
     ):
         assert field in told
+
+
+def test_of_trials_that_are_over_nothing_of_their_jobs_is_read(script):
+    """A list of studies may have a hundred thousand trials, and the document of each job is some kilobytes."""
+    bob = script("bob")
+    created(bob)
+    more_trials(5)
+    Trial.objects.update(ended_at=timezone.now(), state="SUCCEEDED", parameters={"lr": 0.1})
+    with CaptureQueriesContext(connection) as queries:
+        [found] = bob.get(TUNING).json()["hyperparameterTuningJobs"]
+    assert len(found["trials"]) == Trial.objects.count()
+    jobs = {f"{P}/customJobs/{pk}" for pk in Job.objects.values_list("pk", flat=True)}
+    assert {each["customJob"] for each in found["trials"]} == jobs
+    assert not [each["sql"] for each in queries if '"jobs_job"."spec"' in each["sql"]]

@@ -39,7 +39,7 @@ def uploaded(request):
 
 
 class Memory:
-    data = b""
+    project, data = 0, b""
 
     def write(self, data):
         self.data += data

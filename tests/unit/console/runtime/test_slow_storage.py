@@ -6,6 +6,7 @@ import asyncio
 import socket
 import threading
 import time
+from contextlib import ExitStack
 from datetime import timedelta
 
 import pytest
@@ -185,13 +186,16 @@ def test_pages_and_rest_answer_while_uploads_and_downloads_stand_still_in_the_st
 def test_an_upload_counts_until_it_is_stored(still, token, monkeypatch):
     """More than a process may have at once are refused, also while the storage stands still and nothing comes."""
     still.use()
-    monkeypatch.setattr(large_requests, "MOST_AT_ONCE", STORAGE_THREADS + 2)
+    # Of one project, half as many.
+    monkeypatch.setattr(large_requests, "MOST_AT_ONCE", 2 * (STORAGE_THREADS + 2))
 
     async def crowd():
         handler = ThreadedHandler()
         waiting = uploads(handler, token, STORAGE_THREADS + 2)
         try:
-            await until(lambda: len(still.taken) >= STORAGE_THREADS and large_requests._open == len(waiting))
+            await until(
+                lambda: len(still.taken) >= STORAGE_THREADS and large_requests._open.total() == len(waiting)
+            )
             refused = await asyncio.gather(*uploads(handler, token, 3))
             assert not any(task.done() for task in waiting)
         finally:
@@ -201,7 +205,7 @@ def test_an_upload_counts_until_it_is_stored(still, token, monkeypatch):
         return refused
 
     assert asyncio.run(crowd()) == [503] * 3
-    assert large_requests._open == 0 and received() == []
+    assert large_requests._open.total() == 0 and received() == []
 
 
 @pytest.mark.django_db(transaction=True)
@@ -220,14 +224,16 @@ def test_a_client_that_is_gone_leaves_the_queue(still, token):
             for each in gone:
                 await each.send_input({"type": "http.disconnect"})
             # `wait` would end what does not end by itself.
-            await until(lambda: (len(received()), large_requests._open) == (STORAGE_THREADS, STORAGE_THREADS))
+            await until(
+                lambda: (len(received()), large_requests._open.total()) == (STORAGE_THREADS, STORAGE_THREADS)
+            )
         finally:
             still.end()
         await asyncio.gather(*waiting, *(each.wait(60) for each in gone))
         handler.close()
 
     asyncio.run(crowd())
-    assert large_requests._open == 0 and received() == []
+    assert large_requests._open.total() == 0 and received() == []
 
 
 @pytest.mark.django_db(transaction=True)
@@ -303,3 +309,19 @@ def test_each_address_has_its_threads(method, path, query, work):
         pytest.fail("there is no such address any more")
     asked = RequestFactory().generic(method, path, QUERY_STRING=query)
     assert work_of(asked) is work
+
+
+def test_the_uploads_of_one_project_leave_places_to_the_others():
+    """Each may have as many as it leaves free: however many one sends, others have a place."""
+    with ExitStack() as places:
+
+        def taken(project):
+            count = 0
+            while places.enter_context(large_requests.place(project)):
+                count += 1
+            return count
+
+        most = large_requests.MOST_AT_ONCE
+        assert [taken(project) for project in (1, 2, 3, 4)] == [most // 2, most // 4, most // 8, most // 16]
+        assert taken(1) == 0
+    assert not large_requests._open

@@ -6,10 +6,14 @@ import math
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from jobs.rules.tuning import measurements
 from jobs.rules.tuning.measurements import best_trial, best_trials, final_measurement, thinned
 from jobs.rules.tuning.study import Goal, Metric, Selection
 from tests.unit.jobs.rules.tuning.views import STUDY, measured
+from tests.unit.jobs.rules.views import examples
 
 CURVE = (measured(3, loss=0.4), measured(1, loss=0.9), measured(2, loss=0.2))
 BEST = replace(STUDY, selection=Selection.BEST)
@@ -59,6 +63,33 @@ def test_of_several_objectives_those_that_no_trial_beats_are_best():
     }
     assert best_trials(TWO, finals) == [1, 2]
     assert best_trials(STUDY, {1: {"loss": 1.0}, 2: {"loss": 1.0}, 3: {"loss": 2.0}}) == [1, 2]
+
+
+@examples(200)
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=30))
+def test_the_front_is_what_no_trial_beats(values):
+    finals = {
+        number: {"loss": float(loss), "accuracy": float(accuracy)}
+        for number, (loss, accuracy) in enumerate(values, 1)
+    }
+    unbeaten = [
+        number
+        for number, (loss, accuracy) in enumerate(values, 1)
+        if not any(
+            one <= loss and other >= accuracy and (one, other) != (loss, accuracy) for one, other in values
+        )
+    ]
+    assert best_trials(TWO, finals) == unbeaten
+
+
+def test_the_front_of_two_objectives_takes_one_comparison_for_each_trial(monkeypatch):
+    """Ten thousand trials, none of which beats another: with each other they would be compared fifty million times."""
+    compared = []
+    beats = measurements._beats
+    monkeypatch.setattr(measurements, "_beats", lambda *both: compared.append(both) or beats(*both))
+    finals = {number: {"loss": float(number), "accuracy": float(number)} for number in range(1, 10_001)}
+    assert len(best_trials(TWO, finals)) == 10_000
+    assert len(compared) < 10_000
 
 
 def test_a_thinned_curve_keeps_its_ends_its_extremes_and_the_final_measurement():
