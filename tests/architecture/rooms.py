@@ -115,9 +115,9 @@ jobs/shells: jobs/rules/{lifecycle} jobs/{lifecycle models projects recordings w
 jobs/sweep: jobs/{artifacts host_sync idle_rule lifecycle logs maintenance metrics models notifications outputs
     pipelines projects recordings scheduling shells tuning wake} agents/{hosts infra models time_doubt}
 jobs/tasks: jobs/{lifecycle maintenance notifications scheduling sweep tuning} agents/{infra links}
-jobs/tuning: jobs/rules/{lifecycle list_text metrics notifications scheduling spec time_text tuning} jobs/{host_sync lifecycle
-    logs metrics models notifications preparations
-    projects scheduling secrets services wake} agents/{hosts infra}
+jobs/tuning: jobs/rules/{lifecycle list_text metrics notifications scheduling spec time_text tuning} jobs/{host_sync
+    lifecycle logs metrics models notifications preparations projects scheduling secrets services wake} agents/{hosts
+    infra}
 jobs/wake: jobs/{models} agents/{infra models}
 """
 
