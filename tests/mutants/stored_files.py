@@ -232,7 +232,7 @@ STORED_FILES = (
     Safeguard(
         "places-of-uploads",
         "console/runtime/large_requests.py",
-        "    _open += 1\n",
+        "    _open[project] += 1\n",
         "",
         (f"{SLOW}::test_an_upload_counts_until_it_is_stored",),
     ),
