@@ -70,7 +70,7 @@ def learn(x: Array, values: Array, groups: Groups, seed: int, samples: int = SAM
     digest = hashlib.blake2b(digest_size=16)
     for array in (x, values, groups):
         digest.update(f"{array.shape} {array.dtype}".encode())
-        digest.update(np.ascontiguousarray(array))
+        digest.update(array.tobytes())
     return _learnt(_Question(digest.digest(), seed, samples, x, values, groups))
 
 
