@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Self
 
 from django import forms
 from django.core.exceptions import NON_FIELD_ERRORS
@@ -80,7 +80,7 @@ class Draft:
         pools[0].fields["replica_count"].help_text = _("The primary pool always has one replica.")
 
     @classmethod
-    def from_post(cls, data: QueryDict) -> Draft:
+    def from_post(cls, data: QueryDict) -> Self:
         data, prefixes = data.copy(), [f"pool{number}" for number in range(POOLS)]
         for prefix in prefixes:
             pool_fields.answered(data, prefix)
@@ -88,7 +88,7 @@ class Draft:
         return cls(JobFields(data), CodeFields(data, prefix="code"), pools)
 
     @classmethod
-    def from_document(cls, document: Mapping[str, Any], chosen: JobDestination) -> Draft:
+    def from_document(cls, document: Mapping[str, Any], chosen: JobDestination) -> Self:
         """Return a form that shows a document that spec.parse has read and written."""
         pools = list(document.get("jobSpec", {}).get("workerPoolSpecs", []))
         pools += [{}] * (POOLS - len(pools))

@@ -17,6 +17,7 @@ TITLES = {
     "compare-jobs": gettext_noop("Compare jobs"),
     "job-templates": gettext_noop("Templates"),
     "pipelines": gettext_noop("Training pipelines"),
+    "train-model": gettext_noop("Train new model"),
     "models": gettext_noop("Models"),
     "model": gettext_noop("A model"),
     "studies": gettext_noop("Studies"),

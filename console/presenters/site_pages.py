@@ -50,6 +50,13 @@ PAGES = (
         Job,
         "submit",
     ),
+    SitePage(
+        "train-model",
+        gettext_noop("Train new model"),
+        gettext_noop("pipeline custom training container image start"),
+        Job,
+        "submit",
+    ),
     SitePage("queue", gettext_noop("Queue"), gettext_noop("wait waiting order pending priority start when")),
     SitePage("hosts", gettext_noop("Hosts"), gettext_noop("machines servers nodes")),
     SitePage(

@@ -97,6 +97,11 @@ def model_page(user: User, model: RegisteredModel) -> ModelPage:
     return ModelPage(model, shown, may_change, all(one.job_id in deletable for one in versions))
 
 
+def names_of_models(project: Project) -> list[RegisteredModel]:
+    """The newest models of a project, for a form that names one."""
+    return list(RegisteredModel.objects.filter(project=project).order_by("-pk")[:PAGE])
+
+
 def _pipeline(row: TrainingPipeline) -> PipelineRow:
     return PipelineRow(
         id=row.pk,

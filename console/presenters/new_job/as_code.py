@@ -35,8 +35,8 @@ class Code:
 def of(document: Mapping[str, Any], project: str, location: str, base: str) -> tuple[Code, ...]:
     """`document` is canonical; `base` is the address of this deployment, without a slash at its end."""
     shown: Any = without_values(document)
-    secrets = _secret_names(shown)
-    inline = ", ".join(name for name, is_inline in secrets.items() if is_inline)
+    secrets = _secret_names(shown.get("jobSpec", {}))
+    inline = ", ".join(inline_secrets(shown.get("jobSpec", {})))
     fill = (
         _("Fill in the value of {names}: values of secrets are not shown.").format(names=inline)
         if inline
@@ -50,7 +50,7 @@ def of(document: Mapping[str, Any], project: str, location: str, base: str) -> t
             _("{tool} has no field for the runtime and the code of a pool. Use trainyard or curl."),
         )
     return (
-        Code("JSON", _json(shown), fill),
+        Code("JSON", as_json(shown), fill),
         Code("trainyard", _trainyard(shown, project, location), fill),
         Code("curl", curl(shown, project, location, base), fill),
         _unless(
@@ -66,9 +66,14 @@ def _unless(unknown: bool, code: Code, why: str) -> Code:
     return Code(code.name, "", why) if unknown else code
 
 
-def _secret_names(document: Mapping[str, Any]) -> dict[str, bool]:
+def inline_secrets(job_spec: Mapping[str, Any]) -> list[str]:
+    """The names of the secret variables whose values come with the job."""
+    return [name for name, is_inline in _secret_names(job_spec).items() if is_inline]
+
+
+def _secret_names(job_spec: Mapping[str, Any]) -> dict[str, bool]:
     """The secret variables, and whether their values come with the job."""
-    pools = document.get("jobSpec", {}).get("workerPoolSpecs", ())
+    pools = job_spec.get("workerPoolSpecs", ())
     tasks = [pool.get("pythonPackageSpec") or pool.get("containerSpec", {}) for pool in pools]
     variables = [each for task in tasks for each in task.get("env", ())]
     return {
@@ -78,13 +83,13 @@ def _secret_names(document: Mapping[str, Any]) -> dict[str, bool]:
     }
 
 
-def _json(value: object) -> str:
+def as_json(value: object) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False)
 
 
 def _trainyard(document: Mapping[str, Any], project: str, location: str) -> str:
     place = f"--project={shlex.quote(project)} --location={shlex.quote(location)}"
-    return f"trainyard submit - {place} <<'JSON'\n{_json(document)}\nJSON"
+    return f"trainyard submit - {place} <<'JSON'\n{as_json(document)}\nJSON"
 
 
 def curl(
@@ -95,12 +100,12 @@ def curl(
     return (
         f"curl --fail-with-body -X POST {shlex.quote(url)} \\\n"
         "  -H \"Authorization: Bearer $TRAINYARD_TOKEN\" -H 'Content-Type: application/json' \\\n"
-        f"  --data-binary @- <<'JSON'\n{_json(document)}\nJSON"
+        f"  --data-binary @- <<'JSON'\n{as_json(document)}\nJSON"
     )
 
 
 def _sdk(document: Mapping[str, Any], project: str, location: str, base: str) -> str:
-    job = pprint.pformat(_for_python(document), width=WIDTH, sort_dicts=False)
+    job = pprint.pformat(for_python(document), width=WIDTH, sort_dicts=False)
     return f"""import os
 
 from google.cloud.aiplatform_v1 import JobServiceClient
@@ -130,18 +135,18 @@ def _gcloud(document: Mapping[str, Any], project: str, location: str, base: str)
         f"export CLOUDSDK_API_ENDPOINT_OVERRIDES_AIPLATFORM={shlex.quote(f'{base}/')}\n"
         "export CLOUDSDK_AUTH_ACCESS_TOKEN_FILE=~/trainyard-token\n"
         f"gcloud ai custom-jobs create {' '.join(map(shlex.quote, flags))} \\\n"
-        f"  --config=/dev/stdin <<'JSON'\n{_json(document.get('jobSpec', {}))}\nJSON"
+        f"  --config=/dev/stdin <<'JSON'\n{as_json(document.get('jobSpec', {}))}\nJSON"
     )
 
 
-def _for_python(value: Any, name: str = "") -> Any:
+def for_python(value: Any, name: str = "") -> Any:
     """The value with the names and types of Google's Python classes."""
     if isinstance(value, Mapping):
         if name in _MAPS:
             return dict(value)
-        return {_snake(key): _for_python(each, key) for key, each in value.items()}
+        return {_snake(key): for_python(each, key) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_for_python(each) for each in value]
+        return [for_python(each) for each in value]
     if name in _NUMBERS and str(value).isdigit():
         return int(value)
     duration = _DURATION.fullmatch(value) if name in _DURATIONS and isinstance(value, str) else None

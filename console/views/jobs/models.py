@@ -16,7 +16,7 @@ from console.auth import access
 from console.auth.person import person
 from console.presenters import trained_models as pages
 from console.views.projects.switch import chosen_list
-from jobs.models import ModelVersion, RegisteredModel
+from jobs.models import Job, ModelVersion, RegisteredModel
 from jobs.pipelines import registry
 
 
@@ -26,7 +26,7 @@ def pipelines(request: HttpRequest) -> HttpResponse:
     if elsewhere := chosen_list(request):
         return elsewhere
     found = pages.pipeline_rows(person(request), request.GET.dict())
-    return render(request, "models/pipelines.html", {"found": found})
+    return render(request, "models/pipelines.html", {"found": found, "may_train": _may_train(request)})
 
 
 @require_safe
@@ -34,9 +34,8 @@ def pipelines(request: HttpRequest) -> HttpResponse:
 def models(request: HttpRequest) -> HttpResponse:
     if elsewhere := chosen_list(request):
         return elsewhere
-    return render(
-        request, "models/list.html", {"found": pages.model_rows(person(request), request.GET.dict())}
-    )
+    found = pages.model_rows(person(request), request.GET.dict())
+    return render(request, "models/list.html", {"found": found, "may_train": _may_train(request)})
 
 
 @require_safe
@@ -77,6 +76,10 @@ def delete_model(request: HttpRequest, project: str, model_id: str) -> HttpRespo
     registry.delete_model(row, person(request).get_username(), timezone.now())
     messages.success(request, _("The model {name} is deleted. Its files stay.").format(name=model_id))
     return redirect("models")
+
+
+def _may_train(request: HttpRequest) -> bool:
+    return access.can(request.user, "submit", Job)
 
 
 def _model(request: HttpRequest, verb: access.Verb, project: str, model_id: str) -> RegisteredModel:

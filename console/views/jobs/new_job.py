@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -21,7 +20,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from agents.infra.sentences import shown
-from agents.infra.sql import SelectStatement, read_ahead
+from agents.infra.sql import read_ahead
 from console import large_bodies
 from console.auth import access
 from console.auth.person import person
@@ -39,7 +38,7 @@ from console.presenters.new_job import summary as summaries
 from console.views.fragments import page_or_fragment
 from console.views.jobs import job_templates
 from console.views.jobs.form_choices import FormChoices
-from console.views.projects.switch import COOKIE
+from console.views.jobs.form_requests import READS, chosen_project, new_destination, only_submitters, pressed
 from jobs import services
 from jobs.artifacts import artifacts, blobs, incoming, room
 from jobs.models import Artifact, ArtifactKind, Job, Project
@@ -48,8 +47,6 @@ from jobs.rules.spec import parse
 from jobs.rules.spec.parse import Violation
 from jobs.scheduling import machine_types
 
-# What the page asks the database many times.
-READS: dict[SelectStatement, dict[str, Any]] = {locations.NAMES: {}, locations.BINDINGS: {}}
 EMPTY: dict[str, Any] = {
     "jobSpec": {
         "workerPoolSpecs": [
@@ -70,18 +67,18 @@ EMPTY: dict[str, Any] = {
 @require_http_methods(["GET", "POST"])
 @login_required
 def new(request: HttpRequest) -> HttpResponse:
-    _only_submitters(request)
+    only_submitters(request)
     if request.method != "POST":
         if "template" in request.GET:
             return _from_template(request)
         document = SAMPLE if "sample" in request.GET else EMPTY
         kind = JsonDraft if request.GET.get("as") == "json" else Draft
-        return _show(request, kind.from_document(document, _new_destination(_project(request))))
+        return _show(request, kind.from_document(document, new_destination(chosen_project(request))))
     draft = (JsonDraft if request.POST.get("mode") == "json" else Draft).from_post(request.POST)
     FormChoices.of(request).set_in(draft)
     if not draft.is_valid():
         return _show(request, draft, violations=_more_violations(request, draft))
-    return ACTIONS.get(_action(request), _submit)(request, draft)
+    return ACTIONS.get(pressed(request), _submit)(request, draft)
 
 
 @never_cache
@@ -90,7 +87,7 @@ def new(request: HttpRequest) -> HttpResponse:
 @login_required
 def summary(request: HttpRequest) -> HttpResponse:
     """The summary beside the form, after a change of the form."""
-    _only_submitters(request)
+    only_submitters(request)
     draft = (JsonDraft if request.POST.get("mode") == "json" else Draft).from_post(request.POST)
     with read_ahead(READS, for_all=True):
         choices = FormChoices.of(request)
@@ -112,7 +109,7 @@ def summary(request: HttpRequest) -> HttpResponse:
 @login_required
 def env_rows(request: HttpRequest) -> HttpResponse:
     """The rows of lines of a .env file that were pasted into the name of a variable."""
-    _only_submitters(request)
+    only_submitters(request)
     pool, problems = request.POST.get("pool", "pool0"), []
     if pool not in {f"pool{number}" for number in range(POOLS)}:
         raise Http404
@@ -132,7 +129,7 @@ def env_rows(request: HttpRequest) -> HttpResponse:
 @login_required
 def upload_code(request: HttpRequest) -> HttpResponse:
     """Store an archive of code from the form, and show the form with it. Scripts send theirs to the REST address."""
-    _only_submitters(request)
+    only_submitters(request)
     stores = {row.name: row for row in access.projects_allowing(person(request), "store")}
     if large_bodies.is_first_call(request):
         free = [room.free_bytes(row) for row in stores.values()]
@@ -172,10 +169,10 @@ def _stored_code(request: HttpRequest, project: Project) -> tuple[Artifact | Non
 @require_safe
 @login_required
 def clone(request: HttpRequest, job_id: int) -> HttpResponse:
-    _only_submitters(request)
+    only_submitters(request)
     job = access.get_or_404(request.user, "see", Job.objects.select_related("project"), pk=job_id)
     document = {"displayName": job.display_name, "labels": job.labels, "jobSpec": job.spec}
-    request_id = _new_destination().request_id
+    request_id = new_destination().request_id
     destination = JobDestination(job.project.name, job.location_name, request_id, str(job.pk))
     projects = list(FormChoices.of(request).projects)
     if destination.project not in projects:
@@ -197,10 +194,10 @@ def clone(request: HttpRequest, job_id: int) -> HttpResponse:
 @login_required
 def sample(request: HttpRequest) -> HttpResponse:
     """Submit the sample job with one click."""
-    _only_submitters(request)
+    only_submitters(request)
     choices = FormChoices.of(request)
     project, location = next(iter(choices.projects)), choices.locations[0]
-    destination = JobDestination(project, location, _new_destination().request_id)
+    destination = JobDestination(project, location, new_destination().request_id)
     return _submit_document(request, JsonDraft.from_document(SAMPLE, destination), SAMPLE, destination)
 
 
@@ -210,7 +207,7 @@ def _from_template(request: HttpRequest) -> HttpResponse:
         raise Http404
     row = job_templates.get(request, int(named))
     destination = replace(
-        _new_destination(row.project.name if row.project else ""), location=row.location_name
+        new_destination(row.project.name if row.project else ""), location=row.location_name
     )
     return _show(request, draft_of(row.document, destination), template=row)
 
@@ -243,7 +240,7 @@ def _submit_document(
         return _show(request, draft, unavailable=shown(full.message), status=429)
     except services.Conflict:
         # The person changed a sent form after the browser's Back, and means another job: give it another request id.
-        fresh = replace(destination, request_id=_new_destination().request_id)
+        fresh = replace(destination, request_id=new_destination().request_id)
         return _submit_document(request, draft, document, fresh)
     except services.Refused as refused:
         return _show(request, draft, violations=[parse.Violation(refused.field, shown(refused.message))])
@@ -363,7 +360,7 @@ def _show(
     page, fragment = f"jobs/new_{draft.mode}.html", f"jobs/_new_{draft.mode}.html"
     everything = {
         "draft": draft,
-        "action": _action(request),
+        "action": pressed(request),
         "unavailable": unavailable,
         "preview": seen["summary"].start if checked else None,
         "kept": _kept(request, draft),
@@ -400,24 +397,3 @@ def _kept(request: HttpRequest, draft: AnyDraft) -> tuple[Brought, ...]:
     """What a clone brings again: what the job that it is made from was found to bring."""
     source = _source(request, str(draft.job["cloned_from"].value() or ""))
     return () if source is None else brought.kept(Job.objects.get(pk=source))
-
-
-def _action(request: HttpRequest) -> str:
-    """What the person pressed, or had pressed before the page asked something."""
-    return request.POST.get("action") or request.POST.get("then", "")
-
-
-def _project(request: HttpRequest) -> str:
-    """The project that the address names, or the one that the person works in."""
-    return request.GET.get("project", "") or request.COOKIES.get(COOKIE, "")
-
-
-def _new_destination(project: str = "") -> JobDestination:
-    """Return a destination with a new request id. Sending a form twice with one id makes one job."""
-    return JobDestination(project, "", f"form-{uuid.uuid4()}")
-
-
-def _only_submitters(request: HttpRequest) -> None:
-    access.require(request.user, "submit", Job)
-    if not FormChoices.of(request).projects:
-        raise PermissionDenied  # all projects of the person are archived

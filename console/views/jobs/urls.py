@@ -20,6 +20,7 @@ from console.views.jobs import (
     recordings,
     saved_views,
     shells,
+    train_model,
 )
 
 urlpatterns = [
@@ -37,6 +38,8 @@ urlpatterns = [
     path("jobs/templates/", job_templates.templates, name="job-templates"),
     path("jobs/templates/<int:template_id>/delete", job_templates.remove, name="remove-job-template"),
     path("jobs/pipelines/", models.pipelines, name="pipelines"),
+    path("jobs/pipelines/new", train_model.train, name="train-model"),
+    path("jobs/pipelines/new/summary", train_model.summary, name="train-model-summary"),
     path("jobs/models/", models.models, name="models"),
     path("jobs/models/<str:project>/<slug:model_id>/", models.model, name="model"),
     path("jobs/models/<str:project>/<slug:model_id>/delete", models.delete_model, name="delete-model"),

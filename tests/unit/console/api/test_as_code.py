@@ -12,9 +12,10 @@ import pytest
 from django.utils import timezone
 
 from console.auth import tokens
-from console.presenters.new_job import as_code
-from jobs.models import Job
+from console.presenters.new_job import as_code, pipeline_code
+from jobs.models import Job, TrainingPipeline
 from jobs.rules.spec import parse
+from jobs.rules.spec.pipeline import CUSTOM
 from tests.unit.console.api.conftest import JOBS
 
 DOCUMENT = {
@@ -117,3 +118,45 @@ def test_what_only_trainyard_has_is_left_to_curl():
     codes = {code.name: code for code in found}
     assert '"trainyard"' in codes["curl"].text
     assert codes["SDK"].text == codes["gcloud"].text == "" and "the runtime" in codes["SDK"].note
+
+
+@pytest.mark.django_db(transaction=True)
+def test_json_sdk_and_curl_of_a_pipeline_start_the_same_training(shown, cast, script, live_server):
+    """Google's client takes the inputs as a free value: also what only Trainyard has."""
+    pools = [
+        {"containerSpec": {"imageUri": "host", "command": ["true"]}, "trainyard": {"runtime": "process"}}
+    ]
+    inputs = {**shown[0]["jobSpec"], "workerPoolSpecs": [*shown[0]["jobSpec"]["workerPoolSpecs"], *pools]}
+    pipeline = {
+        "displayName": "it's a <model>",
+        "labels": {"team": "vision"},
+        "trainingTaskDefinition": CUSTOM,
+        "trainingTaskInputs": inputs,
+        "modelToUpload": {"displayName": "digits", "versionDescription": "with noise"},
+    }
+    token = tokens.create(cast.bob, "programs", timezone.now())[1]
+    codes = {
+        code.name: code.text for code in pipeline_code.of(pipeline, "default", "us-central1", live_server.url)
+    }
+    run(["bash", "-eu", "-c", codes["curl"]], token)
+    run([sys.executable, "-c", codes["SDK"]], token)
+    path = JOBS.replace("customJobs", "trainingPipelines")
+    assert script("bob").post(path, codes["JSON"], content_type="application/json").status_code == 200
+    made = list(TrainingPipeline.objects.select_related("job"))
+    assert len(made) == 3
+    for one in made:
+        assert (one.display_name, one.labels, one.upload) == (
+            pipeline["displayName"],
+            pipeline["labels"],
+            pipeline["modelToUpload"],
+        )
+        assert one.job.spec == made[0].job.spec and one.job.spec["enableWebAccess"] is True
+    assert made[0].job.spec["workerPoolSpecs"][3]["trainyard"] == {"runtime": "process"}
+
+
+def test_a_pipeline_shows_no_value_of_a_secret():
+    env = [{"name": "HF_TOKEN", "value": "hf_canary", "secret": True}]
+    pool = {"containerSpec": {"imageUri": "host", "command": ["true"], "env": env}}
+    pipeline = {"displayName": "x", "trainingTaskInputs": {"workerPoolSpecs": [pool]}}
+    for code in pipeline_code.of(pipeline, "p", "l", "http://x"):
+        assert "hf_canary" not in code.text and "HF_TOKEN" in code.note

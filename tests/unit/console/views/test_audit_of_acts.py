@@ -116,12 +116,14 @@ ELSEWHERE = {
 # Page → why nothing is written.
 NOTHING = {
     **dict.fromkeys(
-        ("cancel-job", "delete-job", "bulk-jobs", "rerun-job", "sample-job", "new-job"), "history of the job"
+        ("cancel-job", "delete-job", "bulk-jobs", "rerun-job", "sample-job", "new-job", "train-model"),
+        "history of the job",
     ),
     **dict.fromkeys(("cancel-study", "delete-study", "new-study"), "its row and its trials' history"),
     **dict.fromkeys(("job-views", "remove-job-view", "preferences", "choose-project"), "a person's own view"),
     **dict.fromkeys(
-        ("new-job-summary", "new-study-summary", "new-job-env-rows", "compare-keys"), "it changes nothing"
+        ("new-job-summary", "new-study-summary", "train-model-summary", "new-job-env-rows", "compare-keys"),
+        "it changes nothing",
     ),
     **dict.fromkeys(("test-notification", "ask-notification"), "it only sends a message"),
     "add-object": "as many as jobs write",

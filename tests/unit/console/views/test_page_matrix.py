@@ -64,6 +64,7 @@ GET = {
     "new-job": row(200, 200, 200, 200, 403, 200, 404),
     "job-templates": row(200, 200, 200, 200, 403, 200, 404),
     "pipelines": EVERYBODY,
+    "train-model": row(200, 200, 200, 200, 403, 200, 404),
     "models": EVERYBODY,
     "model": SEES_JOB,
     "studies": EVERYBODY,
@@ -211,6 +212,8 @@ POST = {
     "sample-job": row(302, 302, 302, 302, 403, 302, 404),
     "new-study-summary": row(200, 200, 200, 200, 403, 200, 404),
     "new-job-summary": row(200, 200, 200, 200, 403, 200, 404),
+    "train-model": row(200, 200, 200, 200, 403, 200, 404),
+    "train-model-summary": row(200, 200, 200, 200, 403, 200, 404),
     "remove-job-template": row(302, 404, 404, 404, 403, 404, 404),
     "rerun-job": row(302, 302, 302, 302, 403, 404, 404),
     # Without a file: the form comes back and says so.

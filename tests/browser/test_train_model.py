@@ -1,0 +1,128 @@
+"""The page Train new model in a browser: its steps start a training; it is accessible, on a phone, in the dark."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+
+from jobs.models import TrainingPipeline
+from tests.unit.console.views.conftest import browser, cast, project
+from tests.unit.console.views.example_rows import a_host
+
+__all__ = ["browser", "cast", "project"]
+
+AXE = Path(__file__).resolve().parents[2] / "node_modules" / "axe-core" / "axe.min.js"
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def database_beside_the_browser():
+    """Playwright runs an event loop in this thread, and Django refuses its database there unless it is told."""
+    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"
+    yield
+    del os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"]
+
+
+@pytest.fixture
+def session(transactional_db, live_server, browser, cast):
+    a_host(gpus=2)
+    return {
+        "name": settings.SESSION_COOKIE_NAME,
+        "value": browser("bob").cookies[settings.SESSION_COOKIE_NAME].value,
+        "url": live_server.url,
+    }
+
+
+@pytest.fixture
+def train(page, live_server, session):
+    page.context.add_cookies([session])
+    page.goto(f"{live_server.url}/jobs/pipelines/")
+    page.get_by_role("main").get_by_role("link", name="Train new model").click()
+    page.wait_for_url("**/jobs/pipelines/new")
+    return page
+
+
+def is_accessible(page):
+    page.evaluate(AXE.read_text())
+    found = page.evaluate(
+        "async (rules) => (await axe.run(document, { runOnly: rules })).violations"
+        ".map((each) => [each.id, each.nodes.map((node) => node.html)])",
+        RULES,
+    )
+    assert found == []
+
+
+def fill_in(page):
+    page.get_by_label("Name", exact=True).fill("digits")
+    page.get_by_label("Output directory").fill("gs://runs/digits")
+    page.get_by_label("Enable training debugging").check()
+    container = page.get_by_role("group", name="Training container")
+    container.get_by_label("Bash script").check()
+    container.get_by_label("Program", exact=True).fill("python3 train.py")
+
+
+def test_the_steps_start_a_training(train):
+    method = train.get_by_role("group", name="Training method")
+    assert method.get_by_label("No managed dataset").is_checked()
+    assert method.get_by_label("Custom training").is_checked()
+    container = train.get_by_role("group", name="Training container")
+    assert container.get_by_label("Custom container").is_checked()
+    assert container.get_by_label("Image").is_visible() and not container.get_by_label("Module").is_visible()
+    assert not train.get_by_label("Model that gets a version").is_visible()
+    train.get_by_label("A new version of a model").check()
+    assert train.get_by_label("Model that gets a version").is_visible()
+    train.get_by_label("A new model").check()
+    fill_in(train)
+    workers = train.get_by_role("group", name="workerpool1 · Workers")
+    workers.get_by_label("Use this pool").check()
+    workers.get_by_label("Replicas").fill("2")
+    # The summary follows.
+    train.locator("#summary-body").get_by_text("3 in 2 pools").wait_for()
+    train.get_by_role("button", name="Start training").last.click()
+    train.wait_for_url(lambda url: "/pipelines/" not in url)
+    made = TrainingPipeline.objects.get()
+    assert f"/jobs/{made.job_id}/" in train.url and made.display_name == "digits"
+    assert made.upload == {"displayName": "digits"} and made.job.spec["enableWebAccess"] is True
+    assert [pool["replicaCount"] for pool in made.job.spec["workerPoolSpecs"]] == ["1", "2"]
+    assert made.job.spec["workerPoolSpecs"][1]["containerSpec"]["command"][2] == "python3 train.py"
+
+
+def test_a_check_names_what_is_missing_and_keeps_what_was_typed(train):
+    train.get_by_label("Name", exact=True).fill("digits")
+    train.get_by_role("button", name="Would it start now?").click()
+    train.get_by_role("alert").get_by_role("link", name="Image").wait_for()
+    assert train.get_by_label("Name", exact=True).input_value() == "digits"
+    is_accessible(train)
+    assert not TrainingPipeline.objects.exists()
+
+
+@pytest.mark.parametrize("width", [1280, 360])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_page_is_accessible_and_fits(train, live_server, width, theme):
+    train.context.add_cookies([{"name": "theme", "value": theme, "url": live_server.url}])
+    train.set_viewport_size({"width": width, "height": 900})
+    for name, address in {
+        "train": "/jobs/pipelines/new",
+        "pipelines": "/jobs/pipelines/",
+        "models": "/jobs/models/",
+    }.items():
+        train.goto(live_server.url + address)
+        if folder := os.environ.get("SHOTS"):
+            train.screenshot(path=f"{folder}/{name}-{width}-{theme}.png", full_page=True)
+        is_accessible(train)
+        assert train.evaluate("document.documentElement.scrollWidth") <= width, name
+
+
+def test_without_scripts_the_page_starts_a_training(chromium, live_server, session):
+    context = chromium.new_context(java_script_enabled=False)
+    context.add_cookies([session])
+    page = context.new_page()
+    page.goto(f"{live_server.url}/jobs/pipelines/new")
+    fill_in(page)
+    page.get_by_role("button", name="Start training").last.click()
+    page.wait_for_url(lambda url: "/pipelines/" not in url)
+    assert TrainingPipeline.objects.get().job.spec["enableWebAccess"] is True
+    context.close()
