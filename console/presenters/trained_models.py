@@ -13,10 +13,12 @@ from django.db.models import QuerySet
 
 from console.auth import access
 from console.presenters.badges import JOB, Badge
-from jobs.models import Job, ModelVersion, Project, RegisteredModel, TrainingPipeline
+from jobs.models import Job, ModelVersion, Project, RegisteredModel, TrainingPipeline, TuningJob
 from jobs.pipelines import pipelines, registry
 
 PAGE = 50
+# Large columns that no list shows.
+_UNREAD = ("job__spec", "inputs", "tuning_job__study", "tuning_job__trial_spec")
 Row = TypeVar("Row", RegisteredModel, TrainingPipeline)
 
 
@@ -26,7 +28,8 @@ class PipelineRow:
     name: str
     project: str
     badge: Badge
-    job: Job
+    job: Job | None
+    tuning_job: TuningJob | None
     version: ModelVersion | None
     created_at: datetime
     ended_at: datetime | None
@@ -67,7 +70,7 @@ class ModelPage:
 
 
 def pipeline_rows(user: User, query: Mapping[str, str]) -> Rows:
-    rows = TrainingPipeline.objects.select_related(*pipelines.WITH_JOB).defer("job__spec", "inputs")
+    rows = TrainingPipeline.objects.select_related(*pipelines.WITH_TASK).defer(*_UNREAD)
     found, project, following = _page(user, rows, query)
     return Rows(tuple(_pipeline(one) for one in found), project, following)
 
@@ -109,6 +112,7 @@ def _pipeline(row: TrainingPipeline) -> PipelineRow:
         project=row.project.name,
         badge=JOB[pipelines.state_of(row)],
         job=row.job,
+        tuning_job=row.tuning_job,
         version=row.version,
         created_at=row.created_at,
         ended_at=pipelines.ended_at(row),

@@ -6,8 +6,10 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
+from agents.infra.sentences import SentenceField
 from jobs.models.jobs import Job
 from jobs.models.projects import Project
+from jobs.models.studies import TuningJob
 
 
 class Present(models.Manager["RegisteredModel"]):
@@ -92,7 +94,8 @@ class ModelVersion(models.Model):
 
 
 class TrainingPipeline(models.Model):
-    """A pipeline of one custom task. Its state is that of its job, until a model has to be recorded.
+    """A pipeline of one custom task, or of one that tunes hyperparameters. Its state is that of its job or its tuning
+    job, until a model has to be recorded.
 
     `inputs` and `upload` stay as the client sent them. `version`: the model that it left.
     """
@@ -110,7 +113,15 @@ class TrainingPipeline(models.Model):
     model_id = models.CharField(max_length=63, blank=True)
     parent_model = models.CharField(max_length=63, blank=True)
     labels = models.JSONField(default=dict)
-    job = models.OneToOneField(Job, on_delete=models.PROTECT, related_name="training_pipeline")
+    job = models.OneToOneField(
+        Job, null=True, blank=True, on_delete=models.PROTECT, related_name="training_pipeline"
+    )
+    tuning_job = models.OneToOneField(
+        TuningJob, null=True, blank=True, on_delete=models.PROTECT, related_name="training_pipeline"
+    )
+    without_model = SentenceField(
+        blank=True, help_text="why there is no model, although its task has succeeded"
+    )
     version = models.OneToOneField(
         ModelVersion, null=True, blank=True, on_delete=models.PROTECT, related_name="training_pipeline"
     )
@@ -132,6 +143,13 @@ class TrainingPipeline(models.Model):
                 name="pipeline_without_model",
                 condition=Q(upload__isnull=False, version__isnull=True),
             ),
+        ]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(job__isnull=False, tuning_job__isnull=True)
+                | Q(job__isnull=True, tuning_job__isnull=False),
+                name="pipeline_has_one_task",
+            )
         ]
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Training pipelines: each submits one custom job, and its state is the state of that job.
+"""Training pipelines: each submits one custom job or one tuning job, and its state is the state of that.
 
 The caller has checked that the person may do it, and owns the transaction.
 """
@@ -13,13 +13,20 @@ from django.db.models import Q
 from agents.infra.refusals import Conflict, Refused
 from agents.infra.texts import said
 from jobs import services
-from jobs.models import Project, RegisteredModel, TrainingPipeline
+from jobs.models import Job, Project, RegisteredModel, TrainingPipeline, TuningJob
 from jobs.rules.lifecycle.states import TERMINAL, JobState
 from jobs.rules.spec.json_fields import InvalidDocument
 from jobs.rules.spec.pipeline import CUSTOM, Pipeline, about_inputs, in_pipeline, parse_pipeline
+from jobs.tuning import tuning_jobs
 
-# The job of a pipeline: its columns are read wherever the state of the pipeline is.
-WITH_JOB = ("project", "job", "job__project", "version", "version__model", "version__model__project")
+# The task of a pipeline: its columns are read wherever the state of the pipeline is.
+WITH_TASK = (
+    "project",
+    *("job", "job__project", "tuning_job", "tuning_job__project"),
+    *("version", "version__model", "version__model__project"),
+)
+# What a pipeline gets whose task has succeeded without a model: INVALID_ARGUMENT, as if its code had failed.
+NO_MODEL = 3
 
 
 def create(
@@ -37,57 +44,82 @@ def create(
     _check_model(project, asked)
     # With a blank, it is never a key that a client sent for a job of its own.
     key = f"pipeline {request_id}" if request_id else None
+    submit = services.submit if asked.definition == CUSTOM else tuning_jobs.create
     try:
-        job = services.submit(project, user, asked.job, location, key, now, may_prioritize)
+        task = submit(project, user, asked.job, location, key, now, may_prioritize)
     except InvalidDocument as refused:
-        raise about_inputs(refused) from refused
+        raise about_inputs(refused, asked.definition) from refused
     except Refused as refused:
-        refused.field = in_pipeline(refused.field)
+        refused.field = in_pipeline(refused.field, asked.definition)
         raise
-    before = TrainingPipeline.every.select_related(*WITH_JOB).filter(job=job).first()
+    of_task = {"job": task} if isinstance(task, Job) else {"tuning_job": task}
+    before = TrainingPipeline.every.select_related(*WITH_TASK).filter(**of_task).first()
     if before is not None:
         return _same(before, asked)
     return TrainingPipeline.objects.create(
         id=services.new_id(now),
         project=project,
-        location_name=job.location_name,
+        location_name=task.location_name,
         display_name=asked.display_name,
         owner=user,
-        definition=CUSTOM,
+        definition=asked.definition,
         inputs=asked.inputs,
         upload=dict(asked.upload.document) if asked.upload else None,
         model_id=asked.model_id,
         parent_model=asked.parent_model,
         labels=dict(asked.labels),
-        job=job,
         created_at=now,
+        **of_task,
     )
 
 
+def task_of(pipeline: TrainingPipeline) -> Job | TuningJob:
+    task = pipeline.job or pipeline.tuning_job
+    assert task is not None  # a constraint of the table
+    return task
+
+
 def state_of(pipeline: TrainingPipeline) -> JobState:
-    """A pipeline whose job has succeeded still runs until its model is recorded."""
-    state = JobState(pipeline.job.state)
-    return JobState.RUNNING if state is JobState.SUCCEEDED and _waits_for_model(pipeline) else state
+    """A pipeline whose task has succeeded still runs until its model is recorded."""
+    state = JobState(task_of(pipeline).state)
+    if state is JobState.SUCCEEDED and _waits_for_model(pipeline):
+        return JobState.FAILED if pipeline.without_model else JobState.RUNNING
+    return state
 
 
 def in_state(state: JobState) -> Q:
     """The pipelines in this state, by the same rule."""
     recorded = Q(upload__isnull=True) | Q(version__isnull=False)
+    of_task, succeeded = _task_in(state), _task_in(JobState.SUCCEEDED)
     if state is JobState.SUCCEEDED:
-        return Q(job__state=state) & recorded
+        return of_task & recorded
     if state is JobState.RUNNING:
-        return Q(job__state=state) | (Q(job__state=JobState.SUCCEEDED) & ~recorded)
-    return Q(job__state=state)
+        return of_task | (succeeded & ~recorded & Q(without_model=""))
+    if state is JobState.FAILED:
+        return of_task | (succeeded & ~recorded & ~Q(without_model=""))
+    return of_task
 
 
 def ended_at(pipeline: TrainingPipeline) -> datetime | None:
     if state_of(pipeline) not in TERMINAL:
         return None
-    return pipeline.version.created_at if pipeline.version else pipeline.job.ended_at
+    return pipeline.version.created_at if pipeline.version else task_of(pipeline).ended_at
+
+
+def error_of(pipeline: TrainingPipeline) -> tuple[int, str] | None:
+    """(gRPC code, message) of one that has failed."""
+    task = task_of(pipeline)
+    if task.error_code is not None:
+        return task.error_code, task.error_message
+    return (NO_MODEL, pipeline.without_model) if pipeline.without_model else None
 
 
 def cancel(pipeline: TrainingPipeline, actor: str, now: datetime) -> None:
-    services.cancel(pipeline.job, actor, now)
+    task = task_of(pipeline)
+    if isinstance(task, Job):
+        services.cancel(task, actor, now)
+    else:
+        tuning_jobs.cancel(task, actor, now)
 
 
 def delete(pipeline: TrainingPipeline, actor: str, now: datetime) -> None:
@@ -97,6 +129,10 @@ def delete(pipeline: TrainingPipeline, actor: str, now: datetime) -> None:
     TrainingPipeline.every.filter(pk=pipeline.pk, deleted_at=None).update(
         deleted_at=now, deleted_by=actor[:150]
     )
+
+
+def _task_in(state: JobState) -> Q:
+    return Q(job__state=state) | Q(tuning_job__state=state)
 
 
 def _waits_for_model(pipeline: TrainingPipeline) -> bool:

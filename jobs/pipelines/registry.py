@@ -10,17 +10,20 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from django.db import transaction
-from django.db.models import Count, Max
+from django.db.models import Count, Max, Q
 
 from agents.infra.database_errors import DATABASE_UNAVAILABLE
 from agents.infra.refusals import Refused
 from agents.infra.texts import said
 from jobs import services
-from jobs.models import ModelVersion, RegisteredModel, TrainingPipeline
+from jobs.models import Job, ModelVersion, RegisteredModel, TrainingPipeline
 from jobs.projects import audit
 from jobs.rules.lifecycle.states import JobState
 from jobs.rules.spec.cluster_variables import model_directory
 from jobs.rules.spec.pipeline import ModelUpload, read_upload
+from jobs.rules.tuning.measurements import best_trial
+from jobs.rules.tuning.trials import TrialState
+from jobs.tuning.snapshot import study_of
 
 log = logging.getLogger(__name__)
 # The alias that the first version has, and `models/ID` stands for.
@@ -30,10 +33,13 @@ BATCH = 100
 
 
 def record_models(now: datetime) -> None:
-    """Record the models of the pipelines whose jobs have succeeded. Each in a transaction of its own: one that cannot
+    """Record the models of the pipelines whose tasks have succeeded. Each in a transaction of its own: one that cannot
     be recorded does not hold up the others."""
     waiting = TrainingPipeline.every.filter(
-        upload__isnull=False, version__isnull=True, job__state=JobState.SUCCEEDED
+        Q(job__state=JobState.SUCCEEDED) | Q(tuning_job__state=JobState.SUCCEEDED),
+        upload__isnull=False,
+        version__isnull=True,
+        without_model="",
     )
     for pk in list(waiting.order_by("pk").values_list("pk", flat=True)[:BATCH]):
         try:
@@ -47,9 +53,16 @@ def record_models(now: datetime) -> None:
 def _record_one(pk: int, now: datetime) -> None:
     with transaction.atomic():
         rows = TrainingPipeline.every.select_for_update(no_key=True, of=("self",))
-        pipeline = rows.select_related("job", "project").get(pk=pk)
-        if pipeline.version_id is None:
-            _record(pipeline, now)
+        pipeline = rows.select_related("job", "tuning_job", "project").get(pk=pk)
+        if pipeline.version_id is not None:
+            return
+        job = pipeline.job or _best_job(pipeline)
+        if job is not None:
+            _record(pipeline, job, now)
+        else:
+            TrainingPipeline.every.filter(pk=pk).update(
+                without_model=said("No trial measured the metric: there is no best trial, and so no model.")
+            )
 
 
 def default_versions(models: Iterable[RegisteredModel]) -> dict[int, ModelVersion]:
@@ -121,13 +134,22 @@ def delete_model(model: RegisteredModel, actor: str, now: datetime) -> None:
         audit.record(actor, "model.delete", KIND, model.model_id, before, None, now, model.project)
 
 
-def _record(pipeline: TrainingPipeline, now: datetime) -> None:
+def _best_job(pipeline: TrainingPipeline) -> Job | None:
+    """The job of the best trial: it left the model."""
+    assert pipeline.tuning_job is not None  # it has a job or a tuning job
+    rows = pipeline.tuning_job.trials.filter(state=TrialState.SUCCEEDED, final__isnull=False)
+    finals = {number: final["metrics"] for number, final in rows.values_list("number", "final") if final}
+    best = best_trial(study_of(pipeline.tuning_job), finals)
+    return None if best is None else rows.select_related("job").get(number=best).job
+
+
+def _record(pipeline: TrainingPipeline, job: Job, now: datetime) -> None:
     upload = read_upload(pipeline.upload)
     model = _model(pipeline, upload, now)
     # The numbers of deleted versions are not given again.
     last = ModelVersion.every.filter(model=model).aggregate(last=Max("number"))["last"] or 0
     first = not model.versions.filter(deleted_at=None).exists()
-    base = str((pipeline.job.spec.get("baseOutputDirectory") or {}).get("outputUriPrefix", ""))
+    base = str((job.spec.get("baseOutputDirectory") or {}).get("outputUriPrefix", ""))
     aliases = [DEFAULT, *upload.aliases] if first else upload.aliases
     version = ModelVersion.objects.create(
         id=services.new_id(now),
@@ -137,7 +159,7 @@ def _record(pipeline: TrainingPipeline, now: datetime) -> None:
         description=upload.version_description,
         artifact_uri=upload.artifact_uri or model_directory(base).rstrip("/"),
         document=pipeline.upload,
-        job=pipeline.job,
+        job=job,
         created_at=now,
         updated_at=now,
     )

@@ -10,9 +10,24 @@ DRAWING = "tests/unit/jobs/tuning/test_drawing.py"
 SUGGESTED = f"{RULES}/search/test_suggest.py"
 ANY_ROWS = f"{SUGGESTED}::test_whatever_the_rows_are_the_next_point_is_one_and_the_same"
 PAGES = "tests/unit/console/views"
+PIPELINES = "tests/unit/console/api/test_training_pipelines.py"
 PROTECTED = f"{RULES}/test_early_stopping.py::test_what_protects_a_trial"
 
 TUNING = (
+    Safeguard(
+        "model-of-the-best-trial",
+        "jobs/pipelines/registry.py",
+        "best_trial(study_of(pipeline.tuning_job), finals)",
+        "min(finals, default=None)",
+        (f"{PIPELINES}::test_a_pipeline_that_tunes_leaves_the_model_of_its_best_trial",),
+    ),
+    Safeguard(
+        "pipeline-that-waits-for-no-model",
+        "jobs/pipelines/pipelines.py",
+        "JobState.FAILED if pipeline.without_model else JobState.RUNNING",
+        "JobState.RUNNING",
+        (f"{PIPELINES}::test_a_pipeline_that_tunes_fails_without_a_best_trial_and_says_so",),
+    ),
     Safeguard(
         "disjoint-conditions",
         "jobs/rules/tuning/parse_parameters.py",

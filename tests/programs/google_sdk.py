@@ -52,6 +52,16 @@ for step in (1, 2, 3):
     hypertune.HyperTune().report_hyperparameter_tuning_metric("accuracy", step / 10 - args.lr, step)
     hypertune.HyperTune().report_hyperparameter_tuning_metric("loss", args.units / step, step)
 """
+# One trial of a training pipeline: the higher its number, the better.
+TUNED = """import sys
+import hypertune
+
+value = float(sys.argv[1].partition("=")[2])
+hypertune.HyperTune().report_hyperparameter_tuning_metric("score", value, 1)
+"""
+DEFINITION = (
+    "gs://google-cloud-aiplatform/schema/trainingjob/definition/hyperparameter_tuning_task_1.0.0.yaml"
+)
 STEPS = {}
 
 
@@ -380,10 +390,58 @@ def custom_python_package_training_job():
         python_module_name="trainer.task",
         container_uri="host",
         staging_bucket=f"gs://{STAGING}",
+        model_serving_container_image_uri="serve:1",
     )
-    job.run(base_output_dir=f"gs://{STAGING}/package", **TRAINED)
+    directory = f"gs://{STAGING}/package"
+    model = job.run(base_output_dir=directory, model_display_name=f"{NAME}-package", **TRAINED)
     assert job.state.name == "PIPELINE_STATE_SUCCEEDED", job.state
+    assert (model.display_name, model.uri) == (f"{NAME}-package", f"{directory}/model"), model
     return trained("package")
+
+
+@step
+def training_pipeline_that_tunes():
+    """The SDK has no class for it: its own client of the service, with the inputs of a study."""
+    client, parent = raw(PipelineServiceClient), "projects/default/locations/us-central1"
+    trial = {
+        "workerPoolSpecs": [
+            {
+                "machineSpec": {"machineType": "host"},
+                "replicaCount": "1",
+                "containerSpec": {"imageUri": "host", "command": ["python3", "-c", TUNED]},
+            }
+        ],
+        "baseOutputDirectory": {"outputUriPrefix": "/tmp/trainyard-sdk-tuned"},
+    }
+    study = {
+        "metrics": [{"metricId": "score", "goal": "MAXIMIZE"}],
+        "parameters": [{"parameterId": "n", "discreteValueSpec": {"values": [1, 2, 3]}}],
+        "algorithm": "GRID_SEARCH",
+    }
+    inputs = {"studySpec": study, "maxTrialCount": 3, "parallelTrialCount": 3, "trialJobSpec": trial}
+    made = client.create_training_pipeline(
+        parent=parent,
+        training_pipeline={
+            "display_name": f"{NAME}-tuned",
+            "training_task_definition": DEFINITION,
+            "training_task_inputs": inputs,
+            "model_to_upload": {"display_name": f"{NAME}-tuned"},
+        },
+    )
+
+    def over():
+        found = client.get_training_pipeline(name=made.name)
+        return found if found.state.name == "PIPELINE_STATE_SUCCEEDED" or found.error.code else None
+
+    found = wait_until(over)
+    assert found.state.name == "PIPELINE_STATE_SUCCEEDED", found.error
+    named = dict(found.training_task_metadata)["backingHyperparameterTuningJob"]
+    tuned = raw(JobServiceClient).get_hyperparameter_tuning_job(name=named)
+    best = max(tuned.trials, key=lambda trial: trial.final_measurement.metrics[0].value)
+    model = aiplatform.Model(found.model_to_upload.name)
+    assert best.parameters[0].value == 3 and tuned.display_name == f"{NAME}-tuned-hyperparameter-tuning-job"
+    assert model.uri == f"/tmp/trainyard-sdk-tuned/{best.id}/model", model.uri
+    return model.resource_name
 
 
 def source_package():

@@ -1,4 +1,4 @@
-"""Vertex AI's TrainingPipeline of custom tasks: create, get, list, cancel, delete."""
+"""Vertex AI's TrainingPipeline of custom tasks and of tuning: create, get, list, cancel, delete."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from rest_framework.response import Response
 from console.api import paging, resources
 from console.api.errors import BadRequest
 from console.api.jobs import filters
-from console.api.jobs.custom_jobs import in_location, request_id, warnings
+from console.api.jobs.custom_jobs import as_header, in_location, request_id, warnings
 from console.api.times import format_time
+from console.api.tuning.documents import tuning_job_name
+from console.api.tuning.tuning_jobs import tuning_warnings
 from console.api.views import GoogleView, person
 from console.auth import access
-from jobs.models import TrainingPipeline
+from jobs.models import Job, TrainingPipeline, TuningJob
 from jobs.pipelines import pipelines
 from jobs.rules.lifecycle.states import TERMINAL, JobState
 
@@ -48,13 +50,15 @@ class PipelinesView(GoogleView):
                 timezone.now(),
                 access.can(request.user, "prioritize", tenant),
             )
-        return Response(training_pipeline(pipeline), headers=warnings(pipeline.job))
+        task = pipelines.task_of(pipeline)
+        told = warnings(task) if isinstance(task, Job) else as_header(tuning_warnings(task, location))
+        return Response(training_pipeline(pipeline), headers=told)
 
     def get(self, request: Request, project: str, location: str) -> Response:
         tenant = access.project_or_404(request.user, "see", project)
         text = request.query_params.get("filter", "")
         rows = in_location(TrainingPipeline.objects.filter(project=tenant), location)
-        rows = rows.filter(filters.parse(text, FIELDS)).select_related(*pipelines.WITH_JOB)
+        rows = rows.filter(filters.parse(text, FIELDS)).select_related(*pipelines.WITH_TASK)
         found, token = paging.newest_first(request, rows, text)
         mask = resources.read_mask(request)
         shown = [resources.masked(training_pipeline(one), mask) for one in found]
@@ -95,16 +99,16 @@ def pipeline_name(pipeline: TrainingPipeline) -> str:
 
 def training_pipeline(pipeline: TrainingPipeline) -> Document:
     """The resource. What the client sent comes back as it was sent: clients look for their own names in it."""
-    job, state = pipeline.job, pipelines.state_of(pipeline)
+    task, state = pipelines.task_of(pipeline), pipelines.state_of(pipeline)
     document: Document = {
         "name": pipeline_name(pipeline),
         "displayName": pipeline.display_name,
         "trainingTaskDefinition": pipeline.definition,
         "trainingTaskInputs": pipeline.inputs,
-        "trainingTaskMetadata": {"backingCustomJob": resources.job_name(job)},
+        "trainingTaskMetadata": _backing(task),
         "state": f"PIPELINE_STATE_{state.value}",
         "createTime": format_time(pipeline.created_at),
-        "updateTime": format_time(max(job.updated_at, pipeline.created_at)),
+        "updateTime": format_time(max(task.updated_at, pipeline.created_at)),
     }
     if pipeline.labels:
         document["labels"] = pipeline.labels
@@ -113,14 +117,20 @@ def training_pipeline(pipeline: TrainingPipeline) -> Document:
     for name, value in (("modelId", pipeline.model_id), ("parentModel", pipeline.parent_model)):
         if value:
             document[name] = value
-    if job.started_at:
-        document["startTime"] = format_time(job.started_at)
+    if task.started_at:
+        document["startTime"] = format_time(task.started_at)
     if state in TERMINAL:
         if ended := pipelines.ended_at(pipeline):
             document["endTime"] = format_time(ended)
-        if job.error_code is not None:
-            document["error"] = {"code": job.error_code, "message": job.error_message}
+        if error := pipelines.error_of(pipeline):
+            document["error"] = {"code": error[0], "message": error[1]}
     return document
+
+
+def _backing(task: Job | TuningJob) -> Document:
+    if isinstance(task, Job):
+        return {"backingCustomJob": resources.job_name(task)}
+    return {"backingHyperparameterTuningJob": tuning_job_name(task)}
 
 
 def _uploaded(pipeline: TrainingPipeline) -> Document:
@@ -135,11 +145,11 @@ def _uploaded(pipeline: TrainingPipeline) -> Document:
 
 
 def _pipeline(request: Request, verb: access.Verb, project: str, pipeline_id: str) -> TrainingPipeline:
-    """The pipeline. What may be done to it is what may be done to its job. The location is not compared."""
+    """The pipeline. What may be done to it is what may be done to its task. The location is not compared."""
     tenant = access.project_or_404(request.user, "see", project)
-    rows = TrainingPipeline.objects.select_related(*pipelines.WITH_JOB)
+    rows = TrainingPipeline.objects.select_related(*pipelines.WITH_TASK)
     found = rows.filter(pk=int(pipeline_id), project=tenant).first()
     if found is None:
         raise Http404
-    access.require(request.user, verb, found.job)
+    access.require(request.user, verb, pipelines.task_of(found))
     return found

@@ -43,7 +43,7 @@ class TuningJobsView(GoogleView):
                 timezone.now(),
                 access.can(request.user, "prioritize", tenant),
             )
-        return Response(_documents(request, [made])[0], headers=as_header(_warnings(made, location)))
+        return Response(_documents(request, [made])[0], headers=as_header(tuning_warnings(made, location)))
 
     def get(self, request: Request, project: str, location: str) -> Response:
         tenant = access.project_or_404(request.user, "see", project)
@@ -81,7 +81,7 @@ class CancelView(GoogleView):
         return Response({})
 
 
-def _warnings(made: TuningJob, location: str) -> list[str]:
+def tuning_warnings(made: TuningJob, location: str) -> list[str]:
     """What may not do what the person wants."""
     spec = parse_spec(made.trial_spec, of_location(location))
     of_trials = [(f"trialJobSpec.{name}", value) for name, value in without_effect.kept_fields(spec)]

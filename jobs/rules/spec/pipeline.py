@@ -1,7 +1,7 @@
-"""Parse a TrainingPipeline of a custom task: the same fields as a CustomJob, and the model that it is to leave.
+"""Parse a TrainingPipeline: a custom task, or one that tunes hyperparameters, and the model that it is to leave.
 
-`training_task_inputs` is a CustomJobSpec in the style of the client: it is kept as it was sent, because clients look
-for their own names in it.
+`training_task_inputs` is a CustomJobSpec, or the fields of a HyperparameterTuningJob, in the style of the client: it is
+kept as it was sent, because clients look for their own names in it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ DEFINITIONS = "gs://google-cloud-aiplatform/schema/trainingjob/definition/"
 CUSTOM = f"{DEFINITIONS}custom_task_1.0.0.yaml"
 TUNING = f"{DEFINITIONS}hyperparameter_tuning_task_1.0.0.yaml"
 # Google's names: the backing job of pipeline "nightly" is "nightly-custom-job".
-JOB_SUFFIX = "-custom-job"
+SUFFIXES = {CUSTOM: "-custom-job", TUNING: "-hyperparameter-tuning-job"}
+# What a refusal of a task may be about, although it is none of its inputs.
+_OF_NO_INPUT = ("display_name", "location", "project", "request_id")
 MAX_NAME = 128
 MAX_ALIASES = 16
 MAX_UPLOAD_BYTES = 256 * 1024
@@ -92,9 +94,11 @@ class ModelUpload:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """`inputs`: as they were sent, without values of secrets. `job`: the CustomJob document to be submitted."""
+    """`inputs`: as they were sent, without values of secrets. `job`: the document of the CustomJob, or of the
+    HyperparameterTuningJob, to be submitted."""
 
     display_name: str
+    definition: str
     labels: Mapping[str, str]
     inputs: Mapping[str, Any]
     job: Mapping[str, Any] = field(repr=False)
@@ -115,30 +119,45 @@ def parse_pipeline(document: object) -> Pipeline:
     if not display_name.strip() and not fields.complained("display_name"):
         fields.complain("display_name", said("is required."))
     labels = read_labels(fields)
-    _check_definition(fields)
+    definition = _definition(fields)
     _refuse_unsupported(fields)
     inputs = fields.pairs(INPUTS, maximum=100)
     if not inputs and not fields.complained(INPUTS):
         fields.complain(
             INPUTS, said("is required: the fields of a CustomJobSpec, such as worker_pool_specs.")
         )
-    upload = _upload(fields, inputs)
+    upload = _upload(fields, inputs if definition == CUSTOM else _of_trials(inputs))
     model_id, parent = _model_id(fields, upload), _parent_model(fields, upload)
     fields.close()
     complaints.raise_if_any()
-    name = display_name[: MAX_NAME - len(JOB_SUFFIX)] + JOB_SUFFIX
-    job = {"displayName": name, "labels": dict(labels), "jobSpec": inputs}
+    name = display_name[: MAX_NAME - len(SUFFIXES[definition])] + SUFFIXES[definition]
+    job = {"displayName": name, "labels": dict(labels), **_task(definition, inputs)}
     kept: Any = without_values(inputs)
-    return Pipeline(display_name, labels, kept, job, upload, model_id, parent)
+    return Pipeline(display_name, definition, labels, kept, job, upload, model_id, parent)
 
 
-def about_inputs(refused: InvalidDocument) -> InvalidDocument:
+def about_inputs(refused: InvalidDocument, definition: str) -> InvalidDocument:
     """The same violations of the backing job, with the paths that the fields have in the pipeline."""
-    return InvalidDocument(tuple(replace(each, field=in_pipeline(each.field)) for each in refused.violations))
+    moved = tuple(replace(each, field=in_pipeline(each.field, definition)) for each in refused.violations)
+    return InvalidDocument(moved)
 
 
-def in_pipeline(path: str) -> str:
-    return re.sub(r"^job_spec\b", INPUTS, path)
+def in_pipeline(path: str, definition: str) -> str:
+    if definition == CUSTOM:
+        return re.sub(r"^job_spec\b", INPUTS, path)
+    return path if path in _OF_NO_INPUT else f"{INPUTS}.{path}"
+
+
+def _task(definition: str, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The inputs as fields of the backing job. Labels among them count, and not those of the pipeline."""
+    if definition == CUSTOM:
+        return {"jobSpec": inputs}
+    return {name: value for name, value in inputs.items() if name not in ("display_name", "displayName")}
+
+
+def _of_trials(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+    spec = inputs.get("trial_job_spec") or inputs.get("trialJobSpec")
+    return spec if isinstance(spec, Mapping) else {}
 
 
 def read_aliases(values: object, fields: MessageReader, name: str) -> tuple[str, ...]:
@@ -160,15 +179,15 @@ def read_aliases(values: object, fields: MessageReader, name: str) -> tuple[str,
     return tuple(dict.fromkeys(aliases))
 
 
-def _check_definition(fields: MessageReader) -> None:
+def _definition(fields: MessageReader) -> str:
     name = "training_task_definition"
     definition = fields.text(name)
-    if definition == TUNING:
+    if definition not in SUFFIXES and not fields.complained(name):
         fields.complain(
-            name, said("a pipeline does not tune hyperparameters here: submit a hyperparameter tuning job.")
+            name,
+            said("must be {custom} or {tuning}: Trainyard has no other tasks.", custom=CUSTOM, tuning=TUNING),
         )
-    elif definition != CUSTOM and not fields.complained(name):
-        fields.complain(name, said("must be {custom}: Trainyard has no other tasks.", custom=CUSTOM))
+    return definition if definition in SUFFIXES else CUSTOM
 
 
 def _refuse_unsupported(fields: MessageReader) -> None:

@@ -6,13 +6,14 @@ import copy
 from datetime import timedelta
 
 import pytest
-from django.db import IntegrityError
+from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from jobs.models import Job, ModelVersion, RegisteredModel, TrainingPipeline
+from jobs.models import Job, ModelVersion, RegisteredModel, TrainingPipeline, Trial, TuningJob
 from jobs.pipelines import registry
 from jobs.rules.spec.pipeline import CUSTOM, TUNING
 from tests.unit.console.api.conftest import JOBS
+from tests.unit.console.views.example_rows import a_job
 
 pytestmark = pytest.mark.django_db
 
@@ -160,12 +161,21 @@ def test_versions_aliases_and_their_end(script):
     ("changes", "field", "word"),
     [
         ({"displayName": ...}, "display_name", "required"),
-        (
-            {"trainingTaskDefinition": TUNING},
-            "training_task_definition",
-            "submit a hyperparameter tuning job",
-        ),
         ({"trainingTaskDefinition": "x"}, "training_task_definition", "custom_task_1.0.0.yaml"),
+        ({"trainingTaskDefinition": TUNING}, "training_task_inputs.worker_pool_specs", "not a field"),
+        (
+            {"trainingTaskDefinition": TUNING, "trainingTaskInputs": {"labels": {"team": "nlp"}}},
+            "training_task_inputs.max_trial_count",
+            "required",
+        ),
+        (
+            {
+                "trainingTaskDefinition": TUNING,
+                "trainingTaskInputs": {"trialJobSpec": {"workerPoolSpecs": [{"replicaCount": 2}]}},
+            },
+            "training_task_inputs.trial_job_spec.worker_pool_specs[0].replica_count",
+            "must be 1",
+        ),
         ({"trainingTaskInputs": ...}, "training_task_inputs", "required"),
         ({"trainingTaskInputs": {"workerPools": []}}, "training_task_inputs.workerPools", "not a field"),
         (
@@ -307,8 +317,8 @@ def test_a_model_that_cannot_be_recorded_does_not_hold_up_the_others(script, mon
     Job.objects.update(state="SUCCEEDED", started_at=timezone.now(), ended_at=timezone.now())
     record, bad = registry._record, int(first["name"].rpartition("/")[2])
 
-    def some(pipeline, now):
-        record(pipeline, now)
+    def some(pipeline, job, now):
+        record(pipeline, job, now)
         if pipeline.pk == bad:
             raise IntegrityError("version")
 
@@ -329,3 +339,126 @@ def test_the_longest_output_directory_leaves_a_model(script):
     left = ModelVersion.objects.get()
     assert left.artifact_uri == f"{prefix}/model"
     left.clean_fields(exclude=["document", "aliases"])
+
+
+# As Google's console sends it: the fields of a HyperparameterTuningJob.
+TUNED = {
+    "trainingTaskDefinition": TUNING,
+    "trainingTaskInputs": {
+        "studySpec": {
+            "metrics": [{"metricId": "loss", "goal": "MINIMIZE"}],
+            "parameters": [{"parameterId": "lr", "doubleValueSpec": {"minValue": 0.1, "maxValue": 1.0}}],
+        },
+        "maxTrialCount": "2",
+        "parallelTrialCount": "2",
+        "trialJobSpec": {
+            "workerPoolSpecs": [
+                {"containerSpec": {"imageUri": "host", "command": ["train"]}, "replicaCount": "1"}
+            ],
+            "baseOutputDirectory": {"outputUriPrefix": "gs://staging/tuned"},
+        },
+    },
+}
+
+
+def end_study(study, *losses, state="SUCCEEDED"):
+    """Each loss is that of a trial; None: it measured nothing."""
+    now = timezone.now()
+    for number, loss in enumerate(losses, 1):
+        trial, _ = Trial.objects.get_or_create(
+            tuning_job=study,
+            number=number,
+            defaults={"job": a_trial_job(study, number), "job_state": "QUEUED"},
+        )
+        final = None if loss is None else {"step": 1, "elapsed": 1.0, "metrics": {"loss": loss}}
+        trial.state, trial.final = ("INFEASIBLE" if loss is None else "SUCCEEDED"), final
+        trial.save()
+    error = {"error_code": 3, "error_message": "trial 1: exit 1"} if state == "FAILED" else {}
+    TuningJob.objects.filter(pk=study.pk).update(state=state, started_at=now, ended_at=now, **error)
+
+
+def a_trial_job(study, number):
+    first = study.trials.first().job
+    base = {"baseOutputDirectory": {"outputUriPrefix": f"gs://staging/tuned/{number}"}}
+    return a_job(study.project, study.owner, name=f"trial {number}", spec={**first.spec, **base})
+
+
+def test_a_pipeline_that_tunes_submits_a_study_and_follows_it(script):
+    bob = script("bob")
+    made = created(bob, **TUNED)
+    study = TuningJob.objects.get()
+    assert (study.display_name, study.labels) == ("tp1-hyperparameter-tuning-job", {"team": "vision"})
+    assert study.max_trials == 2 and Job.objects.get().display_name == "tp1-hyperparameter-tuning-job-trial-1"
+    backing = f"{P}/hyperparameterTuningJobs/{study.pk}"
+    assert made["trainingTaskMetadata"] == {"backingHyperparameterTuningJob": backing}
+    assert made["trainingTaskInputs"] == TUNED["trainingTaskInputs"]
+    assert (made["trainingTaskDefinition"], made["state"]) == (TUNING, "PIPELINE_STATE_QUEUED")
+    assert bob.get(f"/v1/{backing}").json()["displayName"] == study.display_name
+    of_tuning = bob.get(PIPELINES, {"filter": 'training_task_definition:"*hyperparameter*"'}).json()
+    assert [one["name"] for one in of_tuning["trainingPipelines"]] == [made["name"]]
+    assert script("charlie").get(f"/v1/{made['name']}").status_code == 404
+    assert script("bella").post(f"/v1/{made['name']}:cancel").status_code == 403
+    assert bob.delete(f"/v1/{made['name']}").status_code == 400
+    assert bob.post(f"/v1/{made['name']}:cancel", {}, content_type="application/json").json() == {}
+    study.refresh_from_db()
+    assert study.cancel_requested_by == "bob"
+    end_study(study, state="CANCELLED")
+    assert bob.get(f"/v1/{made['name']}").json()["state"] == "PIPELINE_STATE_CANCELLED"
+    assert bob.delete(f"/v1/{made['name']}").json()["done"] and TuningJob.objects.count() == 1
+
+
+def test_the_page_of_pipelines_leads_to_the_study(script, browser):
+    created(script("bob"), **TUNED)
+    page = browser("bob").get("/jobs/pipelines/").content.decode()
+    assert f'href="/studies/{TuningJob.objects.get().pk}/"' in page
+
+
+def test_a_pipeline_that_tunes_leaves_the_model_of_its_best_trial(script):
+    bob = script("bob")
+    made = created(bob, **TUNED, modelToUpload=MODEL, modelId="digits")
+    study = TuningJob.objects.get()
+    end_study(study, 0.5, 0.25)
+    running = bob.get(PIPELINES, {"filter": 'state="PIPELINE_STATE_RUNNING"'}).json()["trainingPipelines"]
+    assert [one["name"] for one in running] == [made["name"]]
+    registry.record_models(timezone.now())
+    seen = bob.get(f"/v1/{made['name']}").json()
+    assert (seen["state"], seen["modelToUpload"]["versionId"]) == ("PIPELINE_STATE_SUCCEEDED", "1")
+    assert seen["modelToUpload"]["artifactUri"] == "gs://staging/tuned/2/model"
+    assert ModelVersion.objects.get().job == study.trials.get(number=2).job
+    assert bob.get(f"{MODELS}/digits").json()["trainingPipeline"] == made["name"]
+
+
+def test_a_pipeline_that_tunes_fails_without_a_best_trial_and_says_so(script):
+    """It does not wait for ever for a model that cannot come."""
+    bob = script("bob")
+    made = created(bob, **TUNED, modelToUpload=MODEL)
+    end_study(TuningJob.objects.get(), None)
+    registry.record_models(timezone.now())
+    seen = bob.get(f"/v1/{made['name']}").json()
+    assert seen["state"] == "PIPELINE_STATE_FAILED" and seen["endTime"]
+    assert seen["error"] == {
+        "code": 3,
+        "message": "No trial measured the metric: there is no best trial, and so no model.",
+    }
+    failed = bob.get(PIPELINES, {"filter": 'state="PIPELINE_STATE_FAILED"'}).json()["trainingPipelines"]
+    assert [one["name"] for one in failed] == [made["name"]] and not RegisteredModel.objects.exists()
+    assert bob.get(PIPELINES, {"filter": 'state="PIPELINE_STATE_RUNNING"'}).json()["trainingPipelines"] == []
+
+
+def test_a_study_that_failed_is_the_error_of_its_pipeline(script):
+    bob = script("bob")
+    made = created(bob, **TUNED)
+    end_study(TuningJob.objects.get(), state="FAILED")
+    assert bob.get(f"/v1/{made['name']}").json()["error"] == {"code": 3, "message": "trial 1: exit 1"}
+
+
+def test_one_idempotency_key_creates_one_pipeline_that_tunes(script):
+    bob = script("bob", **{"Idempotency-Key": "nightly-1"})
+    first = created(bob, **TUNED)
+    assert created(bob, **TUNED) == first and TuningJob.objects.count() == 1
+
+
+def test_a_pipeline_has_one_task(script):
+    created(script("bob"), **TUNED)
+    with pytest.raises(IntegrityError), transaction.atomic():
+        TrainingPipeline.objects.update(tuning_job=None)
