@@ -64,6 +64,7 @@ RUNNER_STOREYS = (
         "cache",
         "output_directories",
         "runtimes.containers",
+        "runtimes.image_user",
         "runtimes.engine_commands",
         "scratch",
         "shared_memory",

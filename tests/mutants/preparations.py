@@ -11,6 +11,16 @@ ENGINES = "tests/unit/jobs/scheduling/test_engines.py"
 
 PREPARATIONS = (
     Safeguard(
+        "directories-for-the-user-of-an-image",
+        "agents/runner/runtimes/containers.py",
+        "    give(user, written)\n",
+        "",
+        (
+            "tests/unit/agents/runner/test_containers.py"
+            "::test_the_user_of_an_image_writes_into_the_directories_of_its_run",
+        ),
+    ),
+    Safeguard(
         "needless-preparation-ended",
         "agents/links/orders.py",
         "return [Unprepare(name) for name in preparing if (name.kind, name.key) not in needed]",

@@ -23,6 +23,7 @@ from agents.runner.processes import Process, descendants, read_process, signal_p
 from agents.runner.programs import output_of
 from agents.runner.reduction.files_on_hosts import directory_of
 from agents.runner.runtimes.engine_commands import PODMAN, find_engine
+from agents.runner.runtimes.image_user import as_login, give, user_of_image
 
 # The exit statuses by which a client says that it has not executed the command, and the first of them that is not a
 # fault of its own.
@@ -283,15 +284,21 @@ def command_of(
     ]
     for name in sorted(given):
         command += ["--env", name]
-    for volume in [
+    volumes = [
         (work, work, "rw"),
         (metrics_directory(directory),) * 2 + ("rw",),
         *([(facts["tmp"],) * 2 + ("rw",)] if facts["tmp"] else []),
         *own,
         *mounts(runtime),
-    ]:
+    ]
+    for volume in volumes:
         command += ["--volume", ":".join(volume)]
-    command += [*_limits(order, runtime), *_user(runtime), *device_options(order.gpus)]
+    # Storage that hosts share may be of many users, and may hang.
+    ours = os.path.dirname(os.path.dirname(directory)) + os.sep
+    written = [source for source, _target, mode in volumes if mode == "rw" and source.startswith(ours)]
+    written += [source for source in (work, facts["tmp"]) if source and source not in written]
+    command += [*_limits(order, runtime), *_user(runtime, known, directory, written)]
+    command += device_options(order.gpus)
     if any(map(os.path.exists, INIT_PLACES)):
         command += ["--init"]  # passes signals on to a program that has no handlers, and reaps orphans
     if runtime.get("workdir"):
@@ -367,12 +374,19 @@ def _host_memory_mb() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20
 
 
-def _user(runtime: Mapping[str, Any]) -> List[str]:
-    """The image's user, or ours: then what it writes is owned by the login, as without a container."""
-    if runtime.get("user") != "ours":
-        return []
-    keep = [] if os.getuid() == 0 else ["--userns=keep-id"]
-    return [*keep, "--user", "%d:%d" % (os.getuid(), os.getgid())]
+def _user(
+    runtime: Mapping[str, Any], known: Mapping[str, Any], directory: str, written: List[str]
+) -> List[str]:
+    """The image's user, who can write into the directories of the run; or ours."""
+    is_root = os.getuid() == 0
+    if runtime.get("user") == "ours":
+        keep = [] if is_root else ["--userns=keep-id"]
+        return [*keep, "--user", "%d:%d" % (os.getuid(), os.getgid())]
+    user = user_of_image(str(known["program"]), str(known["image"]), str(known["name"]), directory)
+    if not is_root:
+        return as_login(user)
+    give(user, written)
+    return []
 
 
 def device_options(gpus: List[str]) -> List[str]:

@@ -396,6 +396,19 @@ def test_directories_of_the_storage_are_in_the_container(host, console, podman):
     assert (found[0].parent / "x").read_text() == "x\n"
 
 
+@pytest.mark.parametrize("user", ["ada", "1234", "ada:1234", "1234:1234"])
+def test_the_user_of_an_image_writes_into_the_directories_of_its_run(host, console, podman, user):
+    """Although these are closed to all but the login. What it wrote is removed with them."""
+    image = podman.make_image("localhost/trainyard/ada:1", f"USER {user}")
+    program = 'id -u; id -g; echo a > "$TRAINYARD_WORK/a"; echo b > "$TMPDIR/b"; echo c > /gcs/lab/out/c && echo done'
+    outputs = {"key": "job-1", "buckets": {"lab": ""}, "make": ["lab/out"], "variables": []}
+    start(console, "r1", program, image=image, outputs=outputs, work_key="w1")
+    facts = console.closed("r1")
+    assert facts["exit_code"] == 0, (console.ended_log("r1"), facts["message"])
+    assert console.ended_log("r1")[0] == b"1234\n1234\ndone\n"
+    assert [path.read_text() for path in (host.home / ".trainyard").rglob("c")] == ["c\n"]
+
+
 SLOW = """#!/bin/sh
 if [ "$1" = run ]; then touch {place}/begun; sleep 3; fi
 exec {podman} "$@"

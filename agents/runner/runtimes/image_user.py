@@ -1,0 +1,98 @@
+"""The user of an image, and how it comes to own the directories of its run.
+
+These belong to the login and are closed to all others. Without root, the engine lets the image's user be the login:
+what it writes then belongs to the login, as without a container. A login that is root gives it the directories.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Dict, Iterable, List, Tuple
+
+from agents.runner.programs import Program
+
+ANSWER_S = 20.0
+# How many users a login without root has: the engine maps no higher number.
+MAPPED = 65536
+_ROOT = (0, 0)
+
+
+def user_of_image(program: str, image: str, name: str, directory: str) -> Tuple[int, int]:
+    """(user, group) as numbers. Where the image names them, its own files say which numbers they are.
+
+    `name`: that of the run's container. What is made here has the same name: whoever removes the one
+    removes the other.
+    """
+    asked = _ask([program, "image", "inspect", "--format", "{{.Config.User}}", image])
+    user, _, group = asked.partition(":")
+    if user in ("", "0", "root"):
+        return _ROOT
+    names = _names_of(program, image, name, directory)
+    for entry in names["passwd"]:
+        if user in (entry[0], entry[2]):
+            found = int(entry[2]), int(entry[3])
+            break
+    else:
+        # An engine refuses the name of nobody: it says so when it makes the container.
+        found = (int(user), 0) if user.isdigit() else _ROOT
+    if group:
+        known = [int(entry[2]) for entry in names["group"] if entry[0] == group]
+        found = found[0], int(group) if group.isdigit() else known[0] if known else found[1]
+    return found
+
+
+def as_login(user: Tuple[int, int]) -> List[str]:
+    """Options by which this user of the image is the login itself. None for root, which is the login already."""
+    if user == _ROOT or max(user) >= MAPPED:
+        return []
+    return ["--userns=keep-id:uid=%d,gid=%d" % user, "--user", "%d:%d" % user]
+
+
+def give(user: Tuple[int, int], directories: Iterable[str]) -> None:
+    """Give what these directories of this host have of root to this user. What another user has stays as it is."""
+    if user == _ROOT:
+        return
+    for top in directories:
+        _give(top, user)
+        for place, below, files in os.walk(top):  # follows no links
+            for name in (*below, *files):
+                _give(os.path.join(place, name), user)
+
+
+def _give(path: str, user: Tuple[int, int]) -> None:
+    if os.lstat(path).st_uid == 0:
+        os.chown(path, user[0], user[1], follow_symlinks=False)
+
+
+def _names_of(program: str, image: str, name: str, directory: str) -> Dict[str, List[List[str]]]:
+    """The lines of the image's /etc/passwd and /etc/group, by parts. They are read from a container that never runs."""
+    _ask([program, "create", "--pull=never", "--network=none", "--name", name, image, "true"])
+    try:
+        return {kind: _lines(program, name, directory, kind) for kind in ("passwd", "group")}
+    finally:
+        _ask([program, "rm", "--force", name])
+
+
+def _lines(program: str, name: str, directory: str, kind: str) -> List[List[str]]:
+    path = os.path.join(directory, "image." + kind)
+    _ask([program, "cp", "%s:/etc/%s" % (name, kind), path])
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            lines = [line.rstrip("\n").split(":") for line in file.read(1 << 20).splitlines()]
+        os.unlink(path)
+    except OSError:  # an image need not have it
+        return []
+    numbers = 1 if kind == "group" else 2  # a group has one, a user has a group as well
+    return [
+        each for each in lines if len(each) >= 2 + numbers and all(map(_is_number, each[2 : 2 + numbers]))
+    ]
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()
+
+
+def _ask(command: List[str]) -> str:
+    """The output of an engine, empty if it fails: the start of the container says why."""
+    status, output = Program(command, with_stderr=False).answer(ANSWER_S)
+    return output.strip() if status == 0 else ""
