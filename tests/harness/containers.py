@@ -42,6 +42,25 @@ driver = "overlay"
 graphroot = "{place}/graph"
 runroot = "{place}/run"
 """
+POLICY = '{"default": [{"type": "insecureAcceptAnything"}]}'
+REGISTRIES = '[[registry]]\nlocation = "{registry}"\ninsecure = true\n'
+OVERLAY = '[storage]\ndriver = "overlay"\n'
+
+
+def give_podman(host, registry):
+    """Let the login of a test host use podman without root, as its administrator would, and pull from this registry."""
+    for path in ("/etc/subuid", "/etc/subgid"):
+        host.write(path, f"{host.user}:100000:65536\n")
+    place = f"{host.home}/.config/containers"
+    host.path(place).mkdir(parents=True)
+    for name, text in {
+        "containers.conf": CONTAINERS_CONF,
+        "policy.json": POLICY,
+        "registries.conf": REGISTRIES.format(registry=registry),
+        "storage.conf": OVERLAY,
+    }.items():
+        host.write(f"{place}/{name}", text)
+    host.run_inside("chown", "-R", f"{host.user}:{host.user}", f"{host.home}/.config")
 
 
 class Podman:

@@ -35,7 +35,9 @@ class Fleet:
     The tier "namespaces" (root) gives each host its own IP, processes, boots and disk; "ports" is for everywhere else.
     """
 
-    def __init__(self, size, gpus=8, disk_mb=256, tier=None, own_boot_id=True, binds=None, networks=1):
+    def __init__(
+        self, size, gpus=8, disk_mb=256, tier=None, own_boot_id=True, binds=None, networks=1, cgroups=False
+    ):
         need_tools()
         leftovers.clear()
         self.size = size
@@ -45,6 +47,7 @@ class Fleet:
         # Without `own_boot_id`, nothing is mounted over a host's /proc, so that a login may mount a /proc of its own.
         self.binds = binds or {}  # directory on each host -> directory of this machine, read-only
         self.networks = networks
+        self.cgroups = cgroups  # those of this machine, for engines of containers
         self.tier = tier or ("namespaces" if namespaces_work() else "ports")
         self.dir = leftovers.scratch("fleet")
         self.key = self.dir / "key"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Process 1 of a test host in namespaces. Environment: DIR (DIR/disk is its root) SHARED NAME ADDRESS SECOND GATEWAY BOOT_ID BINDS. Reads "go" when eth0 is there.
+# Process 1 of a test host in namespaces. Environment: DIR (DIR/disk is its root) SHARED NAME ADDRESS SECOND GATEWAY BOOT_ID BINDS CGROUPS. Reads "go" when eth0 is there.
 set -e
 read -r OUTER _ < /proc/self/stat
 echo "$OUTER" > "$DIR/pid"
@@ -17,6 +17,8 @@ printf %s "$BINDS" | while read -r SOURCE TARGET; do
 done
 mount -t proc proc "$ROOT/proc"
 mount -t sysfs sysfs "$ROOT/sys" || mount --rbind /sys "$ROOT/sys"
+# Engines of containers make cgroups for them.
+[ -z "$CGROUPS" ] || mount --rbind /sys/fs/cgroup "$ROOT/sys/fs/cgroup"
 mount --rbind /dev "$ROOT/dev"
 mount -t devpts -o newinstance,ptmxmode=0666,mode=620,gid=5 devpts "$ROOT/dev/pts"
 mount -t tmpfs -o size=64m tmpfs "$ROOT/dev/shm"

@@ -143,6 +143,7 @@ class NamespacedHost(Host):
             "SECOND": self.second_address,
             "GATEWAY": GATEWAY,
             "BOOT_ID": boot_id if self.own_boot_id else "",
+            "CGROUPS": "yes" if self.fleet.cgroups else "",
             "BINDS": "".join(f"{source} {target}\n" for target, source in self.fleet.binds.items()),
         }
         spaces = ["--mount", "--uts", "--ipc", "--net", "--pid", "--fork", "--kill-child"]
