@@ -7,7 +7,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("jobs", "0040_measurements_of_trials"),
+        ("jobs", "0041_studies_that_go_on"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
