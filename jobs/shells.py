@@ -245,7 +245,7 @@ def why_close(session: ShellSession, now: datetime, renew: bool = True) -> str |
 
 def _over(phase: str, stop_wanted_at: datetime | None, job_state: str, why: str) -> str | None:
     if phase == RunPhase.CLOSED and why == "reboot":
-        # As the host says it too (agents/runner/shell.py), whoever of the two comes first.
+        # As the host says it too (agents/runner/shells/shell.py), whoever of the two comes first.
         return said("The host was rebooted, and the shell ended with it.")
     if phase != RunPhase.RUNNING or job_state in TERMINAL:
         return said("The replica is not running.")

@@ -11,7 +11,7 @@ from agents.infra.untrusted import boolean
 
 PODMAN = "podman"
 OLDEST = (4, 3)
-# How long the probe waits for it (agents/runner/engine_probe.py).
+# How long the probe waits for it (agents/runner/host/engine_probe.py).
 ANSWER_S = 8
 # What podman may lack on a host, as the probe names it.
 NEWUIDMAP, SUBUID, CGROUP = "newuidmap", "subuid", "cgroup"

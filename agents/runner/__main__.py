@@ -9,17 +9,17 @@ MODE = sys.argv[1] if len(sys.argv) == 2 else ""
 if MODE == "serve":
     from agents.runner.serve import main
 elif MODE == "shell":
-    from agents.runner.shell import main
+    from agents.runner.shells.shell import main
 elif MODE == "files":
     from agents.runner.file_access import main
 elif MODE == "put":
-    from agents.runner.put import main
+    from agents.runner.cache.put import main
 elif MODE == "prepare":
     from agents.runner.preparations.worker import main
 elif MODE == "outputs":
-    from agents.runner.outputs import main
+    from agents.runner.outputs.transfer import main
 elif MODE == "probe":
-    from agents.runner.probe import main
+    from agents.runner.host.probe import main
 else:
     sys.exit("usage: python3 %s serve|shell|files|put|outputs|prepare|probe" % sys.argv[0])
 

@@ -13,10 +13,10 @@ import signal
 import stat
 from typing import Any, Dict, List, NoReturn
 
-from agents.runner.facts import load_facts
 from agents.runner.files import read_line
 from agents.runner.home import Home
-from agents.runner.shell_wire import json_line
+from agents.runner.runs.facts import load_facts
+from agents.runner.shells.frames import json_line
 from agents.runner.wire import FILES_PREFACE, MAX_HEADER, Message, WireError, decode_object
 
 # A disk that does not answer must not keep this process for ever.

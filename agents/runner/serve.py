@@ -13,9 +13,6 @@ import time
 from typing import Callable, Dict, NoReturn, Tuple
 
 from agents.runner.background_tasks import BackgroundTasks
-from agents.runner.claims import Claims
-from agents.runner.cleanup import Cleanup, read_forgotten
-from agents.runner.containment import containment_level, delegated_cgroup
 from agents.runner.files import (
     free_bytes,
     make_host_spares,
@@ -25,18 +22,21 @@ from agents.runner.files import (
     write_for_host,
 )
 from agents.runner.forks import ignored_signals, wake_on_signals
-from agents.runner.gpu_watch import GpuWatch
 from agents.runner.home import Home, is_run_id
-from agents.runner.host_load import HostLoad
+from agents.runner.host.gpu_watch import GpuWatch
+from agents.runner.host.load import HostLoad
 from agents.runner.linux import boot_id, own_argv
 from agents.runner.metrics.pull import MetricsPull
 from agents.runner.metrics.python_module import put_module
-from agents.runner.orders import login_env
 from agents.runner.outbox import Hangup, Outbox
 from agents.runner.preparations.tasks import Preparations
-from agents.runner.recording_pull import RecordingPull
-from agents.runner.runs import OUT_BYTES, Runs
-from agents.runner.samples import Samples
+from agents.runner.runs.claims import Claims
+from agents.runner.runs.cleanup import Cleanup, read_forgotten
+from agents.runner.runs.containment import containment_level, delegated_cgroup
+from agents.runner.runs.known import OUT_BYTES, Runs
+from agents.runner.runs.orders import login_env
+from agents.runner.runs.samples import Samples
+from agents.runner.shells.recording_pull import RecordingPull
 from agents.runner.wire import MAX_HEADER, PREFACE, PROTOCOL, Decoder, Message, WireError, seal_of
 
 TICK_S = 1.0

@@ -16,7 +16,7 @@ import paramiko
 from agents.infra.text import clean_text
 from agents.infra.texts import said
 from agents.runner.file_access import MAX_BYTES, MAX_ENTRIES
-from agents.runner.shell_wire import json_line
+from agents.runner.shells.frames import json_line
 from agents.runner.wire import Message, WireError
 from agents.ssh import install_runner
 from agents.ssh.dial import Connection, DialError, dial

@@ -19,7 +19,7 @@ import paramiko
 from agents.infra import untrusted
 from agents.infra.text import clean_text
 from agents.infra.texts import said
-from agents.runner.shell_wire import json_line
+from agents.runner.shells.frames import json_line
 from agents.runner.wire import MAX_HEADER, Message, WireError, decode_object
 from agents.ssh import install_runner
 from agents.ssh.dial import Connection, DialError, dial

@@ -1,6 +1,6 @@
 """A connection to a shell in the directory and environment of a run, over an SSH connection of its own.
 
-A process on the host holds the shell and its terminal (agents/runner/shell_holder.py). It gets the descriptors of the
+A process on the host holds the shell and its terminal (agents/runner/shells/holder.py). It gets the descriptors of the
 channel from the runner's `shell` mode, so there is no other relay on the way: a key goes through one channel, and the
 window of that channel throttles a flood of output. When the connection ends, the shell stays, and another connection
 finds it.
@@ -21,7 +21,7 @@ import paramiko
 from paramiko.common import MSG_CHANNEL_DATA
 
 from agents.infra.text import clean_text
-from agents.runner.shell_wire import (
+from agents.runner.shells.frames import (
     BEAT,
     CLOSE,
     END,
@@ -52,7 +52,7 @@ from agents.ssh.targets import Target
 # What an event of a shell says: took, lost, end, note or beat.
 Event = dict[str, Any]
 
-# The version of the request and the frames that this console speaks (agents/runner/shell_wire.py).
+# The version of the request and the frames that this console speaks (agents/runner/shells/frames.py).
 VERSION = 2
 CONNECTION_LOST = "The connection to the host was lost."
 PIECE_BYTES = 16 * 1024

@@ -20,7 +20,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from agents.infra.texts import said
-from agents.runner.shell_wire import SILENT_S
+from agents.runner.shells.frames import SILENT_S
 from agents.ssh.pty import ShellGone
 from console.auth import access, tokens
 from console.consumers import credentials

@@ -19,7 +19,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from agents.infra.texts import said
-from agents.runner.shell_wire import PATIENT_S
+from agents.runner.shells.frames import PATIENT_S
 from agents.ssh import keys, pty
 from agents.ssh.pty import ShellGone
 from agents.ssh.targets import Target

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from agents.runner.shell_wire import BEAT_S, PATIENT_S
+from agents.runner.shells.frames import BEAT_S, PATIENT_S
 from console.live import output_share
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from django.db import transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from agents.infra.sql import SelectStatement
-from agents.runner.mask_patterns import MaskPatterns, Span, merged
+from agents.runner.logs.mask_patterns import MaskPatterns, Span, merged
 from jobs.logs.masking import MaskByValues
 from jobs.models import Job, JobSecret, MaskedLog, MaskedRange, Run
 from jobs.rules.lifecycle.states import TERMINAL

@@ -13,7 +13,7 @@ from typing import Generic, Protocol, TypeVar
 
 from django.db.models import BooleanField, ExpressionWrapper, Q
 
-from agents.runner.mask_patterns import MaskPatterns, Span, blank
+from agents.runner.logs.mask_patterns import MaskPatterns, Span, blank
 from jobs.logs import stored_bytes
 from jobs.logs.stored_bytes import Chunk
 from jobs.models import JobSecret, MaskedLog, MaskedRange, Run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agents.runner.mask_patterns import MaskPatterns, blank
+from agents.runner.logs.mask_patterns import MaskPatterns, blank
 from jobs.artifacts import objects
 from jobs.models import Job, JobSecret, StoredObject
 from jobs.secrets import of_jobs

@@ -69,9 +69,8 @@ def resolve(
             pools.setdefault(str(number), {})["packages"] = packages
     complaints.raise_if_any()
     if reduction.reducers(spec) is not None and "packages" in (primary := pools.get("0", {})):
-        pools[str(reduction.POOL)] = {
-            "packages": primary["packages"]
-        }  # reducers need the Python of the primary
+        # Reducers need the Python of the primary.
+        pools[str(reduction.POOL)] = {"packages": primary["packages"]}
     index = settings.TRAINYARD.python_index
     return {"pools": pools, "index": index.get(location, index.get("", ""))}
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from agents.runner.mask_patterns import MaskPatterns, blank
+from agents.runner.logs.mask_patterns import MaskPatterns, blank
 
 # They name an account, and are no secrets.
 _NAMES = frozenset({"registry", "username"})
-# Of a longer output the host may have sent the end only (agents/runner/long_programs.py:TAIL_BYTES).
+# Of a longer output the host may have sent the end only (agents/runner/preparations/long_programs.py:TAIL_BYTES).
 _LONG = 1000
 
 

@@ -40,72 +40,35 @@ HIDDEN_DATES = frozenset({"django.db.models.functions.Now", "django.utils.timezo
 DATES_IN = frozenset({"agents/infra/clock.py"})
 # Modules of the runner that tell the console what the host's clock shows, or compare it with the date of a file.
 RUNNER_DATES = frozenset(
-    {"cleanup", "collect", "containment", "facts", "linux", "log_budget", "log_shipper", "probe", "put"}
-    | {"run_lifecycle", "samples", "serve"}
+    {"cleanup", "collect", "containment", "facts", "linux", "budget", "shipper", "probe", "put"}
+    | {"lifecycle", "samples", "serve"}
 )
 MAX_FILE, MAX_FUNCTION = 450, 70
 # The runner: what hosts get. It stands alone, and inside it imports go down too, from the first of these to the last.
 RUNNER = "agents/runner/"
+# fmt: off
 RUNNER_STOREYS = (
-    *("__main__", "serve", "shell", "outputs", "file_access", "probe", "engine_probe"),
-    *("preparations.tasks", "preparations.worker", "preparations.images", "preparations.cache_entries"),
-    *("preparations.programs_output", "preparations.report"),
-    *("shell_holder", "shell_viewers", "shell_terminal", "shell_ring", "tools"),
-    *("recording_pull", "recording", "mask_patterns"),
-    *("cache_work", "put", "trees", "git_checkout", "environments", "long_programs", "unpack", "archives"),
-    *("metrics.pull",),
-    *("claims", "cleanup", "gpu_watch", "samples", "host_load", "runs"),
-    *(
-        "keeper",
-        "run_lifecycle",
-        "held_resources",
-        "work_tree",
-        "python_environment",
-        "cache",
-        "output_directories",
-        "runtimes.containers",
-        "runtimes.image_user",
-        "runtimes.engine_commands",
-        "scratch",
-        "shared_memory",
-        "gpus",
-        "log_shipper",
-        "sent_tail",
-        "log_budget",
-        "facts",
-        "background_tasks",
-        "metrics.collect",
-        "metrics.hypertune_file",
-        "metrics.journal",
-    ),
-    *("metrics.directories", "metrics.tensorboard", "metrics.reports"),
-    *("reduction.numpy_check",),
-    *("replica", "orders", "cuda", "outbox", "programs", "metrics.python_module", "metrics.places"),
-    # Put on hosts as files of their own, for the Python of a job: these import each other, numpy and torch.
-    *(
-        "reduction.sitecustomize",
-        "reduction.hook",
-        "reduction.exchange",
-        "reduction.staging",
-        "reduction.group",
-    ),
-    *("reduction.ending", "reduction.link", "reduction.reducer", "reduction.session", "reduction.peer"),
-    *("reduction.report", "reduction.sums", "reduction.wire"),
-    *("reduction.files_on_hosts", "forks", "files", "mounts", "peers", "processes"),
-    *(
-        "networks",
-        "namespaces",
-        "containment",
-        "home",
-        "linux",
-        "failpoints",
-        "digest",
-        "shell_wire",
-        "wire",
-        "reduction.__init__",
-        "__init__",
-    ),
+    "__main__", "serve", "shells.shell", "outputs.transfer", "file_access", "host.probe",
+    "host.engine_probe", "preparations.tasks", "preparations.worker", "preparations.images",
+    "preparations.cache_entries", "preparations.programs_output", "preparations.report", "shells.holder",
+    "shells.viewers", "shells.terminal", "shells.ring", "shells.tools", "shells.recording_pull",
+    "shells.recording", "logs.mask_patterns", "cache.work", "cache.put", "cache.trees",
+    "cache.git_checkout", "cache.environments", "preparations.long_programs", "cache.unpack",
+    "cache.archives", "metrics.pull", "runs.claims", "runs.cleanup", "host.gpu_watch", "runs.samples",
+    "host.load", "runs.known", "runs.keeper", "runs.lifecycle", "runs.held_resources", "cache.work_tree",
+    "cache.python_environment", "cache.store", "outputs.directories", "runtimes.containers",
+    "runtimes.image_user", "runtimes.engine_commands", "runs.scratch", "runs.shared_memory", "host.gpus",
+    "logs.shipper", "logs.sent_tail", "logs.budget", "runs.facts", "background_tasks", "metrics.collect",
+    "metrics.hypertune_file", "metrics.journal", "metrics.directories", "metrics.tensorboard",
+    "metrics.reports", "reduction.numpy_check", "runs.replica", "runs.orders", "host.cuda", "outbox",
+    "programs", "metrics.python_module", "metrics.places", "reduction.sitecustomize", "reduction.hook",
+    "reduction.exchange", "reduction.staging", "reduction.group", "reduction.ending", "reduction.link",
+    "reduction.reducer", "reduction.session", "reduction.peer", "reduction.report", "reduction.sums",
+    "reduction.wire", "reduction.files_on_hosts", "forks", "files", "host.mounts", "runs.peers",
+    "processes", "host.networks", "runs.namespaces", "runs.containment", "home", "linux", "failpoints",
+    "logs.digest", "shells.frames", "wire", "reduction.__init__", "__init__",
 )
+# fmt: on
 # Modules of the runner that the Python of a job runs, with what they may import beside the standard library. Their
 # files stay where they are while a job uses them, so they may also import late.
 OF_JOBS = "reduction."

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from agents.runner.shell_wire import SILENT_S
+from agents.runner.shells.frames import SILENT_S
 from tests.bench.hosts_and_product import rss_mb
 from tests.flows.running_jobs import LongJob
 from tests.harness.product.client import Client

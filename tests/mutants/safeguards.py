@@ -80,21 +80,21 @@ SAFEGUARDS = (
     # -- a run is stopped whole, and proved so --
     Safeguard(
         "cgroup-kill",
-        "agents/runner/run_lifecycle.py",
+        "agents/runner/runs/lifecycle.py",
         'try_write(os.path.join(self.facts["cgroup"], "cgroup.kill"), "1")',
         "pass",
         (f"{RUNNER}/test_cgroups.py::test_the_kernel_kills_what_no_search_finds",),
     ),
     Safeguard(
         "cgroup-in-the-search",
-        "agents/runner/run_lifecycle.py",
+        "agents/runner/runs/lifecycle.py",
         '| cgroup_pids(self.facts["cgroup"])',
         "",
         (f"{RUNNER}/test_cgroups.py::test_a_stop_asks_every_process_of_the_cgroup_to_end",),
     ),
     Safeguard(
         "cgroup-in-the-proof",
-        "agents/runner/run_lifecycle.py",
+        "agents/runner/runs/lifecycle.py",
         'or cgroup_pids(self.facts["cgroup"])',
         "",
         (f"{RUNNER}/test_cgroups.py::test_a_run_is_not_proved_closed_while_its_cgroup_holds_a_process",),
@@ -115,21 +115,21 @@ SAFEGUARDS = (
     ),
     Safeguard(
         "deadline-in-serve",
-        "agents/runner/claims.py",
+        "agents/runner/runs/claims.py",
         "run.stop = deadline if run.stop is None else min(run.stop, deadline)",
         "run.stop = deadline",
         (f"{RUNNER}/test_stop.py::test_serve_does_not_lengthen_a_deadline_that_it_cannot_write",),
     ),
     Safeguard(
         "deadline-in-the-file",
-        "agents/runner/claims.py",
+        "agents/runner/runs/claims.py",
         "run.stop = min(run.stop, read_deadline(directory) or run.stop)",
         "pass",
         (f"{RUNNER}/test_stop.py::test_a_later_stop_does_not_change_the_deadline_that_serve_has_written",),
     ),
     Safeguard(
         "deadline-in-the-keeper",
-        "agents/runner/run_lifecycle.py",
+        "agents/runner/runs/lifecycle.py",
         "self.deadline = min(self.deadline, deadline)",
         "self.deadline = deadline",
         (f"{RUNNER}/test_stop.py::test_a_keeper_never_lets_a_later_stop_lengthen_its_deadline",),
@@ -137,7 +137,7 @@ SAFEGUARDS = (
     # -- a power cut --
     Safeguard(
         "claim-synced",
-        "agents/runner/keeper.py",
+        "agents/runner/runs/keeper.py",
         """            fsync_directory(self.home.runs)
             os.write(self.synced_write, b"s")""",
         """            os.write(self.synced_write, b"s")""",
@@ -156,7 +156,7 @@ SAFEGUARDS = (
     ),
     Safeguard(
         "tombstone-synced",
-        "agents/runner/claims.py",
+        "agents/runner/runs/claims.py",
         "                fsync_directory(self.runs.require_home().runs)\n",
         "",
         (f"{RUNNER}/test_power_cut.py::test_a_tombstone_is_synced_before_it_is_told",),
@@ -214,35 +214,35 @@ SAFEGUARDS = (
     # -- what is not the run's --
     Safeguard(
         "shared-memory-still-used",
-        "agents/runner/shared_memory.py",
+        "agents/runner/runs/shared_memory.py",
         "if mine and name not in used:",
         "if mine:",
         (f"{RUNNER}/test_leftovers.py::test_what_another_process_still_uses_stays",),
     ),
     Safeguard(
         "shared-memory-by-inode",
-        "agents/runner/shared_memory.py",
+        "agents/runner/runs/shared_memory.py",
         "found.st_ino == inode and ",
         "",
         (f"{RUNNER}/test_leftovers.py::test_a_note_that_a_replica_forged_removes_nothing_of_others",),
     ),
     Safeguard(
         "shared-memory-of-others",
-        "agents/runner/shared_memory.py",
+        "agents/runner/runs/shared_memory.py",
         "if new - mine and not _others(own):",
         "if new - mine:",
         (f"{RUNNER}/test_leftovers.py::test_what_somebody_else_made_or_still_uses_is_left_alone",),
     ),
     Safeguard(
         "name-that-no-file-can-have",
-        "agents/runner/shared_memory.py",
+        "agents/runner/runs/shared_memory.py",
         "with contextlib.suppress(OSError, ValueError):\n            found",
         "with contextlib.suppress(OSError):\n            found",
         (f"{RUNNER}/test_leftovers.py::test_a_note_that_a_replica_forged_removes_nothing_of_others",),
     ),
     Safeguard(
         "card-that-cannot-be-read",
-        "agents/runner/cuda.py",
+        "agents/runner/host/cuda.py",
         'if any(len(row) in (2, 3) and not is_gpu(row[1]) and "lost" not in row[1] for row in rows):',
         "if False:",
         (
@@ -251,14 +251,14 @@ SAFEGUARDS = (
     ),
     Safeguard(
         "log-filled-to-its-old-size",
-        "agents/runner/log_shipper.py",
+        "agents/runner/logs/shipper.py",
         "differs = self._tail.differs(self.fd)",
         "differs = False",
         (f"{RUNNER}/test_sent_tail.py::test_a_new_serve_sends_what_was_filled_in_again",),
     ),
     Safeguard(
         "log-over-which-its-program-writes",
-        "agents/runner/log_shipper.py",
+        "agents/runner/logs/shipper.py",
         "if self._again < AGAIN_BYTES:",
         "if True:",
         (
@@ -267,21 +267,21 @@ SAFEGUARDS = (
     ),
     Safeguard(
         "log-of-before-a-power-cut",
-        "agents/runner/sent_tail.py",
+        "agents/runner/logs/sent_tail.py",
         " and boot == _boot()",
         "",
         (f"{RUNNER}/test_sent_tail.py::test_what_a_host_lost_with_its_power_was_not_cut_by_the_program",),
     ),
     Safeguard(
         "punched-out-before-it-was-read",
-        "agents/runner/log_shipper.py",
+        "agents/runner/logs/shipper.py",
         " and not self._tail.in_holes(holes)",
         "",
         (f"{RUNNER}/test_sent_tail.py::test_what_the_keeper_punched_out_was_not_cut_by_the_program",),
     ),
     Safeguard(
         "size-of-a-log-that-was-cut",
-        "agents/runner/runs.py",
+        "agents/runner/runs/known.py",
         "shift = self.shipper.shift()",
         "shift = 0",
         (

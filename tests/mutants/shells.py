@@ -41,7 +41,7 @@ SHELLS = (
     ),
     Safeguard(
         "key-typed-once",
-        "agents/runner/shell_holder.py",
+        "agents/runner/shells/holder.py",
         "keys = keys[taken - number :] if number < taken else keys",
         "keys = keys[:]",
         (f"{HOLDER}::test_a_key_is_typed_once_however_often_it_is_sent",),
@@ -80,14 +80,14 @@ SHELLS = (
     ),
     Safeguard(
         "keys-of-a-watcher",
-        "agents/runner/shell_holder.py",
+        "agents/runner/shells/holder.py",
         "if keys and viewer.types and not self.end_frame:",
         "if keys and not self.end_frame:",
         (f"{HOLDER}::test_a_watcher_types_nothing_and_holds_up_nobody",),
     ),
     Safeguard(
         "program-waits-for-no-watcher",
-        "agents/runner/shell_holder.py",
+        "agents/runner/shells/holder.py",
         "if not viewer.types or not viewer.is_behind(self.ring, BEHIND_BYTES):",
         "if not viewer.is_behind(self.ring, BEHIND_BYTES):",
         (f"{HOLDER}::test_a_watcher_types_nothing_and_holds_up_nobody",),
@@ -95,14 +95,14 @@ SHELLS = (
     # -- recordings --
     Safeguard(
         "secret-cut-in-a-recording",
-        "agents/runner/recording.py",
+        "agents/runner/shells/recording.py",
         "end = len(data) - (0 if last else self._patterns.unfinished(data))",
         "end = len(data)",
         (f"{RECORDING}::test_a_mask_is_the_same_wherever_output_is_cut",),
     ),
     Safeguard(
         "what-a-recording-left-out",
-        "agents/runner/recording.py",
+        "agents/runner/shells/recording.py",
         'self._write(self._line(self._tail[0][0], "m", words))',
         "pass",
         (f"{RECORDING}::test_a_long_recording_keeps_its_beginning_and_its_end",),

@@ -312,14 +312,14 @@ STORED_FILES = (
     ),
     Safeguard(
         "entry-in-use",
-        "agents/runner/cache.py",
+        "agents/runner/cache/store.py",
         "            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)\n            return fd\n        except OSError",
         "            return fd\n        except OSError",
         (f"{CACHE}::test_what_a_run_uses_stays_however_old",),
     ),
     Safeguard(
         "lock-of-this-entry",
-        "agents/runner/cache.py",
+        "agents/runner/cache/store.py",
         "if same_file(fd, path):",
         "if True:",
         (f"{CACHE}::test_a_lock_of_an_entry_that_was_just_thrown_away_is_not_taken_for_the_entrys",),

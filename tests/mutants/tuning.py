@@ -234,8 +234,8 @@ TUNING = (
     Safeguard(
         "drawn-together-as-one-after-the-other",
         "jobs/tuning/drawing.py",
-        "known[trial.number] = drawn",
-        "pass",
+        "        known[trial.number] = replace(\n",
+        "        replace(\n",
         (f"{DRAWING}::test_they_are_drawn_as_one_after_the_other",),
     ),
     Safeguard(

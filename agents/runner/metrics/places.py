@@ -12,7 +12,7 @@ from typing import Any, Dict, Iterable, List, Mapping, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from agents.runner.files import read_json, write_file
-from agents.runner.mounts import may_be_another_mount
+from agents.runner.host.mounts import may_be_another_mount
 
 HYPERTUNE_VARIABLE, OWN_VARIABLE = "CLOUD_ML_HP_METRIC_FILE", "TRAINYARD_METRICS"
 TENSORBOARD_VARIABLE, MLFLOW_VARIABLE = "AIP_TENSORBOARD_LOG_DIR", "MLFLOW_TRACKING_URI"

@@ -13,13 +13,13 @@ import zlib
 from typing import Any, Dict, List, Tuple
 
 from agents.runner.background_tasks import BackgroundTasks
-from agents.runner.facts import Facts
 from agents.runner.files import whole
 from agents.runner.metrics.collect import Pass
 from agents.runner.metrics.journal import committed, read_piece
 from agents.runner.metrics.places import SOURCES, SPOOL, may_have_reports, own_path
 from agents.runner.outbox import Outbox
-from agents.runner.runs import Run, Runs
+from agents.runner.runs.facts import Facts
+from agents.runner.runs.known import Run, Runs
 from agents.runner.wire import Message, encode
 
 # About a thousand reports: the console makes a row of each, in one transaction.

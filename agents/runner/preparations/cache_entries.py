@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import Any, Dict
 
-from agents.runner.cache_work import prepare_entry
+from agents.runner.cache.work import prepare_entry
 from agents.runner.home import Home
-from agents.runner.long_programs import Unprepared, tail_of
+from agents.runner.preparations.long_programs import Unprepared, tail_of
 from agents.runner.preparations.report import HOST, USER, Failed, Report
 
 

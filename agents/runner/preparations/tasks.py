@@ -18,7 +18,6 @@ from typing import Any, Dict, List, Tuple
 from agents.runner.files import take_lock, write_file
 from agents.runner.forks import default_signals, fork_detached
 from agents.runner.home import Home
-from agents.runner.orders import Refused, unpack_order
 from agents.runner.outbox import Outbox
 from agents.runner.preparations.report import (
     CREDENTIALS,
@@ -31,6 +30,7 @@ from agents.runner.preparations.report import (
     state_path,
 )
 from agents.runner.processes import read_process, signal_process
+from agents.runner.runs.orders import Refused, unpack_order
 from agents.runner.wire import Message
 
 MAX_SENT = 500

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Dict
 
-from agents.runner.orders import Refused
 from agents.runner.programs import output_of
+from agents.runner.runs.orders import Refused
 
 # Python on a cold network disk takes its time.
 TIMEOUT_S = 120.0

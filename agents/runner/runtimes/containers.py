@@ -16,12 +16,12 @@ from typing import Any, Callable, Dict, List, Mapping, Tuple
 
 from agents.runner.files import unlink, write_file
 from agents.runner.forks import fork_detached
-from agents.runner.gpus import device_node, gpu_minors
+from agents.runner.host.gpus import device_node, gpu_minors
 from agents.runner.metrics.places import metrics_directory
-from agents.runner.orders import Order, Refused, container_env, login_env
 from agents.runner.processes import Process, descendants, read_process, signal_process
 from agents.runner.programs import output_of
 from agents.runner.reduction.files_on_hosts import directory_of
+from agents.runner.runs.orders import Order, Refused, container_env, login_env
 from agents.runner.runtimes.engine_commands import PODMAN, find_engine
 from agents.runner.runtimes.image_user import as_login, give, user_of_image
 

@@ -1,9 +1,9 @@
 """Jobs whose replicas never connected to each other, although they look as if they were to train together.
 
 Such programs train a model each, and the job succeeds: Accelerate without a launcher does so. Each host looks, a few
-times a minute, whether the programs of a run have a connection to a peer (agents/runner/peers.py). Nothing is said if
-one replica has connected, or if one was not looked at: its host has an older runner, or the job is not of a kind that
-trains together (rules/spec/launchers.py).
+times a minute, whether the programs of a run have a connection to a peer (agents/runner/runs/peers.py). Nothing is
+said if one replica has connected, or if one was not looked at: its host has an older runner, or the job is not of a
+kind that trains together (rules/spec/launchers.py).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ task of TensorFlow's either: they have no TF_CONFIG, and it does not name them.
 
 An address is the real address of the host and the port that the replica's run claimed: a replica has no network
 namespace, so it has no host name of its own, and two replicas on one host differ in their ports. The variables that
-name a network interface come from the host (agents/runner/networks.py).
+name a network interface come from the host (agents/runner/host/networks.py).
 
 The user's own `env` overrides all of these.
 """
@@ -27,7 +27,8 @@ from jobs.rules.spec.custom_job import CustomJobSpec, to_document
 MAX_VARIABLE_BYTES = 100 * 1024
 
 # What a replica gets from Trainyard and must not get from its job: its place in the cluster, and its GPUs
-# (agents/runner/held_resources.py). Network interfaces and processes for each node are left to people who know better.
+# (agents/runner/runs/held_resources.py). Network interfaces and processes for each node are left to people who know
+# better.
 SET_FOR_REPLICAS = frozenset(
     {
         "CLUSTER_SPEC",

@@ -1,6 +1,6 @@
 """Where a job's document names cloud storage: `gs://bucket/x` and `/gcs/bucket/x`, which are one address.
 
-On hosts such an address is a directory (agents/runner/output_directories.py). The same expression finds it there.
+On hosts such an address is a directory (agents/runner/outputs/directories.py). The same expression finds it there.
 """
 
 from __future__ import annotations

@@ -39,7 +39,8 @@ _IMAGE = re.compile(
 _OBJECT = re.compile(r"gs://[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]/[^/].{0,1023}", re.ASCII)
 _MODULE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
-# What the hosts speak (agents/runner/git_checkout.py): plain http would show the code and the credential on the way.
+# What the hosts speak (agents/runner/cache/git_checkout.py): plain http would show the code and the credential on the
+# way.
 _GIT_URL = re.compile(
     r"https://[^@/\s]+/[^\s]+|ssh://(?:[\w.-]+@)?[\w.:\[\]-]+/[^\s]+|[\w][\w.-]*@[\w.-]+:[^\s:-][^\s]*",
     re.ASCII,

@@ -18,10 +18,10 @@ import zipfile
 import zlib
 from pathlib import Path
 
-from agents.runner.facts import load_facts
 from agents.runner.failpoints import RUNNER_FAILPOINTS
-from agents.runner.held_resources import remove_cgroups
 from agents.runner.processes import all_processes, read_process
+from agents.runner.runs.facts import load_facts
+from agents.runner.runs.held_resources import remove_cgroups
 from agents.runner.wire import Decoder, encode
 from agents.ssh.runner_archive import RUNNER as PACKAGE
 from agents.ssh.runner_archive import runner_archive

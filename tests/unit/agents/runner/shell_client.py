@@ -12,9 +12,9 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from agents.runner import shell_wire
 from agents.runner.processes import all_processes
-from agents.runner.shell_wire import BEAT, END, IN, LOST, NOTE, OUT, TOOK, Frames
+from agents.runner.shells import frames as shell_wire
+from agents.runner.shells.frames import BEAT, END, IN, LOST, NOTE, OUT, TOOK, Frames
 from agents.runner.wire import SHELL_PREFACE
 from tests.unit.agents.runner.protocol_client import PYTHON
 

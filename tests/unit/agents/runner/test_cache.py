@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from agents.runner import cache as caching
-from agents.runner.cache import BLOBS, ENVIRONMENTS, TREES, UNUSED_S, UNUSED_SHORT_S, Cache
+from agents.runner.cache import store as caching
+from agents.runner.cache.store import BLOBS, ENVIRONMENTS, TREES, UNUSED_S, UNUSED_SHORT_S, Cache
 from agents.runner.home import Home
 
 A, B, C = ("a" * 64, "b" * 64, "c" * 64)

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from agents.runner import cache_work
-from agents.runner.cache import BLOBS, TREES, Cache
-from agents.runner.cache_work import is_prepared, prepare_entry
+from agents.runner.cache import work as cache_work
+from agents.runner.cache.store import BLOBS, TREES, Cache
+from agents.runner.cache.work import is_prepared, prepare_entry
 from agents.runner.home import Home
-from agents.runner.long_programs import Unprepared
+from agents.runner.preparations.long_programs import Unprepared
 from tests.unit.agents.runner.hostile_archives import REFUSED, tar
 
 KEY = "f" * 64
@@ -113,7 +113,7 @@ def test_a_hostile_archive_is_the_users_error_and_leaves_nothing(home, prepare):
 
 def test_a_full_disk_is_a_fault_of_the_host(home, prepare, monkeypatch):
     ship(home)
-    monkeypatch.setattr("agents.runner.unpack.free_bytes", lambda path: 0)
+    monkeypatch.setattr("agents.runner.cache.unpack.free_bytes", lambda path: 0)
     with pytest.raises(Unprepared, match="disk of this host is full") as refused:
         prepare()
     assert (refused.value.whose, refused.value.reason) == ("host", "disk_full")

@@ -14,8 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from agents.runner import cleanup, run_lifecycle
-from agents.runner.containment import (
+from agents.runner.home import Home
+from agents.runner.runs import cleanup
+from agents.runner.runs import lifecycle as run_lifecycle
+from agents.runner.runs.containment import (
     LOGIN,
     PROBE_KEPT_S,
     cgroup_path,
@@ -24,8 +26,7 @@ from agents.runner.containment import (
     remove_cgroup,
     try_write,
 )
-from agents.runner.home import Home
-from agents.runner.run_lifecycle import RunLifecycle
+from agents.runner.runs.lifecycle import RunLifecycle
 from tests.unit.agents.runner.protocol_client import command, wait_for
 
 
@@ -76,7 +77,9 @@ def test_processes_in_the_way_move_into_a_child_of_the_same_cgroup(group):
 @pytest.mark.needs_cgroups
 def test_a_login_in_a_child_cgroup_still_finds_the_cgroup_above(group):
     group, controller = group
-    program = f"import sys; sys.path[:0] = {[str(Path.cwd())]}; from agents.runner import containment as c\n"
+    program = (
+        f"import sys; sys.path[:0] = {[str(Path.cwd())]}; from agents.runner.runs import containment as c\n"
+    )
     program += (
         "sys.stdin.readline(); print(c.delegate_controller(sys.argv[1], sys.argv[2]), c.delegated_cgroup())"
     )

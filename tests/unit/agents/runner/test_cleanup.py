@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from agents.runner import cleanup
 from agents.runner.home import Home
+from agents.runner.runs import cleanup
 
 HOUR = 3600.0
 

@@ -12,7 +12,7 @@ import pytest
 
 from agents.hosts.engine_checks import ANSWER_S
 from agents.hosts.enrolment import PROBE_TIMEOUT_S
-from agents.runner import engine_probe
+from agents.runner.host import engine_probe
 
 INFO = '{{"host": {{"cgroupVersion": "v2", "cgroupControllers": [{controllers}]}}}}'
 

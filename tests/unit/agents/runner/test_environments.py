@@ -17,12 +17,13 @@ from pathlib import Path
 
 import pytest
 
-from agents.runner import environments, orders, python_environment
-from agents.runner.cache import BLOBS, ENVIRONMENTS, Cache
-from agents.runner.environments import make_environment
+from agents.runner.cache import environments, python_environment
+from agents.runner.cache.environments import make_environment
+from agents.runner.cache.python_environment import is_ready
+from agents.runner.cache.store import BLOBS, ENVIRONMENTS, Cache
 from agents.runner.home import Home
-from agents.runner.long_programs import LongProgram, Unprepared
-from agents.runner.python_environment import is_ready
+from agents.runner.preparations.long_programs import LongProgram, Unprepared
+from agents.runner.runs import orders
 
 KEY = "e" * 64
 # As Google's CustomJob.from_local_script makes it.

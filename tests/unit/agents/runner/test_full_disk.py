@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from agents.runner.digest import log_digest
 from agents.runner.files import HOST_SPARES
+from agents.runner.logs.digest import log_digest
 from tests.unit.agents.runner.protocol_client import PYTHON, Host, command, wait_for
 
 # Mounts a small disk over the home in a mount namespace of its own; root needs no user namespace for that.

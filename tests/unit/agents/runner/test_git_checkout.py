@@ -7,9 +7,9 @@ import re
 
 import pytest
 
-from agents.runner import orders
-from agents.runner.git_checkout import check, checkout
-from agents.runner.long_programs import Unprepared
+from agents.runner.cache.git_checkout import check, checkout
+from agents.runner.preparations.long_programs import Unprepared
+from agents.runner.runs import orders
 from tests.unit.agents.runner.git_server import PASSWORD, GitServer, git
 
 

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from agents.runner.gpus import describe_holders, gpu_minors
+from agents.runner.host.gpus import describe_holders, gpu_minors
 from agents.ssh.runner_archive import RUNNER as PACKAGE
 from tests.unit.agents.runner.fake_gpus import FakeGpus
 from tests.unit.agents.runner.protocol_client import Host, command
@@ -171,7 +171,9 @@ def test_minors_are_not_indexes(gpus, monkeypatch):
 
 
 def test_processes_of_others_are_counted_where_their_files_cannot_be_seen(gpus):
-    program = "import json; from agents.runner.gpus import open_devices; print(json.dumps(open_devices()[1]))"
+    program = (
+        "import json; from agents.runner.host.gpus import open_devices; print(json.dumps(open_devices()[1]))"
+    )
     argv = ["setpriv", "--reuid=65534", "--clear-groups", sys.executable, "-c", program]
     if os.getuid() != 0:
         argv = argv[3:]

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from agents.runner import networks
-from agents.runner.cuda import numbers_of
-from agents.runner.networks import Interface, interfaces, network_variables, route_address
+from agents.runner.host import networks
+from agents.runner.host.cuda import numbers_of
+from agents.runner.host.networks import Interface, interfaces, network_variables, route_address
 from tests.unit.agents.runner.fake_gpus import FakeGpus
 
 NAMES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "TRAINYARD_GPU_UUIDS", "GLOO_SOCKET_IFNAME")

@@ -9,9 +9,9 @@ import time
 
 import pytest
 
-from agents.runner.containment import cgroup_path
-from agents.runner.facts import load_facts, save_facts
 from agents.runner.processes import all_processes, descendants, read_process
+from agents.runner.runs.containment import cgroup_path
+from agents.runner.runs.facts import load_facts, save_facts
 from tests.unit.agents.runner.protocol_client import command, wait_for
 
 # Writes a line at each start, then exits with 7 once a file tells it to.

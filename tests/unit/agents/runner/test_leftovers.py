@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from agents.runner import shared_memory as sweeping
 from agents.runner.linux import libc
+from agents.runner.runs import shared_memory as sweeping
 from tests.unit.agents.runner.protocol_client import command, wait_for
 
 SHM = Path("/dev/shm")

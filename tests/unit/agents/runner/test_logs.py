@@ -11,11 +11,11 @@ import time
 
 import pytest
 
-from agents.runner import log_budget
-from agents.runner.digest import LogDigest, log_digest
 from agents.runner.files import SPARES, make_spares
-from agents.runner.log_budget import LogBudget
-from agents.runner.log_shipper import LogShipper
+from agents.runner.logs import budget as log_budget
+from agents.runner.logs.budget import LogBudget
+from agents.runner.logs.digest import LogDigest, log_digest
+from agents.runner.logs.shipper import LogShipper
 from agents.runner.wire import Decoder
 from tests.unit.agents.runner.protocol_client import command, wait_for
 

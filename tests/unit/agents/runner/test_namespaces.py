@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from agents.runner.containment import cgroup_pids
-from agents.runner.namespaces import why_no_namespace
 from agents.runner.processes import all_processes, descendants, read_process
+from agents.runner.runs.containment import cgroup_pids
+from agents.runner.runs.namespaces import why_no_namespace
 from tests.unit.agents.runner.protocol_client import command, wait_for
 from tests.unit.agents.runner.shell_client import ShellClient
 from tests.unit.agents.runner.test_samples import SPIN, first_gpu

@@ -12,9 +12,9 @@ import subprocess
 import pytest
 
 from agents.runner.home import Home
-from agents.runner.orders import Refused
-from agents.runner.output_directories import mapped, place, with_directories
-from agents.runner.outputs import walk
+from agents.runner.outputs.directories import mapped, place, with_directories
+from agents.runner.outputs.transfer import walk
+from agents.runner.runs.orders import Refused
 from agents.runner.wire import OUTPUTS_PREFACE
 from tests.unit.agents.runner.protocol_client import PYTHON, RUNNER, command
 

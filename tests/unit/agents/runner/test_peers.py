@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from agents.runner.peers import Peers, connected, peers_of
-from agents.runner.samples import process_tree
+from agents.runner.runs.peers import Peers, connected, peers_of
+from agents.runner.runs.samples import process_tree
 from tests.harness.wait_and_processes import wait_for
 
 CONNECTS = (

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.runner import recording
-from agents.runner.mask_patterns import MaskPatterns, blank
-from agents.runner.recording import FileRecorder, Masker
-from agents.runner.shell_wire import CLOSE, SIZE
+from agents.runner.logs.mask_patterns import MaskPatterns, blank
+from agents.runner.shells import recording
+from agents.runner.shells.frames import CLOSE, SIZE
+from agents.runner.shells.recording import FileRecorder, Masker
 from tests.unit.agents.runner.protocol_client import wait_for
 from tests.unit.agents.runner.shell_client import ShellClient, kill_holders, name_of
 

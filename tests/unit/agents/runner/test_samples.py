@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from agents.links.arrivals import arrivals
-from agents.runner import host_load
-from agents.runner.host_load import SMI, HostLoad, read_gpus
+from agents.runner.host import load as host_load
+from agents.runner.host.load import SMI, HostLoad, read_gpus
 from agents.runner.programs import Program, output_of
 from tests.unit.agents.runner.protocol_client import command, wait_for
 

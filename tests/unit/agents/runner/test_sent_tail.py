@@ -8,8 +8,9 @@ import zlib
 
 import pytest
 
-from agents.runner import log_shipper, sent_tail
-from agents.runner.log_shipper import LogShipper
+from agents.runner.logs import sent_tail
+from agents.runner.logs import shipper as log_shipper
+from agents.runner.logs.shipper import LogShipper
 from agents.runner.wire import Decoder
 
 MIB = 1 << 20

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from agents.runner.host.probe import filesystem_type, probe_shared, probe_sshd, read_mounts
 from agents.runner.linux import boot_id
-from agents.runner.probe import filesystem_type, probe_shared, probe_sshd, read_mounts
 from agents.runner.programs import output_of
 from agents.runner.wire import SHELL_PREFACE
 from tests.unit.agents.runner.protocol_client import PYTHON, RUNNER, Host, wait_for

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.runner.shell_wire import CLOSE, SIZE
+from agents.runner.shells.frames import CLOSE, SIZE
 from tests.unit.agents.runner.protocol_client import wait_for
 from tests.unit.agents.runner.shell_client import ShellClient, holders, kill_holders, name_of
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from agents.runner.shell_ring import Modes, Ring
-from agents.runner.shell_wire import HEAD, IN, MAX_PAYLOAD, OUT, Frames, frame
+from agents.runner.shells.frames import HEAD, IN, MAX_PAYLOAD, OUT, Frames, frame
+from agents.runner.shells.ring import Modes, Ring
 from agents.runner.wire import WireError
 
 FRAMES = some.lists(

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from agents.runner.facts import new_facts, save_facts
 from agents.runner.home import Home
 from agents.runner.outbox import Outbox
-from agents.runner.runs import Runs
+from agents.runner.runs.facts import new_facts, save_facts
+from agents.runner.runs.known import Runs
 from agents.runner.wire import Decoder
 from tests.unit.agents.runner.protocol_client import wait_for
 

@@ -12,17 +12,17 @@ from pathlib import Path
 import pytest
 
 from agents.runner import processes
-from agents.runner.containment import (
+from agents.runner.home import Home
+from agents.runner.processes import Process, freeze_and_kill, read_process, signal_process
+from agents.runner.runs.containment import (
     OomCounts,
     delegated_cgroup,
     judge_oom,
     memory_limits_here,
     own_oom_kills,
 )
-from agents.runner.facts import load_facts, save_facts
-from agents.runner.home import Home
-from agents.runner.keeper import Keeper
-from agents.runner.processes import Process, freeze_and_kill, read_process, signal_process
+from agents.runner.runs.facts import load_facts, save_facts
+from agents.runner.runs.keeper import Keeper
 from tests.harness.wait_and_processes import PROMISED_S
 from tests.unit.agents.runner.protocol_client import command, wait_for
 

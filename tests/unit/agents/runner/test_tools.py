@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from agents.runner.tools import ToolsMissing, add_tools
+from agents.runner.shells.tools import ToolsMissing, add_tools
 from agents.runner.wire import SHELL_PREFACE
 from agents.ssh import tools
 from tests.unit.agents.runner.protocol_client import PYTHON, RUNNER

@@ -20,9 +20,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agents.runner import unpack as unpacking
-from agents.runner.archives import BadArchive
-from agents.runner.unpack import DiskFull, Limits, unpack
+from agents.runner.cache import unpack as unpacking
+from agents.runner.cache.archives import BadArchive
+from agents.runner.cache.unpack import DiskFull, Limits, unpack
 from tests.unit.agents.runner.hostile_archives import REFUSED, global_header, link, tar, zipped
 
 SMALL = Limits(size=64 << 20, entries=1000, ratio=100, ratio_from=1 << 20)
@@ -126,7 +126,7 @@ def test_a_gigabyte_that_is_a_megabyte_takes_little_memory(room):
             archive.addfile(info, zeros)
     code = (
         "import sys, resource\n"
-        "from agents.runner.unpack import unpack, Limits\n"
+        "from agents.runner.cache.unpack import unpack, Limits\n"
         "unpack(open(sys.argv[1], 'rb'), sys.argv[2], Limits(ratio=10**6))\n"
     )
     subprocess.run(

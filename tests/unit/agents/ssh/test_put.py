@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from agents.runner import put as runner_put
-from agents.runner.cache import BLOBS, Cache
+from agents.runner.cache import put as runner_put
+from agents.runner.cache.put import PutFailed, receive
+from agents.runner.cache.store import BLOBS, Cache
 from agents.runner.home import Home
-from agents.runner.put import PutFailed, receive
 from agents.ssh.dial import DialError
 from agents.ssh.put import Blob, PutRefused, PutStopped, Rate, put_blob
 from tests.harness.wait_and_processes import wait_for

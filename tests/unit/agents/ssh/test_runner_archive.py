@@ -46,4 +46,4 @@ def test_serve_imports_no_modules_that_slow_down_each_fork(tmp_path):
     program = "import sys; sys.path.insert(0, 'runner.pyz'); import agents.runner.serve; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, stdout=subprocess.PIPE, check=True)
     modules = set(done.stdout.decode().split())
-    assert "agents.runner.keeper" in modules and not modules & {"threading", "random", "subprocess"}
+    assert "agents.runner.runs.keeper" in modules and not modules & {"threading", "random", "subprocess"}

@@ -12,7 +12,7 @@ from django.utils import timezone
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agents.runner.mask_patterns import MaskPatterns, blank, merged
+from agents.runner.logs.mask_patterns import MaskPatterns, blank, merged
 from jobs import sweep
 from jobs.logs import entries, live_end, mask_places, masking, reader, segments, stored_bytes, verify
 from jobs.logs.run_search import search_run

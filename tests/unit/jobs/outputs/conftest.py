@@ -12,7 +12,7 @@ import pytest
 from django.conf import settings
 from django.utils import timezone
 
-from agents.runner.shell_wire import json_line
+from agents.runner.shells.frames import json_line
 from agents.runner.wire import OUTPUTS_PREFACE, decode_object
 from agents.ssh.outputs import OutputsConversation
 from jobs.artifacts import leftovers, storage

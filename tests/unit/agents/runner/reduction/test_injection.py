@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
-from agents.runner.orders import Refused, build_env, parse_order
 from agents.runner.reduction import ending, files_on_hosts
 from agents.runner.reduction.group import agree
 from agents.runner.reduction.numpy_check import check_numpy
+from agents.runner.runs.orders import Refused, build_env, parse_order
 
 
 def run(files, code, *options, **more):

@@ -1,0 +1,204 @@
+"""Cleanup: deletes forgotten runs, work directories and parts of the cache that no run uses, left
+cgroups, records of shells and drafts of the runner."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import shutil
+import time
+from typing import Any, List, Set
+
+from agents.runner.background_tasks import BackgroundTasks
+from agents.runner.cache.store import Cache, is_short_of_room
+from agents.runner.failpoints import failpoint
+from agents.runner.files import read_json, read_plain, whole, write_file
+from agents.runner.home import Home, is_run_id
+from agents.runner.linux import boot_id
+from agents.runner.outbox import Outbox
+from agents.runner.processes import read_process
+from agents.runner.runs.containment import delegated_cgroup, old_probes, remove_cgroup
+from agents.runner.runs.facts import Facts, load_facts
+from agents.runner.runs.held_resources import remove_cgroups
+from agents.runner.runs.known import Run, Runs
+from agents.runner.runs.scratch import remove_scratch
+from agents.runner.wire import Message
+
+WORK_KEPT_S = 24 * 3600
+WORK_KEPT_SHORT_S = 600  # on a disk that is short of room: their jobs are over, so no restart comes as a rule
+RECORD_KEPT_S = 24 * 3600
+DRAFT_KEPT_S = 3600
+SWEEP_EVERY_S = 600.0  # how often everything is swept, after the first sweep of a connection
+
+# How many ids of forgotten runs are kept, so that a start frame that was long on its way starts nothing twice. The ids
+# of the last months are enough; the file stays small.
+_REMEMBERED = 20000
+
+
+def read_forgotten(home: Home) -> Set[str]:
+    """The ids that never start again; the file is shortened when it has grown too long."""
+    try:
+        names = read_plain(home.forgotten, 1 << 24).decode("utf-8", "replace").split("\n")
+    except OSError:
+        return set()
+    if len(names) > 2 * _REMEMBERED:
+        names = names[-_REMEMBERED:]
+        write_file(home.forgotten, "\n".join(names).encode())
+    return set(names) - {""}
+
+
+def remember_forgotten(home: Home, run: str) -> None:
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    fd = os.open(home.forgotten, flags, 0o600)
+    try:
+        os.write(fd, run.encode() + b"\n")
+    finally:
+        os.close(fd)
+
+
+def move_to_trash(home: Home, path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.rename(path, os.path.join(home.trash, os.urandom(8).hex()))
+
+
+def empty_trash(trash: str) -> None:
+    """Delete what is in the trash. A run's directory names its cgroups, so it stays until they are gone."""
+    for name in os.listdir(trash):
+        facts = load_facts(os.path.join(trash, name))
+        if facts is not None:
+            remove_scratch(facts)
+        if facts is None or remove_cgroups(facts):
+            shutil.rmtree(os.path.join(trash, name), ignore_errors=True)
+
+
+def sweep_cgroups(closed: List[Facts]) -> None:
+    """Remove the cgroups that these closed runs, or older runners, left.
+
+    Cgroups of other deployments, and of runs that nobody here knows, stay: each is known by its run's mark.
+    """
+    for facts in closed:
+        remove_cgroups(facts, 0)
+    for controller in ("", "memory"):
+        for path in old_probes(delegated_cgroup(controller)):
+            remove_cgroup(path)
+
+
+def sweep_shells(home: Home) -> None:
+    """Delete the records of shells whose holder was killed; a holder that ends deletes its own. They are kept for a
+    day, so that whoever comes back is told why the shell is gone."""
+    for name in os.listdir(home.shells) if os.path.isdir(home.shells) else ():
+        path = os.path.join(home.shells, name)
+        found = read_json(path) or {}
+        process = read_process(whole(found.get("pid")))
+        lives = process is not None and (process.ticks, boot_id()) == (
+            found.get("ticks"),
+            found.get("boot_id"),
+        )
+        with contextlib.suppress(OSError):
+            if not lives and os.lstat(path).st_mtime < time.time() - RECORD_KEPT_S:
+                os.unlink(path)
+
+
+def expired_work(home: Home, left: Set[str]) -> List[str]:
+    """Mark the work directories of `left` as used now, then name those that no run has used for a day, or for some
+    minutes on a disk that is short of room.
+
+    Drafts of runners in bin/ are deleted at once when they are old.
+    """
+    for name in left:
+        with contextlib.suppress(OSError):
+            os.utime(os.path.join(home.work, name))
+    programs = os.path.join(home.root, "bin")
+    for name in os.listdir(programs) if os.path.isdir(programs) else ():
+        if name.startswith(".put-"):  # its writer died: a file that is still being written is younger
+            with contextlib.suppress(OSError):
+                if os.lstat(os.path.join(programs, name)).st_mtime < time.time() - DRAFT_KEPT_S:
+                    os.unlink(os.path.join(programs, name))
+    found, kept_s = [], WORK_KEPT_SHORT_S if is_short_of_room(home.work) else WORK_KEPT_S
+    for name in os.listdir(home.work):
+        with contextlib.suppress(OSError):
+            if os.lstat(os.path.join(home.work, name)).st_mtime < time.time() - kept_s:
+                found.append(name)
+    return found
+
+
+class Cleanup:
+    """Handles the frame `forget`, and deletes in the background."""
+
+    def __init__(self, runs: Runs, out: Outbox, background: BackgroundTasks) -> None:
+        self.runs, self.out, self.background = runs, out, background
+        self.left_work: Set[str] = set()  # of forgotten runs, not yet marked with the time
+        self.pending = False
+        self.next_sweep_at = math.inf
+
+    def tick(self, now: float) -> None:
+        if self.pending or now >= self.next_sweep_at:
+            self.run(sweep=now >= self.next_sweep_at)
+
+    def on_forget(self, message: Message, payload: bytes) -> None:
+        name, home = message["run"], self.runs.require_home()
+        directory = home.run(name)
+        self.runs.check_owner()
+        if os.path.isdir(directory):
+            run = self.runs.find(name)
+            run.refresh()
+            if not run.closed:
+                raise ValueError("the run is not closed")
+            failpoint("before_delete")
+            self.remove(run)
+        self.out.send({"t": "forgotten", "run": name})
+
+    def remove(self, run: Run) -> None:
+        """Remember the id, move the directory to the trash at once, and have a child process delete it."""
+        home = self.runs.require_home()
+        remember_forgotten(home, run.run)
+        self.runs.forgotten.add(run.run)
+        self.runs.unwatch(run)
+        run.shipper.close()
+        run.shipper.pulled = False
+        del self.runs.by_name[run.run]
+        key = (run.facts or {}).get("work_key")
+        move_to_trash(home, run.directory)
+        if is_run_id(key):
+            self.left_work.add(str(key))
+        self.pending = True
+
+    def run(self, sweep: bool = False) -> None:
+        """Delete shared work directories that no run here uses any more, a day after their last run was forgotten.
+
+        A day, because the restart that wants to find its files there may be ordered after its predecessor was
+        forgotten; ten minutes where the disk is short of room. A child process looks at the directories, for they may
+        hang; this process moves them to the trash, for it knows which run has come since. Another child deletes what
+        is in the trash, however much it is.
+        """
+        home, left = self.runs.require_home(), set(self.left_work)
+        self.pending = False
+        if sweep or left:
+            closed = [run.facts for run in self.runs.by_name.values() if run.facts and run.closed]
+
+            def act() -> List[str]:
+                sweep_cgroups(closed if sweep else [])
+                sweep_shells(home)
+                Cache(home).throw_away(time.time())
+                return expired_work(home, left)
+
+            if self.background.start("sweep", act, self.end_sweep):
+                self.left_work = set()
+                self.next_sweep_at = time.monotonic() + SWEEP_EVERY_S if sweep else self.next_sweep_at
+            else:
+                self.pending = True
+                self.next_sweep_at = 0.0 if sweep else self.next_sweep_at
+        if os.listdir(home.trash):
+            self.pending |= not self.background.start(
+                "trash", lambda: empty_trash(home.trash), lambda answer: None, math.inf
+            )
+
+    def end_sweep(self, names: Any) -> None:
+        home = self.runs.require_home()
+        used = {run.work_key or (run.facts or {}).get("work_key") for run in self.runs.by_name.values()}
+        for name in names if isinstance(names, list) else ():
+            if name not in used:
+                with contextlib.suppress(OSError):  # a mount point cannot be moved
+                    move_to_trash(home, os.path.join(home.work, name))
+                    self.pending = True

@@ -1,0 +1,233 @@
+"""The two keepers of a run: the processes that start it and stay with it until it is closed, also without a console."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import select
+import time
+from typing import Any, Dict, List, NoReturn, Tuple
+
+from agents.runner.failpoints import failpoint
+from agents.runner.files import clean_directory, fsync_directory, make_spares, read_deadline, write_file
+from agents.runner.forks import write_traceback
+from agents.runner.linux import become_subreaper, booted_at, retitle
+from agents.runner.logs.budget import LogBudget
+from agents.runner.metrics.places import make_places
+from agents.runner.outputs.directories import with_directories
+from agents.runner.processes import read_process
+from agents.runner.reduction.files_on_hosts import put_files
+from agents.runner.reduction.numpy_check import check_numpy
+from agents.runner.runs.containment import cgroup_path
+from agents.runner.runs.facts import close_unstarted, load_facts, save_facts
+from agents.runner.runs.lifecycle import RunLifecycle
+from agents.runner.runs.orders import REDUCER, Refused, build_env, parse_order
+from agents.runner.runs.replica import Replica, ReplicaSetup
+from agents.runner.runs.scratch import scratch_path
+from agents.runner.runtimes.containers import command_of
+
+
+class Keeper(RunLifecycle):
+    """The keeper of one run: `outer` and `inner` are its two processes.
+
+    Only one of them works at a time; when it is killed, the other one goes on. `close_orphaned` closes a run whose
+    keepers were both killed.
+    """
+
+    def outer(self, document: Dict[str, Any] | Refused) -> None:
+        """The outer keeper: a fresh fork of serve that holds the run's lock."""
+        failpoint("keeper_born")
+        if os.path.exists(os.path.join(self.directory, "facts.json")):
+            return  # another serve found the claim without a keeper and closed it: never start it now
+        become_subreaper()
+        try:
+            if isinstance(document, Refused):
+                raise document
+            self.prepare(document)
+        except Refused as refused:
+            self.close_unstarted("refused", str(refused), refused.refusal)
+            return
+        except OSError as error:
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            self.close_unstarted("refused", "%s" % error, "disk_full" if full else "exec_failed")
+            return
+        failpoint("after_order")
+        inner = os.fork()
+        if inner == 0:
+            self.inner()
+        self.gated_replica().release_gate()
+        with contextlib.suppress(OSError):
+            # The claim must survive a power loss before anything is executed. Done while the inner keeper prepares.
+            fsync_directory(self.home.runs)
+            os.write(self.synced_write, b"s")
+        os.close(self.synced_write)
+        _, status = os.waitpid(inner, 0)
+        if status != 0:
+            self.take_over()
+
+    client: Tuple[List[str], Dict[str, str]] | None = None  # that of a container engine, and its environment
+
+    def prepare(self, document: Dict[str, Any]) -> None:
+        """Do all that can be refused or can fail before the replica's process is forked."""
+        document = with_directories(document, self.home)
+        order = self.order = parse_order(document)
+        directory, facts = self.directory, self.facts
+        facts["mark"] = "%s:%s" % (os.urandom(8).hex(), order.mark)
+        facts["work_key"] = order.work_key
+        facts["tmp"] = scratch_path(facts["mark"])
+        make_spares(directory)
+        save_facts(directory, facts)
+        write_file(os.path.join(directory, "order.json"), json.dumps(document).encode())
+        if order.reduction:
+            put_files(self.home.base)
+        make_places(directory, order.env, order.runtime, facts["tmp"])
+        self.held.acquire(order, facts)
+        if self.find_container():
+            # Whoever closes the run after all keepers, or the power, were lost has to know what to remove.
+            save_facts(directory, facts, durable=True)
+            self.client = command_of(order, directory, self.run, self.held.work, facts)
+        elif order.reduction == REDUCER:
+            check_numpy(order.command[0], build_env(order, directory, self.held.work, facts))
+        facts.update(
+            cpus=order.cpus,
+            grace_s=order.grace_s,
+            gpus=order.gpus,
+            port=order.port,
+            web_access=order.web_access,
+        )
+        self.oom.begin()
+        self.open_channels()
+
+    def open_channels(self) -> None:
+        flags = os.O_CLOEXEC
+        path = os.path.join(self.directory, "log")
+        self.log = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | flags, 0o600)
+        control = os.path.join(self.directory, "control")
+        os.mkfifo(control, 0o600)
+        self.control = os.open(control, os.O_RDWR | os.O_NONBLOCK | flags)
+        self.synced, self.synced_write = os.pipe()
+        self.replica = Replica()
+
+    def spawn(self) -> None:
+        assert self.order is not None
+        facts, work = self.facts, self.held.work
+        command, env = self.client or (self.order.command, build_env(self.order, self.directory, work, facts))
+        # What the engine's processes leave in the directory that they are started in is nothing for the user's.
+        place = self.directory if self.container else work
+        setup = ReplicaSetup(self.log, place, (facts["cgroup"], facts["memory_cgroup"]), self.umask, self.run)
+        if self.order.pid_namespace and not self.container:
+            self.replica_pid, why = self.gated_replica().spawn_in_namespace(command, env, setup)
+            if self.replica_pid:
+                self.enter_namespace()
+                self.save()  # before the gate: should all keepers be killed, this process has to be ended
+                return
+            facts["namespace_refused"] = why
+        self.replica_pid = self.gated_replica().spawn(command, env, setup)
+
+    def inner(self) -> NoReturn:
+        """The inner keeper: forks the replica's process, opens the gate, and supervises until the run is closed."""
+        status = 1
+        try:
+            become_subreaper()
+            self.parent = os.getppid()
+            self.spawn()
+            self.watch_children()
+            self.watch_shared_memory()
+            self.hypertune.watch()
+            self.log_budget = self.open_log_budget(fresh=True)
+            stop = read_deadline(self.directory)
+            self.wait_for_sync()
+            failpoint("before_gate")
+            if stop is None:
+                self.gated_replica().open_gate()
+                failpoint("after_gate")
+            self.gated_replica().close_gate()
+            self.supervise()
+            status = 0
+        except BaseException:
+            write_traceback(self.directory)
+        finally:
+            os._exit(status)
+
+    def open_log_budget(self, fresh: bool = False) -> LogBudget:
+        return LogBudget(self.directory, self.log, self.order.log_budget_mb if self.order else 1, fresh)
+
+    def wait_for_sync(self) -> None:
+        """Make sure that the claim is durable.
+
+        The outer keeper makes it durable meanwhile. If it has not yet, this one does: the outer keeper may have been
+        killed or stopped, or not have got a core. If both do it at once, they wait for the same write.
+        """
+        os.close(self.synced_write)
+        if not select.select([self.synced], [], [], 0)[0] or os.read(self.synced, 1) != b"s":
+            fsync_directory(self.home.runs)
+        os.close(self.synced)
+
+    def take_over(self) -> None:
+        """The inner keeper was killed, and its children are ours now: go on from the facts and the recorded
+        progress."""
+        found = load_facts(self.directory)
+        # As long as only the claim is on disk, this process knows more: all that it has prepared since.
+        if found is not None and found["phase"] != "claimed":
+            self.facts = found
+        self.find_container()
+        if self.facts["phase"] == "closed" or not os.path.isdir(self.directory):
+            clean_directory(self.directory)
+            return
+        retitle("trainyard-keeper %s (second)" % self.run)
+        self.watch_children()
+        self.watch_shared_memory()
+        self.hypertune.watch()
+        self.log_budget = self.open_log_budget()
+        self.wait_for_fork()
+        self.replica_pid = self.progress()[0]
+        if self.replica_pid and self.gated_replica().init_pid():
+            self.enter_namespace()
+        self.search_by_mark = True
+        self.replica_over = self.facts["phase"] == "ended" or self.replica_pid == 0
+        self.stopping = self.facts.get("stopping")
+        if self.stopping:
+            self.deadline = time.monotonic() + self.facts.get("grace_s", 0)
+        self.supervise()
+
+    def wait_for_fork(self) -> None:
+        """The replica's process may be forked but not have recorded itself yet: wait for that, without reaping."""
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                if self.progress()[0] or dead is not None:
+                    return
+                time.sleep(0.001)
+
+    def close_orphaned(self) -> None:
+        """In a fresh fork that holds the lock of a run whose keepers are both dead: kill what is left, and close the
+        run."""
+        found = load_facts(self.directory)
+        if found is None:
+            known = os.stat(self.directory).st_mtime > booted_at()
+            close_unstarted(self.facts, "lost", "the runner died before anything was started")
+            self.facts["never_started"] = True if known else None
+            self.save(durable=True)
+            clean_directory(self.directory)
+            return
+        self.facts, self.search_by_mark = found, True
+        if found["phase"] == "closed":
+            return
+        become_subreaper()
+        self.find_container()
+        path = cgroup_path(self.run, found["mark"])
+        if found["cgroup"] is None and path and os.path.isdir(path):
+            found["cgroup"] = path  # it was made, but its keeper was killed before it wrote so
+        path = cgroup_path(self.run, found["mark"], "memory")
+        if found["memory_cgroup"] is None and path and os.path.isdir(path):
+            found["memory_cgroup"] = path
+        log = os.path.join(self.directory, "log")
+        found["log"] = dict(found["log"], size=os.path.getsize(log) if os.path.exists(log) else 0)
+        first = found["first"]  # the first process of its namespace: with it all others there end
+        pid, ticks = first if first else (found["pid"] or 0, found["ticks"])
+        orphan = read_process(pid)
+        if orphan is not None and orphan.ticks == ticks:
+            self.orphan = orphan
+        self.finish()
