@@ -35,6 +35,14 @@ def address_for_data(host: Host) -> str:
     return host.data_address or host.found_address or host.address
 
 
+def mbit(host: Host) -> int:
+    """The speed of the card over which replicas of this host reach others; 0 where it is not known."""
+    network = host.facts.get("network") or {}
+    address = address_for_data(host)
+    found = [each.get("mbit", 0) for each in network.get("interfaces", []) if each["address"] == address]
+    return max(found, default=0)
+
+
 def choices(host: Host) -> list[tuple[str, str]]:
     """(interface, address) of everything that an admin may choose: the last check found it, or Trainyard dials it."""
     network = host.facts.get("network") or {}

@@ -19,6 +19,8 @@ MAX_GPUS = 64
 MAX_MOUNTS = 64
 MAX_RUNTIMES = 20
 MAX_INTERFACES = 64
+# 10 Tbit/s: more than any card of these years.
+MAX_MBIT = 10_000_000
 MAX_NAME_ADDRESSES = 16
 MAX_GROUPS = 64
 MAX_ID = 2**32 - 1
@@ -75,21 +77,23 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """One address of a network interface."""
+    """One address of a network interface. `mbit`: the speed of its card, or 0 where that is not known."""
 
     name: str
     address: str
+    mbit: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
     """`ssh`: the host's end of the check's connection. `route`: its address on the way to others. `name`: what its own
-    name resolves to there, or None if that is not known."""
+    name resolves to there, or None if that is not known. `infiniband`: a port of such a card is up."""
 
     interfaces: tuple[Interface, ...]
     ssh: str
     route: str
     name: tuple[str, ...] | None
+    infiniband: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +215,11 @@ def _network(value: object) -> Network | None:
     if not isinstance(value, dict):
         return None
     rows = [
-        Interface(clean_text(row.get("name", ""), 64), _address(row.get("address")))
+        Interface(
+            clean_text(row.get("name", ""), 64),
+            _address(row.get("address")),
+            whole_number(row.get("mbit"), 0, MAX_MBIT) or 0,
+        )
         for row in mappings(value.get("interfaces"), MAX_INTERFACES)
     ]
     name = value.get("name")
@@ -221,6 +229,7 @@ def _network(value: object) -> Network | None:
         ssh=_address(value.get("ssh")),
         route=_address(value.get("route")),
         name=None if known is None else tuple(filter(None, known)),
+        infiniband=value.get("infiniband") is True,
     )
 
 

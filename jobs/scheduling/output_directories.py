@@ -16,6 +16,7 @@ from jobs.rules.spec.json_fields import InvalidDocument
 from jobs.rules.spec.machine_types import NO_TYPES, Types, UnknownMachine
 from jobs.rules.spec.output_addresses import output_addresses
 from jobs.rules.spec.without_effect import kept_fields
+from jobs.scheduling import network_cards
 
 
 def advice_about(
@@ -29,7 +30,8 @@ def advice_about(
         shared = ordering.shared_directories(project, location, found.buckets)
         missing, apart = ordering.buckets_of(project, found, shared)
     is_path = base.startswith("/") and found.base is None
-    return advice(spec, storage(base, location) if is_path else None, types, missing, apart)
+    held_by = storage(base, location) if is_path else None
+    return advice(spec, held_by, types, missing, apart, network_cards.of_job(spec, location))
 
 
 def advice_of(job: Job) -> tuple[Advice, ...]:

@@ -358,16 +358,54 @@ def probe_ptrace_scope() -> int | None:
 def probe_network() -> Dict[str, Any]:
     """The addresses of this host, and what its own name resolves to there; `name` is null where nobody can tell.
 
-    `ssh`: the address to which this connection came. `route`: the one on the way to others.
+    `ssh`: the address to which this connection came. `route`: the one on the way to others. `mbit`: the speed of the
+    card, null where its driver does not tell. `infiniband`: whether the host has such a card.
     """
     found = [each for each in interfaces() if not each.address.startswith("fe80:")]
     words = os.environ.get("SSH_CONNECTION", "").split()
     return {
-        "interfaces": [each._asdict() for each in found[:_MAX_INTERFACES]],
+        "interfaces": [{**each._asdict(), "mbit": mbit_of(each.name)} for each in found[:_MAX_INTERFACES]],
         "ssh": words[2] if len(words) == 4 else "",
         "route": route_address(),
         "name": addresses_of(socket.gethostname()),
+        "infiniband": has_infiniband(),
     }
+
+
+def mbit_of(interface: str, place: str = "/sys/class/net") -> int | None:
+    try:
+        with open(os.path.join(place, interface, "speed"), encoding="ascii") as file:
+            mbit = int(file.read())
+    except (OSError, ValueError):
+        return None
+    return mbit if mbit > 0 else None  # -1: no cable, or a card without a speed of its own
+
+
+def has_infiniband(place: str = "/sys/class/infiniband") -> bool:
+    """Whether a port of an InfiniBand card is up. Cards for RoCE stand there too, but their link is Ethernet."""
+    for card in _listed(place):
+        for port in _listed(os.path.join(place, card, "ports")):
+            at = os.path.join(place, card, "ports", port)
+            if _line(os.path.join(at, "link_layer")) == "InfiniBand" and "ACTIVE" in _line(
+                os.path.join(at, "state")
+            ):
+                return True
+    return False
+
+
+def _listed(place: str) -> List[str]:
+    try:
+        return sorted(os.listdir(place))[:_MAX_INTERFACES]
+    except OSError:
+        return []
+
+
+def _line(path: str) -> str:
+    try:
+        with open(path, encoding="ascii", errors="replace") as file:
+            return file.readline(256).strip()
+    except OSError:
+        return ""
 
 
 def addresses_of(name: str) -> List[str] | None:

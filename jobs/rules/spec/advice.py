@@ -50,14 +50,16 @@ def advice(
     types: Types = NO_TYPES,
     missing: Collection[str] = (),
     apart: Collection[str] = (),
+    cards: reduction_advice.Cards = reduction_advice.NO_CARDS,
 ) -> tuple[Advice, ...]:
     """All advice about this job. `storage`: for each host that the job may use, which network storage holds the base
     output directory there, or "" for a disk of the host's own; None where that is not known. `missing`: buckets that
-    the project does not have. `apart`: those of which each host has files of its own."""
+    the project does not have. `apart`: those of which each host has files of its own. `cards`: the network cards of the
+    hosts, which a job with reducers asks for."""
     return (
         *(Advice(WARNING, text) for text in launchers.separate_models(spec)),
         *_gpu_counts(spec, types),
-        *(Advice(WARNING, text) for text in reduction_advice.warnings(spec)),
+        *(Advice(WARNING, text) for text in reduction_advice.warnings(spec, cards)),
         *(Advice(HINT, text) for text in reduction_advice.hints(spec, types)),
         *_evaluators(spec),
         *_one_string_commands(spec),

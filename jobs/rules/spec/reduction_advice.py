@@ -4,17 +4,32 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from agents.infra.texts import said
+from jobs.rules.list_text import list_text
 from jobs.rules.spec import reduction
 from jobs.rules.spec.cluster_variables import TRAINER_POOLS
 from jobs.rules.spec.custom_job import CustomJobSpec, Machine, Pool
 from jobs.rules.spec.machine_types import NO_TYPES, Types, needs
 
+MAX_NAMED = 4
 _OTHERS = re.compile(r"\b(tensorflow|tf\.distribute|TF_CONFIG|keras|jax|flax)\b")
 # What Google says of its own machines, in Gbit/s.
 _PER_CPU, _MOST, _WITH_MANY_GPUS = 2.0, 32.0, 100.0
 _MANY_GPUS = {"NVIDIA_TESLA_V100": 8, "NVIDIA_TESLA_T4": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class Cards:
+    """What is known of the network cards of the hosts that the job may use. `mbit`: the speeds, slowest first.
+    `infiniband`: the hosts that have it."""
+
+    mbit: tuple[int, ...] = ()
+    infiniband: tuple[str, ...] = ()
+
+
+NO_CARDS = Cards()
 
 
 def hints(spec: CustomJobSpec, types: Types = NO_TYPES) -> Iterator[str]:
@@ -35,13 +50,16 @@ def hints(spec: CustomJobSpec, types: Types = NO_TYPES) -> Iterator[str]:
         )
 
 
-def warnings(spec: CustomJobSpec) -> Iterator[str]:
+def warnings(spec: CustomJobSpec, cards: Cards = NO_CARDS) -> Iterator[str]:
     """What makes the job slower, or leaves the reducers idle."""
     pool = reduction.reducers(spec)
     if pool is None:
         return
     trainers = _trainers(spec)
+    yield from _about_cards(cards)
     needed, offered = map(_bandwidth, (trainers, [pool]))
+    if not (needed and offered) and len(set(cards.mbit)) == 1:
+        needed, offered = (count * cards.mbit[0] / 1000 for count in (_count(trainers), pool.replica_count))
     if needed and offered:
         if offered < needed:
             yield said(
@@ -66,6 +84,22 @@ def warnings(spec: CustomJobSpec) -> Iterator[str]:
         yield said(
             "Nothing hooks into TensorFlow and JAX: they reduce gradients inside their own runtimes, and the reducers "
             "will be idle. Reduction Server speeds up torch's DistributedDataParallel only."
+        )
+
+
+def _about_cards(cards: Cards) -> Iterator[str]:
+    if cards.infiniband:
+        yield said(
+            "There is InfiniBand on {hosts}. Over it NCCL is faster than through reducers: leave out workerpool2 if "
+            "the replicas that train run there.",
+            hosts=list_text(cards.infiniband, MAX_NAMED),
+        )
+    if len(set(cards.mbit)) > 1:
+        yield said(
+            "The network cards of the hosts of this location have from {least} to {most} Gbit/s. A reducer on a slow "
+            "card slows down all that train: keep such hosts out, or give the reducers a machine type of their own.",
+            least=f"{cards.mbit[0] / 1000:g}",
+            most=f"{cards.mbit[-1] / 1000:g}",
         )
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import pytest
 
 from agents.hosts import checklist, probe
-from agents.hosts.data_address import address_for_data, choices, found_address, refuse_unknown
+from agents.hosts.data_address import address_for_data, choices, found_address, mbit, refuse_unknown
 from agents.infra.refusals import Refused
 from agents.models import Host
 from tests.unit.agents.hosts.test_enrolment import GOOD, facts, judged, network
@@ -45,6 +47,19 @@ def test_a_runner_that_is_too_old_finds_none_and_the_dialled_address_is_used():
     assert address_for_data(Host(address="gpu-1", found_address="10.0.0.7")) == "10.0.0.7"
     chosen = Host(address="gpu-1", found_address="10.0.0.7", data_address="10.9.0.7")
     assert address_for_data(chosen) == "10.9.0.7"
+
+
+def test_the_card_of_the_data_address_has_a_speed_that_makes_sense():
+    rows = [{"name": "eth0", "address": "10.0.0.7", "mbit": 1_000}, {"name": "ib0", "address": "10.9.0.7"}]
+    found = facts(network={**GOOD["network"], "interfaces": rows, "infiniband": True}).network
+    assert ([each.mbit for each in found.interfaces], found.infiniband) == ([1_000, 0], True)
+    host = Host(address="10.0.0.7", facts={"network": asdict(found)})
+    assert mbit(host) == 1_000
+    host.data_address = "10.9.0.7"
+    assert mbit(host) == 0 == mbit(Host(address="10.0.0.7"))
+    for wrong in (-1, "fast", 1e12, None, True):
+        lying = facts(network={"interfaces": [{**rows[0], "mbit": wrong}], "infiniband": 1}).network
+        assert (lying.interfaces[0].mbit, lying.infiniband) == (0, False)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from agents.runner.host import networks
+from agents.runner.host import networks, probe
 from agents.runner.host.cuda import numbers_of
 from agents.runner.host.networks import Interface, interfaces, network_variables, route_address
 from tests.unit.agents.runner.fake_gpus import FakeGpus
@@ -118,6 +118,25 @@ def test_the_interface_is_the_one_with_the_hosts_address_or_with_the_way_to_othe
 def test_the_kernel_tells_the_interfaces_of_this_machine():
     assert Interface("lo", "127.0.0.1") in interfaces()
     assert not route_address() or route_address() in {each.address for each in interfaces()}
+
+
+def test_the_speed_of_a_card_and_an_active_infiniband_port_are_found(tmp_path):
+    for name, speed in (("eth0", "10000"), ("down", "-1"), ("odd", "fast")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "speed").write_text(f"{speed}\n")
+    cards = ("eth0", "down", "odd", "absent")
+    assert [probe.mbit_of(name, str(tmp_path)) for name in cards] == [10_000, None, None, None]
+    port = tmp_path / "mlx5_0" / "ports" / "1"
+    port.mkdir(parents=True)
+    for layer, state, expected in (
+        ("InfiniBand", "4: ACTIVE", True),
+        ("InfiniBand", "1: DOWN", False),
+        ("Ethernet", "4: ACTIVE", False),
+    ):
+        (port / "link_layer").write_text(f"{layer}\n")
+        (port / "state").write_text(f"{state}\n")
+        assert probe.has_infiniband(str(tmp_path)) is expected
+    assert not probe.has_infiniband(str(tmp_path / "absent"))
 
 
 def test_the_login_may_name_the_interface(host):

@@ -13,6 +13,7 @@ from jobs.rules.spec.custom_job import to_document
 from jobs.rules.spec.image_aliases import Aliases, images_used, with_images
 from jobs.rules.spec.json_fields import InvalidDocument
 from jobs.rules.spec.parse import parse_custom_job, parse_spec
+from jobs.rules.spec.reduction_advice import NO_CARDS, Cards
 from jobs.rules.spec.runtime_choice import check_runtimes
 
 PLAIN = {"imageUri": "host", "command": ["/opt/torch/bin/python3", "train.py"]}
@@ -52,7 +53,7 @@ def test_the_runtime_makes_them_too_and_says_what_travels():
     [
         (
             {**REDUCERS, "machineSpec": {"acceleratorType": "NVIDIA_L4", "acceleratorCount": 1}},
-            "accelerator_count",
+            "machine_spec.accelerator_count",
         ),
         ({"containerSpec": {"imageUri": reduction.IMAGES[0], "args": ["x"]}}, "container_spec.args"),
         (
@@ -136,8 +137,9 @@ def test_reducers_are_counted_nowhere_and_only_trainers_are_told_of_them():
     assert reduction.role_of(asked, 2) == reduction.REDUCER
 
 
-def texts(**options):
-    return " ".join(each.text for each in advice(job(**options).job_spec) if "educ" in each.text)
+def texts(cards=NO_CARDS, **options):
+    found = advice(job(**options).job_spec, cards=cards)
+    return " ".join(each.text for each in found if "educ" in each.text)
 
 
 def test_advice_says_where_reducers_gain_nothing_or_are_too_few():
@@ -169,3 +171,15 @@ def test_the_example_of_the_documents_has_21_replicas():
     names = [name for name, *_ in spec.replicas()]
     assert len(names) == 21
     assert names[5] == "workerpool2-0"
+
+
+def test_advice_counts_with_the_cards_that_were_found():
+    ten = Cards(mbit=(10_000, 10_000))
+    assert "20 Gbit/s together, and the 4 replicas that train 40 Gbit/s" in texts(ten)
+    assert "Gbit/s" not in texts(ten, third={**REDUCERS, "replicaCount": "4"})
+    assert "from 1 to 25 Gbit/s" in texts(Cards(mbit=(1_000, 10_000, 25_000)))
+
+
+def test_advice_names_the_hosts_with_infiniband():
+    assert "InfiniBand on gpu01, gpu02" in texts(Cards(infiniband=("gpu01", "gpu02")))
+    assert "InfiniBand" not in texts()
