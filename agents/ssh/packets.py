@@ -52,6 +52,7 @@ class PacketSocket(Protocol):
     def feed(self, data: bytes) -> None: ...
     def acknowledge(self) -> None: ...
     def packet_size(self) -> int: ...
+    def can_send_small_message(self) -> bool: ...
     def recv(self, size: int) -> bytes: ...
 
 
@@ -153,7 +154,8 @@ class LoopReader:
         """Send a short piece of input, on the event loop. False, and nothing is sent, if it had to wait: for a key
         exchange, for another thread that sends, for the host's window or for the socket."""
         channel, lock = self._channel, self._transport.clear_to_send_lock
-        if self._ended or not lock.acquire(blocking=False):
+        # A socket that is nearly full might take a part of the packet, and the loop would wait for the rest.
+        if self._ended or not self._socket.can_send_small_message() or not lock.acquire(blocking=False):
             return False
         try:
             if not self._transport.clear_to_send.is_set():

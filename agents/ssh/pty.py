@@ -135,9 +135,9 @@ class ShellChannel:
         """Write without waiting. False, and nothing is written, if it had to wait or if the data is too long."""
         if len(data) > MAX_AT_ONCE:
             return False
-        if self._reader is not None:
-            return self._reader.send(data)
         try:
+            if self._reader is not None:
+                return self._reader.send(data)
             return self._connection.without_waiting(partial(self._send, data))
         except CONNECTION_ERRORS:  # it had to wait, or the shell is closed: `write` raises then
             return False

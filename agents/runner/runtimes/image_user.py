@@ -6,6 +6,7 @@ what it writes then belongs to the login, as without a container. A login that i
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import Dict, Iterable, List, Tuple
 
@@ -53,15 +54,18 @@ def give(user: Tuple[int, int], directories: Iterable[str]) -> None:
     if user == _ROOT:
         return
     for top in directories:
-        _give(top, user)
-        for place, below, files in os.walk(top):  # follows no links
+        # By descriptors: another replica may put a link in the place of a directory meanwhile.
+        for _, below, files, place in os.fwalk(top, follow_symlinks=False):
             for name in (*below, *files):
-                _give(os.path.join(place, name), user)
+                _give(name, user, place)
+            if os.fstat(place).st_uid == 0:
+                os.fchown(place, user[0], user[1])
 
 
-def _give(path: str, user: Tuple[int, int]) -> None:
-    if os.lstat(path).st_uid == 0:
-        os.chown(path, user[0], user[1], follow_symlinks=False)
+def _give(name: str, user: Tuple[int, int], place: int) -> None:
+    with contextlib.suppress(FileNotFoundError):  # a replica that runs has removed it
+        if os.stat(name, dir_fd=place, follow_symlinks=False).st_uid == 0:
+            os.chown(name, user[0], user[1], dir_fd=place, follow_symlinks=False)
 
 
 def _names_of(program: str, image: str, name: str, directory: str) -> Dict[str, List[List[str]]]:

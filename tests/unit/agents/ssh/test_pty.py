@@ -7,6 +7,7 @@ import concurrent.futures
 import contextlib
 import os
 import secrets
+import select
 import socket
 import struct
 import threading
@@ -174,6 +175,11 @@ def test_writing_without_waiting_never_waits(through, key, running, look, way, m
         with monkeypatch.context() as patch:
             patch.setattr(gcm_packets.os, "write", no_room)
             assert not shell.write_now(b"x")
+            # A socket that is nearly full takes a part of a packet: the rest must not be waited for.
+            patch.setattr(gcm_packets.os, "write", lambda fd, data: pytest.fail("a packet was begun"))
+            connection.sock._writable.unregister(connection.sock._inner)
+            assert not shell.write_now(b"x")
+            connection.sock._writable.register(connection.sock._inner, select.POLLOUT)
     channel.out_window_size, window = 0, channel.out_window_size
     assert not shell.write_now(b"x")
     channel.out_window_size = window
