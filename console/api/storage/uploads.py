@@ -53,7 +53,10 @@ class _Begin(StorageView):
             raise BadRequest("uploadType", "uploadType must be media, multipart or resumable.")
         sink = self._sink(request, row, way)
         if large_bodies.is_first_call(request._request):
-            return BodyWanted(incoming.new_file(*sink))
+            file = incoming.new_file(*sink)
+            # The place that it takes is its project's, also where its bytes take nothing of the quota.
+            file.project = row.project_id
+            return BodyWanted(file)
         with large_bodies.received(request._request, *sink) as file:
             if way == "resumable":
                 return self._begin(request, row, file)

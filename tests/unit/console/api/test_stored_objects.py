@@ -6,6 +6,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
+from console import large_bodies
 from jobs.artifacts import buckets, objects, uploads
 from jobs.artifacts.uploads import Part
 from jobs.models import Project, StoredObject, Upload
@@ -94,6 +95,16 @@ def test_a_second_request_of_an_upload_is_told_to_try_again(script, bucket):
     part.discard()
     assert answer.status_code == 503
     assert send(bob, address, b"hello").status_code == 200
+
+
+@pytest.mark.parametrize("way", ["media", "multipart", "resumable"])
+def test_each_way_takes_a_place_of_its_own_project(script, bucket, monkeypatch, way):
+    monkeypatch.setattr(large_bodies, "is_first_call", lambda request: True)
+    wanted = script("bob").post(
+        f"/upload{OBJECTS}?uploadType={way}&name=a", {}, content_type="application/json"
+    )
+    wanted.sink.discard()
+    assert wanted.sink.project == bucket.project_id
 
 
 @pytest.mark.django_db(transaction=True)
