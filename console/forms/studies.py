@@ -21,7 +21,7 @@ from console.forms.fields import LabelLines, PlainText, area_of_text, line_of_te
 from console.forms.jobs import JobDestination, set_choices
 from console.forms.study_rows.metric_rows import MetricRow, MetricsField
 from console.forms.study_rows.parameter_rows import INPUTS, ParametersField, documents, rows_of
-from console.forms.study_rows.pasted_space import UnreadableSpace, read_space
+from console.forms.study_rows.pasted_space import UnreadableSpace, pasted_rows
 from console.forms.violations import field_of
 from jobs.models import TuningJob
 from jobs.rules.spec.json_fields import InvalidDocument
@@ -201,15 +201,16 @@ class StudyDraft(_Destined):
 
     def with_pasted_space(self) -> StudyDraft:
         """The same with the parameters of the pasted text as rows; or this one, which says why it has none."""
+        above = self["parameters"].value()
         try:
-            pasted = list(rows_of(read_space(self.data.get("space", ""))))
+            pasted = pasted_rows(self.data.get("space", ""), len(above))
         except UnreadableSpace as unreadable:
             self.unreadable_space = str(unreadable)
             return self
         data = QueryDict(mutable=True)
         for key in self.data:
             data.setlist(key, self.data.getlist(key))  # type: ignore[attr-defined]
-        rows = [*self["parameters"].value(), *pasted]
+        rows = [*above, *pasted]
         for place, name in enumerate(INPUTS):
             data.setlist(f"parameters-{name}", [str(row[place]) for row in rows])
         data["space"] = ""

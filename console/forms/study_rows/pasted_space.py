@@ -13,11 +13,14 @@ import yaml
 from django.utils.translation import gettext as _
 
 from agents.infra.text import visible
+from console.forms.study_rows.parameter_rows import CONDITIONS, ParameterRow, rows_of
 from jobs.rules.spec.json_fields import camel
+from jobs.rules.tuning.parse_parameters import MAX_PARAMETERS
 from jobs.rules.tuning.space import Kind, Scale
 from jobs.rules.tuning.study import PARENT_VALUES
 
-MAX_TEXT = 100_000
+# Reading so many takes half a second.
+MAX_TEXT = 30_000
 _SPECS = {kind: f"{kind.lower()}ValueSpec" for kind in Kind}
 _OF_VALUES = {"minValue", "maxValue", "values"}
 _PARENTS = {camel(name) for name in PARENT_VALUES.values()}
@@ -27,6 +30,11 @@ _KATIB = {
     "categorical": Kind.CATEGORICAL,
     "discrete": Kind.DISCRETE,
 }
+# What the loader raises: also of "!!bool x", "!!timestamp x", half letters and numbers on base 60 that are too large.
+_UNREADABLE = (
+    *(yaml.YAMLError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError),
+    RecursionError,
+)
 _LOG = {"logUniform", "log_uniform_values", "q_log_uniform_values"}
 _EVEN = {"", "uniform", "int_uniform", "q_uniform", "constant", "categorical"}
 
@@ -43,6 +51,35 @@ class _Loader(yaml.SafeLoader):
             raise UnreadableSpace(_("The text has an alias (*name). Write the value out."))
         return super().compose_node(parent, index)
 
+    def construct_scalar(self, node: Any) -> Any:
+        found = super().construct_scalar(node)
+        # An escape may make half a letter, which no page can show.
+        str(found).encode()
+        return found
+
+
+def pasted_rows(text: str, above: int = 0) -> list[ParameterRow]:
+    """The parameters as rows of the form, which has so many `above` them. Raises UnreadableSpace."""
+    try:
+        rows = list(rows_of(read_space(text)))
+    except UnreadableSpace:
+        raise
+    except (ArithmeticError, TypeError, ValueError, RecursionError):
+        # A list where a number belongs, a number of a thousand digits, and so on.
+        raise UnreadableSpace(
+            _(
+                "The text has a value that no parameter can have. Compare it with the parameters of Vertex, Katib or "
+                "Weights & Biases."
+            )
+        ) from None
+    if above + len(rows) > MAX_PARAMETERS:
+        raise UnreadableSpace(
+            _("The study would have {number} parameters. Give at most {most}.").format(
+                number=above + len(rows), most=MAX_PARAMETERS
+            )
+        )
+    return rows
+
 
 def read_space(text: str) -> list[dict[str, Any]]:
     """The parameters of a StudySpec. Raises UnreadableSpace."""
@@ -54,7 +91,7 @@ def read_space(text: str) -> list[dict[str, Any]]:
         found = yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
     except UnreadableSpace:
         raise
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except _UNREADABLE as error:
         mark = getattr(error, "problem_mark", None)
         place = _("line {number}").format(number=mark.line + 1) if mark else type(error).__name__
         raise UnreadableSpace(_("The text is neither JSON nor YAML: {place}.").format(place=place)) from None
@@ -100,11 +137,11 @@ def _of_vertex(each: Mapping[str, Any]) -> dict[str, Any]:
                 name=visible(name), fields=", ".join(_SPECS.values())
             )
         )
-    own = _only(name, each, {"parameterId", _SPECS[kind], "scaleType", "conditionalParameterSpecs"})
+    own = _only(name, each, {"parameterId", _SPECS[kind], "scaleType", CONDITIONS})
     values = _only(name, own[_SPECS[kind]], _OF_VALUES)
     found = _parameter(name, kind, values, own.get("scaleType") or Scale.LINEAR)
-    below = [_condition(name, condition) for condition in own.get("conditionalParameterSpecs") or ()]
-    return {**found, **({"conditionalParameterSpecs": below} if below else {})}
+    below = [_condition(name, condition) for condition in own.get(CONDITIONS) or ()]
+    return {**found, **({CONDITIONS: below} if below else {})}
 
 
 def _condition(name: str, condition: Any) -> dict[str, Any]:
@@ -117,7 +154,7 @@ def _condition(name: str, condition: Any) -> dict[str, Any]:
 
 
 def _only(name: str, found: Any, known: set[str]) -> Mapping[str, Any]:
-    more = sorted(set(found) - known) if isinstance(found, Mapping) else [str(found)]
+    more = sorted(str(each) for each in set(found) - known) if isinstance(found, Mapping) else [str(found)]
     if more:
         raise UnreadableSpace(
             _(

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from console.forms.sample_study import SAMPLE_STUDY
-from console.forms.study_rows.pasted_space import MAX_TEXT, UnreadableSpace, read_space
+from console.forms.study_rows.pasted_space import MAX_TEXT, UnreadableSpace, pasted_rows, read_space
 
 LR = {
     "parameterId": "lr",
@@ -93,9 +93,35 @@ def test_each_way_of_writing_a_space_gives_the_same_parameters():
         ("parameters: {a: 5}", "a: the form has no field for 5."),
         ("a: &x [1, 2]\nb: *x", "alias"),
         ("!!python/object/apply:os.system [id]", "neither JSON nor YAML"),
+        ("[!!bool x, !!int '']", "neither JSON nor YAML"),
+        ("[!!timestamp x]", "neither JSON nor YAML"),
+        (f"a: {'1:' * 200}1.5", "neither JSON nor YAML"),
+        ("parameters: {lr: {1: 2}}", "lr: the form has no field for 1."),
+        ("parameters: {lr: {1: 2, foo: 3}}", "lr: the form has no field for 1."),
+        (f"parameters: {{lr: {{values: [0x{'F' * 300}]}}}}", "a value that no parameter can have"),
+        (f"parameters: {{lr: {{values: [a, 0x{'F' * 5000}]}}}}", "a value that no parameter can have"),
+        (f"parameters: {{lr: {{min: 0x{'F' * 5000}}}}}", "a value that no parameter can have"),
+        ('parameters: {lr: {values: ["\\ud800"]}}', "neither JSON nor YAML"),
+        (json.dumps([{**DEPTH, "conditionalParameterSpecs": 5}]), "a value that no parameter can have"),
+        (json.dumps([{**DEPTH, "integerValueSpec": 5}]), "depth: the form has no field for 5."),
+        ('parameters: {"\\ud800": 5}', "neither JSON nor YAML"),
+        (
+            json.dumps(
+                [
+                    {
+                        **KIND,
+                        "conditionalParameterSpecs": [
+                            {"parentCategoricalValues": {"values": 5}, "parameterSpec": DEPTH}
+                        ],
+                    }
+                ]
+            ),
+            "a value that no parameter can have",
+        ),
+        (f"parameters: {{{', '.join(f'p{each}: {{min: 0}}' for each in range(101))}}}", "Give at most 100."),
     ],
 )
 def test_what_cannot_be_read_is_refused_in_words(text, said):
     with pytest.raises(UnreadableSpace) as refused:
-        read_space(text)
+        pasted_rows(text)
     assert said in str(refused.value)

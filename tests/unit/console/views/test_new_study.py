@@ -209,6 +209,13 @@ def test_a_pasted_space_becomes_rows_and_what_is_no_space_stays_typed(bob):
     assert names == ["lr", "layers", "kind", "width", "depth", "", ""] and "feasibleSpace" not in text
     text = text_of(bob.post(NEW, typed(action="paste", space="{a: [")))
     assert "The text is neither JSON nor YAML: line 1." in text and "{a: [</textarea>" in text
+    # Rows above them count: more fields than Django reads would come back as an error, without what was typed.
+    many = "{" + ", ".join(f"p{number}: {{min: 0, max: 1}}" for number in range(97)) + "}"
+    text = text_of(bob.post(NEW, typed(action="paste", space=f"parameters: {many}")))
+    assert "The study would have 101 parameters. Give at most 100." in text and "p96: {min" in text
+    # A number that is none is shown as it was written, and the parser says what is wrong with it.
+    text = text_of(bob.post(NEW, typed(action="paste", space=f"parameters: {{p: {{max: 0x{'F' * 300}}}}}")))
+    assert re.search(r'name="parameters-high" value="\d{362}"', text)
     assert not TuningJob.objects.exists()
 
 
