@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
@@ -24,15 +23,14 @@ def reason(study: StudySpec, rows: Sequence[Trial], now: datetime) -> str:
     late = {row.job_id: row.number for row in rows if _is_late(row, now)}
     if not late:
         return ""
-    seen = defaultdict(set)
-    found = MetricSeries.objects.filter(run__job__in=list(late)).order_by().values_list("run__job", "name")
-    for job, name in found.distinct()[:MOST_READ]:
-        seen[job].add(name)
+    series = MetricSeries.objects.filter(run__job__in=list(late)).order_by()
     wanted = [metric.name for metric in study.objectives]
-    silent = [job for job in late if seen[job].isdisjoint(wanted)]
+    heard = set(series.filter(name__in=wanted).values_list("run__job", flat=True).distinct())
+    silent = [job for job in late if job not in heard]
     if not silent:
         return ""
-    names = sorted(set().union(*(seen[job] for job in silent)))
+    others = series.filter(run__job__in=silent).order_by("name").values_list("name", flat=True)
+    names = sorted(others.distinct()[:MOST_READ])
     known = {
         "numbers": list_text([str(late[job]) for job in silent], MOST_NAMES),
         "metrics": list_text(wanted),

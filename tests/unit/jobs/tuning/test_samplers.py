@@ -11,7 +11,7 @@ from agents.infra.clock import Clock
 from agents.infra.refusals import Refused
 from agents.infra.secrets import SecretUnreadable
 from jobs.models import Job, Trial, TuningJob
-from jobs.tuning import advance, sampler_memory, snapshot, tuning_jobs
+from jobs.tuning import advance, sampler_memory, silent_trials, snapshot, tuning_jobs
 from tests.unit.jobs.tuning.conftest import asked
 from tests.unit.jobs.tuning.test_tuning_jobs import states
 
@@ -77,6 +77,16 @@ def test_a_trial_that_reports_another_metric_says_so_after_ten_minutes(study):
     )
     study.report(1, loss=0.5)
     assert later(11) == ""
+
+
+def test_a_trial_that_reports_its_metric_among_many_is_not_named(study, monkeypatch):
+    monkeypatch.setattr(silent_trials, "MOST_READ", 1)
+    study.submit(asked(parallelTrialCount=2)).run()
+    study.report(1, acc=0.5, epoch_loss=0.1, loss=0.2)
+    study.report(2, acc=0.5, epoch_loss=0.1, loss=0.2)
+    advance.advance([study.row.pk], Clock(timezone.now() + timedelta(minutes=11)))
+    study.row.refresh_from_db()
+    assert study.row.reason == ""
 
 
 def test_trials_that_report_nothing_say_so(study):
