@@ -175,7 +175,8 @@ def _drawn(
 def _shades(land: ExpectedGrid, ordered: Sequence[float], goal: Goal) -> Iterable[Shade]:
     """Each shade has as many cells as the others. `ordered`: all values, the best first."""
     sign = 1 if goal is Goal.MINIMIZE else -1
-    ends = [ordered[min((at + 1) * len(ordered) // SHADES, len(ordered)) - 1] for at in range(SHADES)]
+    # Fewer cells than shades leave some shades without one.
+    ends = [ordered[max((at + 1) * len(ordered) // SHADES, 1) - 1] for at in range(SHADES)]
     cells: list[list[str]] = [[] for _shade in range(SHADES)]
     width, height = WIDTH / len(land.across), HEIGHT / len(land.up)
     for row, values in enumerate(land.values):
