@@ -17,6 +17,7 @@ from jobs.rules.spec.json_fields import InvalidDocument
 from jobs.rules.spec.parse import parse_custom_job
 from jobs.rules.time_text import time_text
 from jobs.rules.tuning.parse_study import parse_study
+from jobs.rules.tuning.parse_tuning_job import MAX_TRIALS
 from jobs.rules.tuning.space import flat, size
 from jobs.scheduling import capacity
 from jobs.scheduling.machine_types import of_location
@@ -55,7 +56,7 @@ def _budget(document: Mapping[str, Any], location: str, points: int | None) -> s
     trials = document.get("maxTrialCount")
     if not isinstance(trials, int) or trials < 1:
         return _("The budget: say how many trials there may be.")
-    trials = trials if points is None else min(trials, points)
+    trials = min(trials, MAX_TRIALS) if points is None else min(trials, points, MAX_TRIALS)
     try:
         job = {"displayName": "any", "jobSpec": document.get("trialJobSpec", {})}
         types = of_location(location)

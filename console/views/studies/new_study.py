@@ -82,7 +82,7 @@ def _first_draft(request: HttpRequest) -> AnyStudyDraft:
     destination = JobDestination(project, "", _new_request_id())
     if "study" in request.GET or "continue" in request.GET:
         rows = TuningJob.objects.select_related("project")
-        number = _number(request.GET.get("continue") or request.GET["study"])
+        number = _number(request.GET.get("continue") or request.GET.get("study", ""))
         study = access.get_or_404(request.user, "see", rows, pk=number)
         place = replace(destination, project=study.project.name, location=study.location_name)
         document = continued_document(study) if "continue" in request.GET else study_document(study)

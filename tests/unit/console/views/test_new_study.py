@@ -239,6 +239,12 @@ def test_the_summary_says_how_large_the_space_is_and_what_it_may_cost(bob):
             "at most 144 GPU-hours: 12 trials with 8 GPUs for at most 1 h 30 min each.",
         ),
         ({**finite, "max_trials": "50"}, "4 parameters, 16 points.", "16 trials of"),
+        # No study may have more than 10,000.
+        (
+            {"trial_job": json.dumps(gpus), "max_trials": "1" + "0" * 400},
+            "",
+            "at most 120000 GPU-hours: 10000",
+        ),
         ({"parameters-low": ["2", "1", "", ""]}, "The space: not complete yet.", "12 trials"),
         ({**dict.fromkeys(ROWS, [])}, "The space: no parameters yet.", "12 trials"),
         ({"max_trials": ""}, "continuous", "say how many trials there may be."),
@@ -375,7 +381,7 @@ def test_an_answer_that_meets_typed_text_has_a_verdict_to_show(bob):
 def test_nobody_begins_with_what_they_may_not_see(browser, cast, project):
     job = a_job(project, cast.bob)
     study = a_tuning_job(job)
-    for query in (f"job={job.pk}", f"study={study.pk}", "job=7", "study=x", "study="):
+    for query in (f"job={job.pk}", f"study={study.pk}", "job=7", "study=x", "study=", "continue="):
         assert browser("charlie").get(f"{NEW}?{query}").status_code == 404, query
 
 
