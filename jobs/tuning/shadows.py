@@ -5,18 +5,22 @@ The sweep does it, so no decision waits for it: one of the rules learns a model.
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from django.db.models import Q
 from django.utils.module_loading import import_string
 
+from agents.infra.database_errors import DATABASE_UNAVAILABLE
 from jobs.models import Trial, TuningJob
 from jobs.rules.tuning.trials import TrialState
 from jobs.tuning import snapshot
 
+log = logging.getLogger(__name__)
 # So many trials are noted at a time, and each is compared with so many others of its study.
 AT_ONCE, OTHERS = 10, 300
 
@@ -28,12 +32,35 @@ def note(now: datetime) -> int:
     for pk, study in todo.values_list("pk", "tuning_job")[:AT_ONCE]:
         of_study[study].append(pk)
     for study, pks in of_study.items():
-        for pk, found in _verdicts(TuningJob.every.get(pk=study), pks).items():
-            Trial.objects.filter(pk=pk).update(shadow=found)
+        _note(study, pks)
     return sum(map(len, of_study.values()))
 
 
-def _verdicts(tuning_job: TuningJob, pks: Sequence[int]) -> dict[int, dict[str, float]]:
+def _note(study: int, pks: Sequence[int]) -> None:
+    """Each verdict is written on its own, and a trial that no rule can judge has none: so it holds up no other."""
+    left = set(pks)
+    try:
+        for pk, verdict in _verdicts(TuningJob.every.get(pk=study), pks):
+            Trial.objects.filter(pk=pk).update(shadow=_found(pk, verdict))
+            left.remove(pk)
+    except DATABASE_UNAVAILABLE:
+        raise
+    except Exception:
+        log.exception("The rules that stop trials early cannot judge trials of study %s.", study)
+        Trial.objects.filter(pk__in=left).update(shadow={})
+
+
+def _found(pk: int, verdict: Callable[[], dict[str, float]]) -> dict[str, float]:
+    try:
+        return verdict()
+    except Exception:
+        log.exception("The rules that stop trials early cannot judge the trial in row %s.", pk)
+        return {}
+
+
+def _verdicts(
+    tuning_job: TuningJob, pks: Sequence[int]
+) -> Iterator[tuple[int, Callable[[], dict[str, float]]]]:
     # By name: one of the rules imports numpy (drawing.py).
     ended, verdicts = map(
         import_string,
@@ -51,7 +78,8 @@ def _verdicts(tuning_job: TuningJob, pks: Sequence[int]) -> dict[int, dict[str, 
         for row in rows.filter(Q(pk__in=[*pks, *others]))
     }
     compared = [of_trial[pk] for pk in others]
-    return {pk: verdicts(study, of_trial[pk], compared) for pk in pks}
+    for pk in pks:
+        yield pk, partial(verdicts, study, of_trial[pk], compared)
 
 
 def _others(tuning_job: TuningJob) -> list[int]:

@@ -83,10 +83,11 @@ def _seconds(trial: Trial, metric: Metric, use_elapsed: bool) -> list[float]:
 def _looks(points: int, early: EarlyStopping) -> Iterable[int]:
     """At which of its points a rule is asked: evenly, from the first one that it may stop at to the last."""
     first = early.min_measurements - 1
+    if points <= first:
+        return []
     most = LOOKS_OF_DECAY if early.rule is Rule.DECAY_CURVE else LOOKS
-    return sorted(
-        {points - 1 - place * (points - first) // most for place in range(most)} - set(range(-most, first))
-    )
+    places = {points - 1 - place * (points - first) // most for place in range(most)}
+    return sorted(place for place in places if place >= max(first, 0))
 
 
 def _part(known: Sequence[Completed]) -> Sequence[Completed]:

@@ -8,6 +8,7 @@ import pytest
 from django.utils import timezone
 
 from jobs.models import Trial, TuningJob
+from jobs.rules.tuning.stopping import shadow
 from jobs.tuning import outlooks, price, shadows
 from tests.unit.jobs.tuning.conftest import asked
 
@@ -66,6 +67,24 @@ def test_many_trials_are_compared_with_a_part_of_them(searched, monkeypatch):
     monkeypatch.setattr(shadows, "AT_ONCE", 3)
     assert [shadows.note(timezone.now()) for _ in range(4)] == [3, 3, 2, 0]
     assert MEDIAN in Trial.objects.get(number=8).shadow
+
+
+def test_a_trial_that_cannot_be_judged_holds_up_no_other(searched, monkeypatch):
+    there = shadow.verdicts
+
+    def verdicts(study, own, others):
+        if own.trial.number == 7:
+            raise OverflowError
+        return there(study, own, others)
+
+    monkeypatch.setattr(shadow, "verdicts", verdicts)
+    assert shadows.note(timezone.now()) == 8
+    assert MEDIAN in Trial.objects.get(number=8).shadow
+    assert Trial.objects.get(number=7).shadow == Trial.objects.get(number=1).shadow == {}
+    Trial.objects.update(shadow=None)
+    TuningJob.objects.update(study={"parameters": "nonsense"})
+    assert shadows.note(timezone.now()) == 8
+    assert shadows.note(timezone.now()) == 0
 
 
 def test_an_outlook_is_noted_when_the_study_has_changed(searched):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from dataclasses import replace
 
 import pytest
@@ -131,3 +132,16 @@ def test_a_tie_for_the_best_is_kept_by_either():
         shadow(trials, ACCURACY, {1: 5.0}).keeps_best
         and not shadow(trials, ACCURACY, {1: 5.0, 2: 5.0}).keeps_best
     )
+
+
+def test_a_rule_that_waits_for_more_measurements_than_there_are_is_not_asked():
+    """The number that a study may wait for has no bound worth the name: nothing is as large as it."""
+    tracemalloc.start()
+    try:
+        late = replace(CONVEX, min_measurements=2_000_000)
+        assert would_stop(POOR, BEFORE, ACCURACY, late) is None
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
+    assert list(shadows._looks(20, replace(CONVEX, min_measurements=20))) == [19]
+    assert not shadows._looks(20, replace(CONVEX, min_measurements=21))
