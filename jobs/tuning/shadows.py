@@ -26,8 +26,10 @@ AT_ONCE, OTHERS = 10, 300
 
 
 def note(now: datetime) -> int:
-    """Note the verdicts on trials that have ended since the last call. Returns how many trials these were."""
-    todo = Trial.objects.filter(shadow__isnull=True, ended_at__isnull=False).order_by("pk")
+    """Note the verdicts on trials that have ended since the last call. Returns how many trials these were.
+
+    The newest first: those of years before an upgrade keep no study waiting that somebody looks at."""
+    todo = Trial.objects.filter(shadow__isnull=True, ended_at__isnull=False).order_by("-pk")
     of_study: dict[int, list[int]] = defaultdict(list)
     for pk, study in todo.values_list("pk", "tuning_job")[:AT_ONCE]:
         of_study[study].append(pk)

@@ -69,6 +69,13 @@ def test_many_trials_are_compared_with_a_part_of_them(searched, monkeypatch):
     assert MEDIAN in Trial.objects.get(number=8).shadow
 
 
+def test_the_newest_trials_are_noted_first(searched, monkeypatch):
+    monkeypatch.setattr(shadows, "AT_ONCE", 3)
+    shadows.note(timezone.now())
+    noted = Trial.objects.filter(shadow__isnull=False).order_by("number")
+    assert list(noted.values_list("number", flat=True)) == [6, 7, 8]
+
+
 def test_a_trial_that_cannot_be_judged_holds_up_no_other(searched, monkeypatch):
     there = shadow.verdicts
 
