@@ -17,7 +17,15 @@ from console.commands.people import find_user
 from console.commands.projects import refusals_reported
 from console.models import SecondFactor
 from console.runtime import database_setup
-from jobs.models import JobSecret, NotificationTarget, Project, RegistryCredential, Secret, TuningSecret
+from jobs.models import (
+    JobSecret,
+    NotificationTarget,
+    Project,
+    RegistryCredential,
+    Secret,
+    Trial,
+    TuningSecret,
+)
 from jobs.secrets import store
 from jobs.secrets.store import Owner
 
@@ -30,6 +38,7 @@ COLUMNS: tuple[tuple[type[Model], str], ...] = (
     (JobSecret, "sealed"),
     (RegistryCredential, "sealed"),
     (TuningSecret, "sealed"),
+    (Trial, "sampler_sealed"),
 )
 BATCH = 200
 

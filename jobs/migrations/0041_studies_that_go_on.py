@@ -35,8 +35,8 @@ class Migration(migrations.Migration):
         ),
         migrations.AddField(
             model_name="trial",
-            name="sampler",
-            field=models.JSONField(
+            name="sampler_sealed",
+            field=models.BinaryField(
                 blank=True, help_text="what a sampler of Optuna remembers with this trial", null=True
             ),
         ),

@@ -131,7 +131,7 @@ class Trial(models.Model):
     wanted_at = models.DateTimeField(null=True, blank=True, help_text="when a place was found for its job")
     parameters = models.JSONField(null=True, blank=True, help_text="{name: value}; null: not drawn yet")
     why = models.JSONField(null=True, blank=True, help_text="what the search expected of this point")
-    sampler = models.JSONField(
+    sampler_sealed = models.BinaryField(
         null=True, blank=True, help_text="what a sampler of Optuna remembers with this trial"
     )
     job_state = models.CharField(max_length=16, help_text="that of its job when the study was last looked at")

@@ -123,5 +123,5 @@ def _write_one(study: StudySpec, trial: Trial, job: Job, suggestion: Suggestion,
     why = suggestion.expected and asdict(suggestion.expected)
     memory = sampler_memory.sealed(suggestion.memory)
     Trial.objects.filter(pk=trial.pk).update(
-        parameters=point, why=why, sampler=memory, state=TrialState.ACTIVE
+        parameters=point, why=why, sampler_sealed=memory, state=TrialState.ACTIVE
     )

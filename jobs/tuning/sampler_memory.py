@@ -6,17 +6,21 @@ can write into the database alone cannot make one.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping
 
-from agents.infra.secrets import decrypt_fields, encrypt_fields
+from agents.infra.secrets import SecretUnreadable, decrypt_fields, encrypt_fields
 from jobs.models import Trial
 
 
-def sealed(memory: Mapping[str, object] | None) -> str | None:
-    return None if memory is None else base64.b64encode(encrypt_fields(dict(memory))).decode()
+def sealed(memory: Mapping[str, object] | None) -> bytes | None:
+    return None if memory is None else encrypt_fields(dict(memory))
 
 
 def read(trial: Trial) -> Mapping[str, object] | None:
-    """Raises SecretUnreadable."""
-    return None if trial.sampler is None else decrypt_fields(base64.b64decode(trial.sampler))
+    """None also where no key reads it: the sampler then takes the trial for one that it did not draw, and goes on."""
+    if trial.sampler_sealed is None:
+        return None
+    try:
+        return decrypt_fields(trial.sampler_sealed)
+    except SecretUnreadable:
+        return None

@@ -184,7 +184,7 @@ def study_rows(trials: Sequence[Trial], earlier: tuple[tuple[TriedTrial, ...], .
 
 
 def _remembered(trial: Trial) -> TriedTrial:
-    return tried(trial) if trial.sampler is None else replace(tried(trial), memory=sampler_memory.read(trial))
+    return replace(tried(trial), memory=sampler_memory.read(trial))
 
 
 def tried(trial: Trial, seen: tuple[Measurement, ...] = ()) -> TriedTrial:

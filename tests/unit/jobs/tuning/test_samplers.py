@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from cryptography.fernet import Fernet
 from django.utils import timezone
 
 from agents.infra.clock import Clock
 from agents.infra.refusals import Refused
-from agents.infra.secrets import SecretUnreadable
 from jobs.models import Job, Trial, TuningJob
 from jobs.tuning import advance, sampler_memory, silent_trials, snapshot, tuning_jobs
 from tests.unit.jobs.tuning.conftest import asked
@@ -40,13 +40,24 @@ def test_what_cma_es_remembers_is_stored_sealed_with_its_trial(study):
         study.end(number, loss=1.0 / number)
         study.run()
     last = study.trials()[-1]
-    assert sampler_memory.read(last)["cma:generation"] == 0 and "cma" not in last.sampler
+    assert sampler_memory.read(last)["cma:generation"] == 0 and b"cma" not in bytes(last.sampler_sealed)
     rows = snapshot.study_rows(study.trials())
     assert rows.running[0].memory == sampler_memory.read(last)
     # A pickle that somebody else wrote into the database is not read.
-    Trial.objects.filter(pk=last.pk).update(sampler="bm9ib2R5")
-    with pytest.raises(SecretUnreadable):
-        snapshot.study_rows(study.trials())
+    Trial.objects.filter(pk=last.pk).update(sampler_sealed=b"nobody")
+    assert snapshot.study_rows(study.trials()).running[0].memory is None
+
+
+@pytest.mark.parametrize("name", ["NSGA_II", "CMA_ES"])
+def test_a_study_goes_on_when_no_key_reads_what_its_sampler_remembers(study, settings, name):
+    study.submit(named(name, maxTrialCount=6)).run()
+    for number in range(1, 7):
+        study.end(number, loss=1.0 / number)
+        if number == 3:
+            assert any(each.sampler_sealed for each in study.trials())
+            settings.FIELD_KEYS = [Fernet.generate_key().decode()]
+        study.run()
+    assert study.row.state == "SUCCEEDED" and len(study.trials()) == 6
 
 
 @pytest.mark.parametrize(("absent", "name"), [("optuna", "TPE"), ("cmaes", "CMA_ES")])
