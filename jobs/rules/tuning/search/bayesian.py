@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.random import PCG64, Generator
+from numpy.typing import NDArray
 
 from jobs.rules.tuning.search.acquisition import log_chance, log_expected_improvement, normal_below
 from jobs.rules.tuning.search.columns import Columns
@@ -25,7 +26,7 @@ from jobs.rules.tuning.trials import Trial, cost
 
 # So many trials are random before the model is asked.
 FIRST_TRIALS = 5
-# Of more trials the best half of so many and a random rest are kept.
+# Of more trials the best half of so many and a random rest are kept; of earlier studies what the own trials leave.
 MAX_POINTS = 250
 RANDOM_CANDIDATES = 400
 TOPS, CHANGES = 5, 30
@@ -63,7 +64,9 @@ def suggest_bayesian(
     data = joined([objective(study, trials, columns, weights) for trials in studies])
     running = columns.codes([trial.parameters for trial in rows.running])
     safe = _safe(study, rows.ended, columns, seed_of_model)
-    models, best = _models(thinned(data, seed_of_model), columns, running, safe, seed_of_model)
+    models, best = _models(
+        thinned(data, seed_of_model, len(rows.ended)), columns, running, safe, seed_of_model
+    )
     promise = promise_of(models, best, columns, safe)
     tops = data.codes[np.argsort(data.values, kind="stable")[:TOPS]]
     for codes in searched(promise, columns, tops, dice):
@@ -101,13 +104,25 @@ def joined(data: Sequence[_Data]) -> _Data:
     return _Data(codes, np.concatenate([each.values for each in data]))
 
 
-def thinned(data: _Data, seed: int) -> _Data:
+def thinned(data: _Data, seed: int, own: int = 0) -> _Data:
+    """`own`: so many at the beginning are the study's own. The other ones have the room that these leave: what an
+    earlier study found may have changed since."""
     if len(data.values) <= MAX_POINTS:
         return data
-    order = np.argsort(data.values, kind="stable")
-    best, rest = order[: MAX_POINTS // 2], order[MAX_POINTS // 2 :]
-    kept = np.r_[best, Generator(PCG64(seed)).permutation(rest)[: MAX_POINTS - len(best)]]
+    first = _thinned(data.values[:own], seed, MAX_POINTS)
+    others = _thinned(data.values[own:], seed, MAX_POINTS - len(first))
+    kept = np.r_[first, own + others]
     return _Data(data.codes[kept], data.values[kept])
+
+
+def _thinned(values: Array, seed: int, most: int) -> NDArray[np.intp]:
+    """The places of so many of them: the best half, and a random rest."""
+    if len(values) <= most:
+        return np.arange(len(values))
+    order = np.argsort(values, kind="stable")
+    best, rest = order[: most // 2], order[most // 2 :]
+    kept: NDArray[np.intp] = np.r_[best, Generator(PCG64(seed)).permutation(rest)[: most - len(best)]]
+    return kept
 
 
 def _models(

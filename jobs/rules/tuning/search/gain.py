@@ -46,7 +46,7 @@ def outlooks(study: StudySpec, rows: StudyRows, seed: int, counts: Sequence[int]
     dice = Generator(PCG64(seed_of_model))
     studies = [trials for trials in (rows.ended, *rows.prior) if trials]
     each = [bayesian.objective(study, trials, columns, np.ones(1)) for trials in studies]
-    data = bayesian.thinned(bayesian.joined(each), seed_of_model)
+    data = bayesian.thinned(bayesian.joined(each), seed_of_model, len(rows.ended))
     learnt = learn(columns.encode(data.codes), data.values, columns.groups, seed_of_model)
     own = columns.encode(columns.codes([trial.parameters for trial in rows.ended]))
     best = [float(process.mean(own).min()) for process in learnt]

@@ -6,11 +6,13 @@ import math
 import random
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from jobs.rules.tuning.search import gaussian_process
+from jobs.rules.tuning.search import bayesian, gain, gaussian_process
+from jobs.rules.tuning.search.columns import Columns
 from jobs.rules.tuning.search.rows import StudyRows
 from jobs.rules.tuning.search.shuffle import shuffled
 from jobs.rules.tuning.search.suggest import SEARCHES, suggest, trial_seed
@@ -347,3 +349,34 @@ def test_trials_that_are_drawn_together_share_a_model(monkeypatch):
     assert len(learnt) == 1
     assert drawn_together(forget=True) == kept and len(learnt) == 5
     assert len({key(point) for point in kept}) == 4
+
+
+def at_random(count, seed):
+    dice = random.Random(seed)
+    points = [{"x": dice.random(), "y": dice.random()} for _ in range(count)]
+    return tuple(ended(number, point, loss=bowl(point)) for number, point in enumerate(points, 1))
+
+
+def test_large_earlier_studies_displace_no_trial_of_the_study_itself(monkeypatch):
+    study, own = study_of(X, Y), at_random(60, 1)
+    rows = StudyRows(own, (at_random(1000, 2), at_random(1000, 3)))
+    learnt = []
+
+    def noted(x, *given, **options):
+        learnt.append({tuple(row) for row in x})
+        return gaussian_process.learn(x[:50], given[0][:50], *given[1:], **options)
+
+    for module in (bayesian, gain):
+        monkeypatch.setattr(module, "learn", noted)
+    assert suggest(study, rows, 61, 1) is not None and gain.outlooks(study, rows, 1, [1])
+    columns = Columns(study.parameters)
+    expected = {tuple(row) for row in columns.encode(columns.codes([each.parameters for each in own]))}
+    assert [len(each) for each in learnt] == [bayesian.MAX_POINTS] * 2
+    assert all(expected <= each for each in learnt)
+
+
+def test_many_trials_of_the_study_itself_leave_no_room_for_earlier_ones():
+    data = bayesian._Data(np.arange(1000.0)[:, None], np.arange(1000.0))
+    kept = bayesian.thinned(data, 1, own=600).codes.ravel()
+    assert len(kept) == bayesian.MAX_POINTS and kept.max() < 600
+    assert set(range(bayesian.MAX_POINTS // 2)) <= set(kept)
