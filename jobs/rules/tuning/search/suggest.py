@@ -27,6 +27,10 @@ from jobs.rules.tuning.study import DEFAULT_ALGORITHM, GRID, NOISY, OPTUNA, RAND
 # How often a random point is drawn again because it was tried before.
 _REDRAWS = 20
 
+# What Optuna raises where it cannot go on, such as in a space of hardly any width, or by its recursion over many
+# generations. The next attempt would raise it again, so the trial gets a random point.
+OF_OPTUNA = (ArithmeticError, AssertionError, RecursionError, ValueError)
+
 # The number of the trial, counted from 1, and the seed of the study. None: the space is exhausted.
 Search = Callable[[StudySpec, StudyRows, int, int], Suggestion | None]
 
@@ -80,7 +84,12 @@ def search_by_sampler(study: StudySpec, rows: StudyRows, number: int, seed: int)
         return first
     # Optuna is an optional package (pyproject.toml).
     samplers = import_module("jobs.rules.tuning.search.optuna_samplers")
-    found: Suggestion = samplers.suggest_by_sampler(study, rows, trial_seed(seed, number, study.algorithm))
+    try:
+        found: Suggestion = samplers.suggest_by_sampler(
+            study, rows, trial_seed(seed, number, study.algorithm)
+        )
+    except OF_OPTUNA:
+        return _random_point(study, rows, number, seed)
     tried = set() if study.noise == NOISY else {key(point) for point in rows.tried}
     return _random_point(study, rows, number, seed) if key(found.parameters) in tried else found
 

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jobs.rules.tuning.search import optuna_samplers
 from jobs.rules.tuning.search.optuna_samplers import suggest_by_sampler
 from jobs.rules.tuning.search.rows import StudyRows
 from jobs.rules.tuning.search.suggest import suggest
 from jobs.rules.tuning.space import Condition, Kind, Parameter, Scale, has_point, key
-from jobs.rules.tuning.study import Goal, Metric
+from jobs.rules.tuning.study import RANDOM, Goal, Metric
 from jobs.rules.tuning.trials import Trial, TrialState
 from tests.unit.jobs.rules.tuning.search.test_suggest import SMALL, X, Y, ended, rows_of, study_of
 from tests.unit.jobs.rules.tuning.spaces import spaces
@@ -142,3 +143,21 @@ def test_values_that_are_none_or_equal(name, value):
     rows = [ended(n, {"x": n / 30, "y": 0.5}, loss=value) for n in range(1, 26)]
     rows[3] = Trial(4, TrialState.INFEASIBLE, {"x": 0.1, "y": 0.1})
     assert has_point((X, Y), suggest(study, StudyRows(tuple(rows)), 26, 1).parameters)
+
+
+def test_a_space_of_hardly_any_width_is_searched_to_the_end():
+    """TPE raises ValueError in it, at each attempt."""
+    narrow = Parameter("x", Kind.DOUBLE, 1e15, 1e15 + 1, scale=Scale.LOG)
+    found = searched(study_of(narrow, algorithm="TPE"), lambda point: point["x"], 14, parallel=1)
+    assert len(found) == 14 and all(has_point((narrow,), each.parameters) for each in found)
+
+
+@pytest.mark.parametrize("raised", [RecursionError, ValueError, ZeroDivisionError, AssertionError])
+def test_where_a_sampler_fails_the_trial_gets_a_random_point(monkeypatch, raised):
+    def fails(*given):
+        raise raised
+
+    monkeypatch.setattr(optuna_samplers, "suggest_by_sampler", fails)
+    study = study_of(X, Y, algorithm="NSGA_II")
+    at_random = suggest(study_of(X, Y, algorithm=RANDOM), StudyRows(()), 7, 1)
+    assert suggest(study, StudyRows(()), 7, 1) == at_random
