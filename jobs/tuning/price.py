@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from datetime import datetime
 from statistics import median
 
-from jobs.models import Project, Trial, TuningJob
+from jobs.models import Job, Project, Trial, TuningJob
 from jobs.projects import usage
 from jobs.rules.scheduling.resource_requests import encode_request
 from jobs.rules.spec.custom_job import CustomJobSpec
 from jobs.rules.spec.machine_types import Types, needs
-from jobs.rules.spec.parse import parse_spec
 from jobs.rules.tuning.price import Price
 from jobs.rules.tuning.trials import TrialState
 from jobs.scheduling import machine_types
@@ -27,13 +26,16 @@ def used_hours(tuning_job: TuningJob, now: datetime) -> dict[int, float]:
 
 def price_of_more(tuning_job: TuningJob, counts: Sequence[int]) -> list[Price]:
     """What so many more trials would cost. As usual is how long those took that have a result; without one, how long
-    such jobs of the owner take."""
-    types = machine_types.of_location(tuning_job.location_name)
-    spec = parse_spec(tuning_job.trial_spec, types)
+    such jobs of the owner take.
+
+    The last trial tells what each asks for: the machine types of the study may be others by now, or gone."""
+    jobs = Job.every.filter(trial_row__tuning_job=tuning_job).order_by("-trial_row__number")
+    asked = jobs.values_list("gpu_count", "timeout_s", "resource_request").first()
+    gpus, timeout_s, request = asked or (0, 0.0, "")
     usual = _usual_of(tuning_job)
     if usual is None:
-        usual = _usual_of_kind(spec, types, tuning_job.project_id, tuning_job.owner_id)
-    return [Price(count, gpus_of(spec, types), usual, spec.timeout_s) for count in counts]
+        usual = read_usual_durations().of((tuning_job.project_id, tuning_job.owner_id, request))
+    return [Price(count, gpus, usual, timeout_s) for count in counts]
 
 
 def price_of_new(
@@ -41,7 +43,7 @@ def price_of_new(
 ) -> Price:
     """What the trials of a study would cost that is not submitted yet."""
     types = machine_types.of_location(location)
-    usual = _usual_of_kind(spec, types, project.pk, owner)
+    usual = read_usual_durations().of((project.pk, owner, encode_request(spec, types)))
     return Price(trials, gpus_of(spec, types), usual, spec.timeout_s)
 
 
@@ -56,7 +58,3 @@ def _usual_of(tuning_job: TuningJob) -> float | None:
     )
     took = [max((end - begin).total_seconds(), 0.0) for begin, end in spans if begin and end]
     return median(took) if took else None
-
-
-def _usual_of_kind(spec: CustomJobSpec, types: Types, project: int, owner: int | None) -> float | None:
-    return read_usual_durations().of((project, owner, encode_request(spec, types)))

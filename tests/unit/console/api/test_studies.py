@@ -11,7 +11,7 @@ from jobs.models import Trial, TuningJob, Usage
 from jobs.rules.scheduling.resource_requests import encode_request
 from jobs.rules.spec.parse import parse_spec
 from tests.unit.console.api.test_tuning_jobs import FROM_SDK, TUNING, created
-from tests.unit.console.views.example_rows import a_host, a_job
+from tests.unit.console.views.example_rows import a_host, a_job, a_machine_type
 
 pytestmark = pytest.mark.django_db
 
@@ -143,3 +143,27 @@ def test_strangers_find_no_study(script):
     _, url = over(script)
     assert script("charlie").get(url).status_code == 404
     assert script("vera").post(f"{url}:extend", {}, content_type="application/json").status_code == 403
+
+
+@pytest.mark.parametrize("change", ["removed", "changed"])
+def test_a_study_is_shown_and_extended_when_its_machine_type_is_another_one(script, browser, change):
+    a_host(gpus=2, cpus=64)
+    kind = a_machine_type(cpus=8, memory_mb=32_768)
+    pool = {**FROM_SDK["trialJobSpec"]["workerPoolSpecs"][0], "replicaCount": "1"}
+    pool["machineSpec"] = {"machineType": "lab-8", "acceleratorType": "NVIDIA_L4", "acceleratorCount": 2}
+    spec = {"workerPoolSpecs": [pool], "scheduling": {"timeout": "7200s"}}
+    made = created(script("bob"), maxTrialCount=3, trialJobSpec=spec)
+    number = made["name"].rpartition("/")[2]
+    if change == "removed":
+        kind.delete()
+    else:
+        type(kind).objects.update(accelerator_count=4)
+    found = script("bob").get(f"/api/v1/studies/{number}")
+    assert found.status_code == 200, found.content
+    price = found.json()["price"]
+    assert (price["gpusPerTrial"], price["trialCount"], price["mostGpuHours"]) == (2, 3, 12.0)
+    answer = script("bob").post(
+        f"/api/v1/studies/{number}:extend", {"maxTrialCount": 5}, content_type="application/json"
+    )
+    assert answer.status_code == 200 and answer.json()["price"]["mostGpuHours"] == 20.0
+    assert browser("bob").get(f"/studies/{number}/").status_code == 200
