@@ -28,6 +28,8 @@ def extend(pk: int, document: object, actor: str, now: datetime) -> TuningJob:
     its start."""
     rows = TuningJob.every.select_for_update(no_key=True, of=("self",)).select_related("project", "owner")
     tuning_job = rows.get(pk=pk)
+    if tuning_job.deleted_at is not None:
+        raise Refused("name", said("The study was deleted, so it gets no more trials. Submit a new one."))
     asked = parse_extension(document, counts_of(tuning_job))
     view = snapshot.view_of(tuning_job, snapshot.study_of(tuning_job), snapshot.trials_of(tuning_job))
     if why := refusal(view, asked, now):

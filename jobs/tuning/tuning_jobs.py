@@ -95,9 +95,11 @@ def cancel(tuning_job: TuningJob, actor: str, now: datetime) -> None:
 
 def delete(tuning_job: TuningJob, actor: str, now: datetime) -> None:
     """Hide a tuning job that is over. The jobs of its trials stay."""
-    if tuning_job.state not in TERMINAL:
+    row = TuningJob.every.filter(pk=tuning_job.pk)
+    # In the same statement: it may have been extended since the caller read it.
+    over = row.filter(deleted_at=None, state__in=TERMINAL)
+    if not over.update(deleted_at=now, deleted_by=actor[:150]) and row.filter(deleted_at=None).exists():
         raise Refused("state", said("Only a tuning job that is over can be deleted. Cancel it first."))
-    TuningJob.every.filter(pk=tuning_job.pk, deleted_at=None).update(deleted_at=now, deleted_by=actor[:150])
     announce.hints([f"tuning:{tuning_job.pk}", f"jobs:{tuning_job.project.name}"])
 
 

@@ -134,3 +134,24 @@ def test_the_request_that_made_an_extended_study_is_still_known(study):
     assert study.submit(asked(maxTrialCount=2), request_id="once").row == made
     with pytest.raises(Conflict):
         study.submit(asked(maxTrialCount=2, displayName="other"), request_id="once")
+
+
+def test_a_study_that_was_extended_meanwhile_is_not_deleted(study):
+    stale = ended(study).row
+    extend(study, maxTrialCount=4)
+    assert stale.state == "RUNNING"
+    stale.state = "SUCCEEDED"
+    with pytest.raises(Refused, match="Cancel it first"):
+        tuning_jobs.delete(stale, "alice", timezone.now())
+    study.row.refresh_from_db()
+    assert study.row.deleted_at is None
+
+
+def test_a_study_that_was_deleted_meanwhile_is_not_extended(study):
+    ended(study)
+    for _ in range(2):
+        tuning_jobs.delete(study.row, "alice", timezone.now())
+    with pytest.raises(Refused, match="was deleted"):
+        extend(study, maxTrialCount=4)
+    study.row.refresh_from_db()
+    assert (study.row.state, study.row.max_trials) == ("SUCCEEDED", 2)
