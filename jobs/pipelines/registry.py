@@ -16,7 +16,7 @@ from agents.infra.database_errors import DATABASE_UNAVAILABLE
 from agents.infra.refusals import Refused
 from agents.infra.texts import said
 from jobs import services
-from jobs.models import Job, ModelVersion, RegisteredModel, TrainingPipeline
+from jobs.models import Job, ModelVersion, RegisteredModel, TrainingPipeline, TuningJob
 from jobs.projects import audit
 from jobs.rules.lifecycle.states import JobState
 from jobs.rules.spec.cluster_variables import model_directory
@@ -54,7 +54,7 @@ def _record_one(pk: int, now: datetime) -> None:
     with transaction.atomic():
         rows = TrainingPipeline.every.select_for_update(no_key=True, of=("self",))
         pipeline = rows.select_related("job", "tuning_job", "project").get(pk=pk)
-        if pipeline.version_id is not None:
+        if pipeline.version_id is not None or _goes_on(pipeline):
             return
         job = pipeline.job or _best_job(pipeline)
         if job is not None:
@@ -63,6 +63,13 @@ def _record_one(pk: int, now: datetime) -> None:
             TrainingPipeline.every.filter(pk=pk).update(
                 without_model=said("No trial measured the metric: there is no best trial, and so no model.")
             )
+
+
+def _goes_on(pipeline: TrainingPipeline) -> bool:
+    """Whether its study was extended meanwhile: then its end comes later. Asked anew, behind the lock."""
+    if pipeline.tuning_job_id is None:
+        return False
+    return TuningJob.every.get(pk=pipeline.tuning_job_id).state != JobState.SUCCEEDED
 
 
 def default_versions(models: Iterable[RegisteredModel]) -> dict[int, ModelVersion]:

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from agents.infra.refusals import Refused
 from agents.infra.texts import said
-from jobs.models import TuningJob
+from jobs.models import TrainingPipeline, TuningJob
 from jobs.preparations import brought
 from jobs.projects import audit
 from jobs.rules.lifecycle.states import TERMINAL
@@ -34,6 +34,7 @@ def extend(pk: int, document: object, actor: str, now: datetime) -> TuningJob:
     view = snapshot.view_of(tuning_job, snapshot.study_of(tuning_job), snapshot.trials_of(tuning_job))
     if why := refusal(view, asked, now):
         raise Refused(TRIALS, why)
+    _open_pipeline_again(tuning_job)
     columns: dict[str, object] = {
         "max_trials": asked.trials,
         "parallel_trials": asked.parallel,
@@ -61,6 +62,23 @@ def extend(pk: int, document: object, actor: str, now: datetime) -> TuningJob:
     hints.tuning([pk])
     announce.hints([f"tuning:{pk}", f"jobs:{tuning_job.project.name}"])
     return tuning_job
+
+
+def _open_pipeline_again(tuning_job: TuningJob) -> None:
+    """The pipeline of the study, if it has one, records the model at the new end. A version that it has recorded
+    stays what it is."""
+    # Locked: registry.py records under the same lock.
+    pipelines = TrainingPipeline.every.select_for_update(no_key=True, of=("self",))
+    for pipeline in pipelines.filter(tuning_job=tuning_job):
+        if pipeline.version_id is not None:
+            raise Refused(
+                TRIALS,
+                said(
+                    "A training pipeline has recorded the model of its best trial, which more trials would not "
+                    "change. Continue it as a new study."
+                ),
+            )
+        TrainingPipeline.every.filter(pk=pipeline.pk).update(without_model="")
 
 
 def counts_of(tuning_job: TuningJob) -> Counts:

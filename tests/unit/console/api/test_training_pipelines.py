@@ -462,3 +462,45 @@ def test_a_pipeline_has_one_task(script):
     created(script("bob"), **TUNED)
     with pytest.raises(IntegrityError), transaction.atomic():
         TrainingPipeline.objects.update(tuning_job=None)
+
+
+def extended(client, count):
+    url = f"/api/v1/studies/{TuningJob.objects.get().pk}:extend"
+    return client.post(url, {"maxTrialCount": count}, content_type="application/json")
+
+
+def test_a_study_without_a_result_that_goes_on_leaves_a_model(script):
+    bob = script("bob")
+    made = created(bob, **TUNED, modelToUpload=MODEL)
+    study = TuningJob.objects.get()
+    end_study(study, None)
+    registry.record_models(timezone.now())
+    assert bob.get(f"/v1/{made['name']}").json()["state"] == "PIPELINE_STATE_FAILED"
+    assert extended(bob, 4).status_code == 200
+    registry.record_models(timezone.now())
+    assert bob.get(f"/v1/{made['name']}").json()["state"] == "PIPELINE_STATE_RUNNING"
+    end_study(study, None, 0.25)
+    registry.record_models(timezone.now())
+    assert ModelVersion.objects.get().job == study.trials.get(number=2).job
+    assert bob.get(f"/v1/{made['name']}").json()["state"] == "PIPELINE_STATE_SUCCEEDED"
+
+
+def test_a_study_whose_model_was_recorded_is_not_extended(script):
+    bob = script("bob")
+    created(bob, **TUNED, modelToUpload=MODEL)
+    end_study(TuningJob.objects.get(), 0.5)
+    registry.record_models(timezone.now())
+    answer = extended(bob, 4)
+    assert answer.status_code == 400 and "Continue it as a new study" in answer.json()["error"]["message"]
+    assert TuningJob.objects.get().state == "SUCCEEDED"
+
+
+def test_a_study_that_goes_on_while_its_model_is_to_be_recorded_leaves_none_yet(script):
+    """It was found as one that is over, and extended before its pipeline was locked."""
+    bob = script("bob")
+    created(bob, **TUNED, modelToUpload=MODEL)
+    study = TuningJob.objects.get()
+    end_study(study, 0.5)
+    assert extended(bob, 4).status_code == 200
+    registry._record_one(TrainingPipeline.objects.get().pk, timezone.now())
+    assert not ModelVersion.objects.exists()
