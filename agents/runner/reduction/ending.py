@@ -1,6 +1,7 @@
 """How a trainer's program ends when a reducer is lost: as by a signal after which the whole job is run again.
 
-What the exit status of a replica is, its first process decides: torchrun or a shell would make an ordinary error of it.
+What the exit status of a replica is, its first process decides: torchrun or a shell would make an ordinary error of
+it.
 So SIGABRT goes to the first process of the run. Whoever keeps the run is none of its processes, and is left alone.
 """
 

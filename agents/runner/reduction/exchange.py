@@ -1,7 +1,8 @@
 """A bucket's way through the reducers, and the future of its mean.
 
 Of a replica with one process, buckets on the CPU are sent as they lie in memory. Buckets on a GPU, and those of a
-replica with several processes, go through a thread, in the order in which they came.
+replica
+with several processes, go through a thread, in the order in which they came.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Put the modules of this package on the host as files: the Python of a job imports them, and not the runner.
 
-They get a name of their own, for a program may have a package `agents` itself. The directory is named by what is in it,
+They get a name of their own, for a program may have a package `agents` itself. The directory is named by what is in
+it,
 so a run keeps the modules that it began with when the runner is replaced by a newer one.
 """
 

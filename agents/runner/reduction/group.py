@@ -1,7 +1,8 @@
 """Which trainers take part in a reduction: agreed on through the store of torch's default group.
 
-Only a default group that spans all replicas of workerpool0 and workerpool1 goes through the reducers. Each replica is
-one trainer there: where it has several processes, the first of them speaks for all.
+Only a default group that spans all replicas of workerpool0 and workerpool1 goes through the reducers. Each replica
+is one
+trainer there: where it has several processes, the first of them speaks for all.
 """
 
 from __future__ import annotations

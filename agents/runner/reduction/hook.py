@@ -1,6 +1,7 @@
 """What torch's DistributedDataParallel learns: its gradients of the default group go through the reducers.
 
-Nothing else does. A hook that the program registers itself wins, whenever it is registered. Models over another group,
+Nothing else does. A hook that the program registers itself wins, whenever it is registered. Models over another
+group,
 and numbers that reducers do not sum, are reduced as always.
 """
 
@@ -26,8 +27,9 @@ ADDRESSES, WIRE = "TRAINYARD_REDUCERS", "TRAINYARD_REDUCTION_WIRE"
 
 
 class Model:
-    """One DistributedDataParallel. `user`: the program's own hook, with its state. `shadows`: it has no inputs left,
-    and takes part in the steps of the others (`join`)."""
+    """One DistributedDataParallel. `user`: the program's own hook, with its state. `shadows`: it has no inputs
+    left, and
+    takes part in the steps of the others (`join`)."""
 
     def __init__(self, ddp: Any, reduction: Reduction, stream: int) -> None:
         self._ddp, self.reduction, self.stream = weakref.ref(ddp), reduction, stream

@@ -1,6 +1,7 @@
 """A trainer's connections to all reducers: one thread sends buckets and receives their means, in turns.
 
-The link belongs to the process that made it. In a forked child (a worker of a DataLoader) it is nothing: its copies of
+The link belongs to the process that made it. In a forked child (a worker of a DataLoader) it is nothing: its copies
+of
 the sockets are closed there, which the reducers do not see.
 """
 
@@ -409,8 +410,9 @@ def connect(
     on_lost: Callable[[str], Any],
     connect_s: float,
 ) -> List[Way]:
-    """Ways to all reducers, which may start later than we do. One that never answers is lost; raises ReductionFailed
-    for one that is not ours."""
+    """Ways to all reducers, which may start later than we do. One that never answers is lost; raises
+    ReductionFailed for
+    one that is not ours."""
     ways: List[Way] = []
     begun = time.monotonic()
     for host, port in addresses:

@@ -1,4 +1,5 @@
-"""Sums of chunks in the order of the trainers: the same bits in each run. Numbers of 16 bits are summed in float32."""
+"""Sums of chunks in the order of the trainers: the same bits in each run. Numbers of 16 bits are summed in
+float32."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ def encode(numbers: Any, kind: int) -> Any:
 
 
 def mean(chunks: Sequence[Any], kind: int, divisor: int) -> bytes:
-    """The mean of the trainers' chunks, as it is sent back. What is too large becomes infinite, as in a sum by gloo."""
+    """The mean of the trainers' chunks, as it is sent back. What is too large becomes infinite, as in a sum by
+    gloo."""
     with numpy.errstate(all="ignore"):
         total = decode(chunks[0], kind)
         if kind in (FLOAT32, FLOAT64):

@@ -28,8 +28,8 @@ FRAME = struct.Struct("<BBHI")
 BUCKET, CHUNK_OF, GOODBYE, FAILED, LOST = 1, 2, 3, 4, 5
 # What is said about a bucket: its number, its bytes at this reducer, the kind of its numbers.
 ABOUT = struct.Struct("<QQB7x")
-# Flags of a bucket. A trainer without inputs sends zeros (`join`), and then the others may divide by those that have
-# some.
+# Flags of a bucket. A trainer without inputs sends zeros (`join`), and then the others may divide by those that
+# have some.
 EMPTY, BY_SENDERS = 1, 2
 FLOAT32, FLOAT16, BFLOAT16, FLOAT64 = 0, 1, 2, 3
 ITEM = {FLOAT32: 4, FLOAT16: 2, BFLOAT16: 2, FLOAT64: 8}
