@@ -38,7 +38,6 @@ from agents.runner.reduction.wire import (
     frame,
     greet,
     tune,
-    wake_at,
 )
 
 CONNECT_S, UNFIT_S, PAUSE_S = 300.0, 30.0, 0.1
@@ -89,7 +88,7 @@ class Way:
         self.head = bytearray(FRAME.size)
         self.target: memoryview = memoryview(self.head)
         self.stream, self.in_payload, self.is_reason = 0, False, False
-        self.filled = self.sent = self.received = self.lowest = 0
+        self.filled = self.sent = self.received = 0
         self.heard = time.monotonic()
         self.lost = ""
         self.mask = 0
@@ -304,10 +303,6 @@ class Link:
             try:
                 count = way.connection.recv_into(way.target[way.filled :])
             except (BlockingIOError, InterruptedError):
-                missing = len(way.target) - way.filled
-                if missing != way.lowest:
-                    way.lowest = missing
-                    wake_at(way.connection, missing)
                 return
             if not count:
                 way.lost = "it closed the connection"

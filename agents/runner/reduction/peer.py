@@ -17,7 +17,6 @@ from agents.runner.reduction.wire import (
     MAX_SENTENCE,
     Trainer,
     reason,
-    wake_at,
 )
 
 MAX_CHUNK = 1 << 20
@@ -44,7 +43,7 @@ class Peer:
         self._payload: bytearray | None = None
         self._filled = 0
         self._out: Deque[bytes] = deque()
-        self._begun = self._lowest = 0
+        self._begun = 0
         self.waiting_bytes = 0
 
     @property
@@ -67,7 +66,6 @@ class Peer:
             try:
                 count = self.connection.recv_into(memoryview(target)[self._filled :])
             except (BlockingIOError, InterruptedError):
-                self._wake_at(len(target) - self._filled)
                 return
             if not count:
                 self.ended = True
@@ -81,11 +79,6 @@ class Peer:
                 self._take()
             if self.failing:
                 return
-
-    def _wake_at(self, size: int) -> None:
-        if self._lowest != size:
-            self._lowest = size
-            wake_at(self.connection, size)
 
     def _take(self) -> None:
         if self._payload is None:
@@ -141,7 +134,6 @@ class Peer:
         """Say why it is over. The frame that has begun is sent whole, all others are dropped."""
         if self.failing or self.ended:
             return
-        self._wake_at(1)
         self.failing, self.lingers_until = True, until
         while len(self._out) > (1 if self._begun else 0):
             self._out.pop()

@@ -85,12 +85,6 @@ def tune(connection: socket.socket) -> None:
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, KEEPALIVE_S * 1000)
 
 
-def wake_at(connection: socket.socket, size: int) -> None:
-    """Let `poll` wake us when so many bytes are there, or the end: not at each packet. More than what surely comes
-    would wake nobody."""
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, min(size, CHUNK))
-
-
 def greet(connection: socket.socket, trainer: Trainer, secret: bytes, until: float) -> None:
     """The trainer's half of the beginning. Raises OSError and Unfit."""
     version, nonce = parse_greeting(read(connection, _GREETING.size, until))
