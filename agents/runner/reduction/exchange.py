@@ -16,8 +16,9 @@ import torch
 import torch.distributed as dist
 
 from agents.runner.reduction.group import Plan
-from agents.runner.reduction.link import Job, Link, ReductionFailed
+from agents.runner.reduction.link import Link
 from agents.runner.reduction.staging import Cuda, Staging
+from agents.runner.reduction.way import Job, ReductionFailed
 from agents.runner.reduction.wire import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, ITEM, slices
 
 WIRE, BF16 = "TRAINYARD_REDUCTION_WIRE", "bf16"

@@ -30,7 +30,7 @@ MODULES = (
         "session",
         "staging",
     ),
-    *("sums", "wire"),
+    *("sums", "way", "wire"),
 )
 VARIABLE = "TRAINYARD_REDUCTION"
 _STAMP = "whole"

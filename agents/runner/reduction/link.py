@@ -1,8 +1,7 @@
 """A trainer's connections to all reducers: one thread sends buckets and receives their means, in turns.
 
 The link belongs to the process that made it. In a forked child (a worker of a DataLoader) it is nothing: its copies
-of
-the sockets are closed there, which the reducers do not see.
+of the sockets are closed there, which the reducers do not see.
 """
 
 from __future__ import annotations
@@ -10,20 +9,18 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import socket
 import threading
 import time
 from collections import deque
-from typing import Any, Callable, Deque, Dict, List, Tuple
+from typing import Any, Callable, Deque, List, Tuple
 
 from agents.runner.reduction.report import Report
+from agents.runner.reduction.way import CONNECT_S, Job, ReductionFailed, Way, connect
 from agents.runner.reduction.wire import (
     ABOUT,
     BUCKET,
-    BY_SENDERS,
     CHUNK,
     CHUNK_OF,
-    EMPTY,
     FAILED,
     FRAME,
     GONE,
@@ -34,13 +31,9 @@ from agents.runner.reduction.wire import (
     REASON,
     REDUCER_LOST,
     Trainer,
-    Unfit,
     frame,
-    greet,
-    tune,
 )
 
-CONNECT_S, UNFIT_S, PAUSE_S = 300.0, 30.0, 0.1
 # A trainer that another one has missed may have left for a lost reducer: then its own connection breaks soon, too.
 SETTLE_S = 3.0
 # After a reducer has had everything, longer than a reducer itself waits for trainers.
@@ -48,63 +41,6 @@ SILENCE_S = 35 * 60.0
 GOODBYE_S = 2.0
 LOOK_S = 1.0
 READS = 16
-
-
-class ReductionFailed(RuntimeError):
-    """The reduction is over for the whole group; the message says why."""
-
-
-class Job:
-    """One bucket on its way. `views`: by reducer, its part of the bytes, which its mean replaces. `done(error)` is
-    called once."""
-
-    def __init__(
-        self,
-        stream: int,
-        number: int,
-        kind: int,
-        views: List[memoryview],
-        done: Callable[[Exception | None], None],
-        empty: bool = False,
-        by_senders: bool = False,
-    ) -> None:
-        self.stream, self.number, self.kind, self.views, self.done = stream, number, kind, views, done
-        self.flags = (EMPTY if empty else 0) | (BY_SENDERS if by_senders else 0)
-        self.left = len(views)
-        self.begun = time.monotonic()
-
-
-class Way:
-    """The way to one reducer."""
-
-    def __init__(self, name: str, index: int, connection: socket.socket) -> None:
-        connection.setblocking(False)
-        self.name, self.index, self.connection = name, index, connection
-        self.to_send: Deque[Job] = deque()
-        self.sent_of_job = -1
-        self.pending: List[memoryview] = []
-        self.awaited: Dict[int, Deque[Job]] = {}
-        self.received_of: Dict[int, int] = {}
-        self.head = bytearray(FRAME.size)
-        self.target: memoryview = memoryview(self.head)
-        self.stream, self.in_payload, self.is_reason = 0, False, False
-        self.filled = self.sent = self.received = 0
-        self.heard = time.monotonic()
-        self.lost = ""
-        self.mask = 0
-        self.told: Tuple[int, str] | None = None  # why the reducer has given up
-
-    def give(self, job: Job) -> None:
-        self.to_send.append(job)
-        self.awaited.setdefault(job.stream, deque()).append(job)
-
-    @property
-    def wants_to_write(self) -> bool:
-        return bool(self.pending or self.to_send)
-
-    @property
-    def is_awaited(self) -> bool:
-        return any(self.awaited.values())
 
 
 class Link:
@@ -234,7 +170,7 @@ class Link:
                 way.lost = "it does not answer"
         if self._report.is_due(now):
             self._say(now)
-        if self._error is not None or not any(way.is_awaited for way in self.ways):
+        if self._error is not None or not any(way.is_needed for way in self.ways):
             return
         for way in self.ways:
             if way.lost:
@@ -293,7 +229,7 @@ class Link:
             way.to_send.popleft()
             way.sent_of_job = -1
             if not view:
-                self._received_all(way, job)
+                self._is_done_by_one(job)
         return pieces
 
     # -- in --
@@ -347,6 +283,9 @@ class Link:
 
     def _received_all(self, way: Way, job: Job) -> None:
         way.awaited[job.stream].popleft()
+        self._is_done_by_one(job)
+
+    def _is_done_by_one(self, job: Job) -> None:
         job.left -= 1
         if not job.left:
             job.done(None)
@@ -367,7 +306,7 @@ class Link:
             jobs = list(self._given)
             self._given.clear()
         for way in self.ways:
-            jobs += [job for queue in way.awaited.values() for job in queue]
+            jobs += [job for queue in (way.to_send, *way.awaited.values()) for job in queue]
             way.awaited.clear()
             way.to_send.clear()
             way.pending = []
@@ -396,48 +335,3 @@ class Link:
                     ways.remove(way)
             if ways:
                 time.sleep(0.005)
-
-
-def connect(
-    addresses: List[Tuple[str, int]],
-    trainer: Trainer,
-    secret: bytes,
-    on_lost: Callable[[str], Any],
-    connect_s: float,
-) -> List[Way]:
-    """Ways to all reducers, which may start later than we do. One that never answers is lost; raises
-    ReductionFailed for
-    one that is not ours."""
-    ways: List[Way] = []
-    begun = time.monotonic()
-    for host, port in addresses:
-        name, why = "%s:%d" % (host, port), ""
-        while True:
-            now = time.monotonic()
-            if now > begun + connect_s:
-                on_lost("the reducer %s cannot be reached: %s" % (name, why))
-                raise ReductionFailed("the reducer %s cannot be reached: %s" % (name, why))
-            try:
-                ways.append(_dial(len(ways), (host, port), trainer, secret))
-                break
-            except Unfit as problem:
-                if now > begun + min(UNFIT_S, connect_s):
-                    raise ReductionFailed(
-                        "what answers as the reducer %s is none of this job: %s" % (name, problem)
-                    ) from None
-                why = str(problem)
-            except OSError as problem:
-                why = problem.strerror or str(problem)
-            time.sleep(PAUSE_S)
-    return ways
-
-
-def _dial(index: int, address: Tuple[str, int], trainer: Trainer, secret: bytes) -> Way:
-    connection = socket.create_connection(address, 5.0)
-    try:
-        tune(connection)
-        greet(connection, trainer, secret, time.monotonic() + 10.0)
-        return Way("%s:%d" % address, index, connection)
-    except BaseException:
-        connection.close()
-        raise

@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import queue
 import select
 import socket
+import threading
+import time
 
 import pytest
 
+from agents.runner.reduction.link import Link
 from agents.runner.reduction.peer import Peer
-from agents.runner.reduction.wire import CHUNK_OF, GOODBYE, Trainer, frame
+from agents.runner.reduction.way import Job
+from agents.runner.reduction.wire import (
+    ABOUT,
+    CHUNK_OF,
+    FLOAT32,
+    FRAME,
+    GOODBYE,
+    Trainer,
+    frame,
+    read,
+    receive,
+    slices,
+)
 
 US = Trainer(0, 1, b"s" * 16)
 
@@ -35,3 +51,76 @@ def test_what_is_left_after_many_reads_wakes_a_reducer_again(pair):
     while len(heard) < 41 and select.select([there], [], [], 5)[0]:
         peer.read()
     assert heard == [CHUNK_OF] + [GOODBYE] * 40
+
+
+class Linked:
+    """A link, and what it is connected with: sockets in the place of reducers."""
+
+    def __init__(self, reducers):
+        self.listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(reducers)]
+        self.reducers, self.lost, self.ends = [], [], queue.Queue()
+        thread = threading.Thread(target=self._accept)
+        thread.start()
+        addresses = [listener.getsockname()[:2] for listener in self.listeners]
+        self.link = Link(addresses, US, b"secret", self.lost.append)
+        thread.join(60)
+
+    def _accept(self):
+        for listener in self.listeners:
+            connection, _ = listener.accept()
+            receive(connection, b"secret", time.monotonic() + 60)
+            self.reducers.append(connection)
+
+    def give(self, name, numbers, number=0, done=None):
+        data = memoryview(bytearray(4 * numbers))
+        views = [data[begin:end] for begin, end in slices(numbers, 4, len(self.reducers))]
+        self.link.give(
+            Job(0, number, FLOAT32, views, done or (lambda error: self.ends.put((name, error, bytes(data)))))
+        )
+
+    def hear(self, reducer, size):
+        """One bucket with so many bytes for this reducer."""
+        chunk = FRAME.size + size if size else 0
+        read(self.reducers[reducer], FRAME.size + ABOUT.size + chunk, time.monotonic() + 60)
+
+    def answer(self, reducer, data):
+        self.reducers[reducer].sendall(frame(CHUNK_OF, len(data)) + data)
+
+    def close(self):
+        self.link.leave()
+        for each in (*self.reducers, *self.listeners):
+            each.close()
+
+
+@pytest.fixture
+def linked():
+    made = []
+
+    def make(reducers):
+        made.append(Linked(reducers))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def test_a_bucket_with_fewer_numbers_than_reducers_does_not_end_the_one_before(linked):
+    group = linked(2)
+    group.give("first", 2)
+    group.give("small", 1, number=1)
+    for reducer, sizes in ((0, (4, 0)), (1, (4, 4))):
+        for size in sizes:
+            group.hear(reducer, size)
+    group.answer(1, b"abcd")
+    group.answer(1, b"ijkl")
+    assert group.ends.get(timeout=60) == ("small", None, b"ijkl")
+    group.answer(0, b"efgh")
+    assert group.ends.get(timeout=60) == ("first", None, b"efghabcd")
+    assert group.lost == []
+
+
+def test_a_bucket_of_nothing_is_done_when_it_is_sent(linked):
+    group = linked(2)
+    group.give("nothing", 0)
+    assert group.ends.get(timeout=60) == ("nothing", None, b"")
