@@ -57,6 +57,8 @@ class Way:
         self.told: Tuple[int, str] | None = None  # why the reducer has given up
 
     def give(self, job: Job) -> None:
+        if not self.is_awaited:
+            self.heard = time.monotonic()  # the silence before is the program's own
         self.to_send.append(job)
         if job.views[self.index]:  # of no bytes there is no mean
             self.awaited.setdefault(job.stream, deque()).append(job)

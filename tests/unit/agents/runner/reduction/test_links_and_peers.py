@@ -124,3 +124,13 @@ def test_a_bucket_of_nothing_is_done_when_it_is_sent(linked):
     group = linked(2)
     group.give("nothing", 0)
     assert group.ends.get(timeout=60) == ("nothing", None, b"")
+
+
+def test_a_long_pause_of_the_program_is_no_silence_of_a_reducer(linked):
+    group = linked(1)
+    group.link.ways[0].heard -= 3600
+    group.give("small", 1)
+    group.hear(0, 4)
+    group.answer(0, b"abcd")
+    assert group.ends.get(timeout=60) == ("small", None, b"abcd")
+    assert group.lost == []
