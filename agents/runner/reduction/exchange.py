@@ -1,16 +1,16 @@
 """A bucket's way through the reducers, and the future of its mean.
 
 Of a replica with one process, buckets on the CPU are sent as they lie in memory. Buckets on a GPU, and those of a
-replica
-with several processes, go through a thread, in the order in which they came.
+replica with several processes, go through a thread, in the order in which they came.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import threading
-from typing import Any, Callable, List
+from typing import Any, Callable, List, Tuple
 
 import torch
 import torch.distributed as dist
@@ -45,7 +45,7 @@ class Exchange:
         self._narrow = os.environ.get(WIRE) == BF16
         self._staging = Staging(cuda or Cuda())
         self._owner = os.getpid()
-        self._tasks: queue.Queue[Callable[[], None]] = queue.Queue()
+        self._tasks: queue.Queue[Tuple[Callable[[], None], Any]] = queue.Queue()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
 
@@ -66,13 +66,15 @@ class Exchange:
                 self._later(
                     lambda: self._send_from_gpu(
                         model.stream, number, tensor, ready, empty, by_senders, result
-                    )
+                    ),
+                    result,
                 )
             else:
                 self._later(
                     lambda: self._reduce_inside_first(
                         model.stream, number, tensor, ready, empty, by_senders, result
-                    )
+                    ),
+                    result,
                 )
         return result.then(_checked)
 
@@ -100,10 +102,12 @@ class Exchange:
         host, small = self._staging.take(tensor, ready, self._kind(tensor.dtype))
 
         def done(error: Exception | None) -> None:
+            if error is not None:
+                result.set_result(error)
+                return
             with self._staging.within(tensor.device):
-                if error is None:
-                    self._staging.give_back(tensor, host, small)
-                result.set_result(error or tensor)
+                self._staging.give_back(tensor, host, small)
+                result.set_result(tensor)
 
         self._give(stream, number, host, empty, by_senders, done)
 
@@ -183,16 +187,24 @@ class Exchange:
 
     # -- the thread --
 
-    def _later(self, task: Callable[[], None]) -> None:
+    def _later(self, task: Callable[[], None], result: Any) -> None:
         with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="trainyard-exchange", daemon=True)
                 self._thread.start()
-        self._tasks.put(task)
+        self._tasks.put((task, result))
 
     def _run(self) -> None:
         while True:
-            self._tasks.get()()
+            task, result = self._tasks.get()
+            try:
+                task()
+            except (
+                Exception
+            ) as problem:  # no memory on the GPU, a lost neighbour: the program waits for this future
+                with contextlib.suppress(Exception):
+                    result.set_result(ReductionFailed("a bucket could not be sent: %r" % problem))
+            del task, result  # what they hold is of the bucket that is over
 
 
 def view_of(tensor: Any) -> memoryview:

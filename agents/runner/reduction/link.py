@@ -84,12 +84,13 @@ class Link:
             if error is None:
                 self._given.append(job)
         if error is not None:
-            job.done(error)
+            job.end(error)
         else:
             self._poke()
 
     def leave(self) -> None:
-        """Say goodbye, within a deadline: at a normal end of the program. What is not done then never is."""
+        """Say goodbye, within a deadline: at a normal end of the program. What is not done then ends with an
+        error."""
         if not self.is_ours or self._leaving:
             return
         self._leaving = True
@@ -104,6 +105,8 @@ class Link:
         if self._over:
             return
         self._over = True
+        self._lock = threading.Lock()  # a thread that is not here may have held it
+        self._error = ReductionFailed("gradients of a forked child do not go through reducers")
         for way in self.ways:
             way.connection.close()
         for fd in (self._wake, self._waker):
@@ -120,6 +123,7 @@ class Link:
         except Exception as problem:
             self._fail(ReductionFailed("the reduction stopped: %r" % problem))
         finally:
+            self._fail(ReductionFailed("the reduction is over"))
             self._over = True
             for way in self.ways:
                 way.connection.close()
@@ -288,7 +292,7 @@ class Link:
     def _is_done_by_one(self, job: Job) -> None:
         job.left -= 1
         if not job.left:
-            job.done(None)
+            job.end(None)
 
     # -- ends --
 
@@ -311,7 +315,7 @@ class Link:
             way.to_send.clear()
             way.pending = []
         for job in dict.fromkeys(jobs):
-            job.done(self._error)
+            job.end(self._error)
 
     def _say_goodbye(self) -> None:
         self._say(time.monotonic())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import time
 from collections import deque
@@ -18,7 +19,7 @@ class ReductionFailed(RuntimeError):
 
 class Job:
     """One bucket on its way. `views`: by reducer, its part of the bytes, which its mean replaces. `done(error)` is
-    called once."""
+    called once, and again with the error if the mean could not be taken."""
 
     def __init__(
         self,
@@ -34,6 +35,14 @@ class Job:
         self.flags = (EMPTY if empty else 0) | (BY_SENDERS if by_senders else 0)
         self.left = len(views)
         self.begun = time.monotonic()
+
+    def end(self, error: Exception | None) -> None:
+        """Nothing that goes wrong in `done` ends the thread of the link, or leaves a program that waits for ever."""
+        try:
+            self.done(error)
+        except Exception as problem:
+            with contextlib.suppress(Exception):
+                self.done(ReductionFailed("the mean of a bucket could not be taken: %r" % problem))
 
 
 class Way:

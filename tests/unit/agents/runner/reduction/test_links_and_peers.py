@@ -134,3 +134,32 @@ def test_a_long_pause_of_the_program_is_no_silence_of_a_reducer(linked):
     group.answer(0, b"abcd")
     assert group.ends.get(timeout=60) == ("small", None, b"abcd")
     assert group.lost == []
+
+
+def test_a_mean_that_cannot_be_taken_is_an_error_and_ends_no_other(linked):
+    group = linked(1)
+
+    def done(error):
+        group.ends.put(error)
+        if error is None:
+            raise MemoryError("no memory")
+
+    group.give("cannot be taken", 1, done=done)
+    group.give("next", 1, number=1)
+    for data in (b"abcd", b"efgh"):
+        group.hear(0, 4)
+        group.answer(0, data)
+    assert group.ends.get(timeout=60) is None
+    assert "no memory" in str(group.ends.get(timeout=60))
+    assert group.ends.get(timeout=60) == ("next", None, b"efgh")
+
+
+def test_a_bucket_after_the_end_is_an_error(linked):
+    group = linked(1)
+    group.give("on its way", 1)
+    group.hear(0, 4)
+    group.link.leave()
+    group.give("late", 1)
+    for name in ("on its way", "late"):
+        found, error, _ = group.ends.get(timeout=60)
+        assert (found, str(error)) == (name, "the reduction is over")
