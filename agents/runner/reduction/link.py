@@ -18,6 +18,7 @@ from agents.runner.reduction.report import Report
 from agents.runner.reduction.way import CONNECT_S, Job, ReductionFailed, Way, connect
 from agents.runner.reduction.wire import (
     ABOUT,
+    BEAT,
     BUCKET,
     CHUNK,
     CHUNK_OF,
@@ -30,6 +31,7 @@ from agents.runner.reduction.wire import (
     MAX_SENTENCE,
     REASON,
     REDUCER_LOST,
+    SILENT_S,
     Trainer,
     frame,
 )
@@ -170,8 +172,8 @@ class Link:
     def _look(self, now: float) -> None:
         """Does the program still need a reducer that is lost, or that has given up?"""
         for way in self.ways:
-            if not way.lost and way.is_awaited and not way.wants_to_write and now - way.heard > SILENCE_S:
-                way.lost = "it does not answer"
+            if way.is_needed and not way.lost and not way.told:
+                self._listen(way, now)
         if self._report.is_due(now):
             self._say(now)
         if self._error is not None or not any(way.is_needed for way in self.ways):
@@ -187,6 +189,18 @@ class Link:
                 return
         if told and (any(code not in (GONE, LATE) for code, _ in told) or self._is_settled(now, len(told))):
             self._fail(ReductionFailed(told[0][1]))
+
+    def _listen(self, way: Way, now: float) -> None:
+        """Is this reducer still there, and does it get on?"""
+        if now - way.heard > SILENT_S:
+            try:
+                self._read(way)  # we may have been stopped: what it said then is read first
+            except OSError as problem:
+                way.lost = problem.strerror or str(problem)
+        silent = now - way.heard > SILENT_S
+        stuck = not way.wants_to_write and now - way.answered > SILENCE_S
+        if (silent or stuck) and not way.told:
+            way.lost = way.lost or "it does not answer"
 
     def _is_settled(self, now: float, told: int) -> bool:
         """A trainer is gone. If that is because of a lost reducer, we lose the same one within moments."""
@@ -265,12 +279,16 @@ class Link:
                 way.told = REASON.unpack_from(payload)[0], sentence
                 return False
             job = way.awaited[way.stream][0]
+            way.answered = time.monotonic()
             way.received_of[way.stream] = way.received_of.get(way.stream, 0) + len(payload)
             if way.received_of[way.stream] == len(job.views[way.index]):
                 way.received_of[way.stream] = 0
                 self._received_all(way, job)
             return True
         kind, _, way.stream, size = FRAME.unpack(way.head)
+        if kind == BEAT and not size:
+            way.received -= FRAME.size  # on the page of the job nothing moves
+            return True
         way.is_reason = kind == FAILED
         if way.is_reason and REASON.size <= size <= REASON.size + MAX_SENTENCE:
             way.target = memoryview(bytearray(size))

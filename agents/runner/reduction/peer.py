@@ -9,6 +9,8 @@ from typing import Any, Callable, Deque
 
 from agents.runner.reduction.wire import (
     ABOUT,
+    BEAT,
+    BEAT_S,
     BUCKET,
     CHUNK_OF,
     FRAME,
@@ -16,10 +18,12 @@ from agents.runner.reduction.wire import (
     LOST,
     MAX_SENTENCE,
     Trainer,
+    frame,
     reason,
 )
 
 MAX_CHUNK = 1 << 20
+BEAT_FRAME = frame(BEAT, 0)
 READS = 16
 
 
@@ -45,6 +49,7 @@ class Peer:
         self._out: Deque[bytes] = deque()
         self._begun = 0
         self.waiting_bytes = 0
+        self._beaten = 0.0
 
     @property
     def index(self) -> int:
@@ -111,13 +116,19 @@ class Peer:
         self._out.append(data)
         self.waiting_bytes += len(data)
 
+    def beat(self, now: float) -> None:
+        """Let the trainer hear now and then that we are there."""
+        if not self._out and not self.failing and now - self._beaten >= BEAT_S:
+            self._beaten = now
+            self.send(BEAT_FRAME)
+
     def write(self) -> None:
         """Send what fits. Raises OSError."""
         try:
             while self._out:
                 data = self._out[0]
                 count = self.connection.send(memoryview(data)[self._begun :])
-                self.sent += count
+                self.sent += count if data is not BEAT_FRAME else 0  # on the page of the job nothing moves
                 self._begun += count
                 if self._begun < len(data):
                     return

@@ -20,7 +20,15 @@ from typing import Any, Deque, Dict, Tuple
 from agents.runner.reduction.peer import Broken, Peer
 from agents.runner.reduction.report import Report
 from agents.runner.reduction.session import LINGER_S, Session
-from agents.runner.reduction.wire import REFUSED, SECRET_VARIABLE, Trainer, Unfit, receive, tune
+from agents.runner.reduction.wire import (
+    REFUSED,
+    SECRET_VARIABLE,
+    TRAINER_SILENT_S,
+    Trainer,
+    Unfit,
+    receive,
+    tune,
+)
 
 try:
     from agents.runner.reduction.sums import mean
@@ -91,6 +99,8 @@ class Reducer:
                 session.look_at_clock()
             self._forget()
             now = time.monotonic()
+            for peer, _ in self._of.values():
+                peer.beat(now)
             self._busy_s += now - woke
             if self._report.is_due(now):
                 self._say(now)
@@ -116,7 +126,7 @@ class Reducer:
 
     def _greet(self, connection: socket.socket) -> None:
         try:
-            tune(connection)
+            tune(connection, TRAINER_SILENT_S)
             trainer = receive(connection, self._secret, time.monotonic() + GREETING_S)
             self._greeted.append((connection, trainer))
             self.wake()

@@ -60,14 +60,14 @@ class Way:
         self.target: memoryview = memoryview(self.head)
         self.stream, self.in_payload, self.is_reason = 0, False, False
         self.filled = self.sent = self.received = 0
-        self.heard = time.monotonic()
+        self.heard = self.answered = time.monotonic()
         self.lost = ""
         self.mask = 0
         self.told: Tuple[int, str] | None = None  # why the reducer has given up
 
     def give(self, job: Job) -> None:
-        if not self.is_awaited:
-            self.heard = time.monotonic()  # the silence before is the program's own
+        if not self.is_needed:
+            self.heard = self.answered = time.monotonic()  # the silence before is the program's own
         self.to_send.append(job)
         if job.views[self.index]:  # of no bytes there is no mean
             self.awaited.setdefault(job.stream, deque()).append(job)

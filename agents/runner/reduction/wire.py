@@ -14,18 +14,22 @@ import struct
 import time
 from typing import List, NamedTuple, Tuple
 
-VERSION = 1
+VERSION = 2
 # At 100 Mbit/s larger send buffers void the turns that reducers take: the kernel swallows a whole slice for the first
 # of them. Measured: 1.6 times as fast as a ring with 32 KiB and chunks of 16 KiB, 1.2 times with 64 and 32 KiB.
 CHUNK = 16 * 1024
 SEND_BUFFER = 32 * 1024
-# A host that is gone sends nothing: the kernel tells after this time.
-KEEPALIVE_S = 20
+# A reducer says every few seconds that it is there, and is lost to a trainer that hears nothing for longer. The kernel
+# must not judge it: TCP_USER_TIMEOUT also counts the time in which a reducer does not read, and it does not while it
+# waits for another trainer.
+BEAT_S, SILENT_S = 5.0, 20.0
+# A trainer always reads, but its program may hold the interpreter, or be stopped, for a while.
+KEEPALIVE_S, TRAINER_SILENT_S = 20, 60
 SECRET_VARIABLE = "TRAINYARD_REDUCTION_SECRET"
 
 # A frame: what it is, flags, its stream, how many bytes follow.
 FRAME = struct.Struct("<BBHI")
-BUCKET, CHUNK_OF, GOODBYE, FAILED, LOST = 1, 2, 3, 4, 5
+BUCKET, CHUNK_OF, GOODBYE, FAILED, LOST, BEAT = 1, 2, 3, 4, 5, 6
 # What is said about a bucket: its number, its bytes at this reducer, the kind of its numbers.
 ABOUT = struct.Struct("<QQB7x")
 # Flags of a bucket. A trainer without inputs sends zeros (`join`), and then the others may divide by those that
@@ -74,15 +78,16 @@ def reason(code: int, sentence: str) -> bytes:
     return frame(FAILED, REASON.size + len(text)) + REASON.pack(code) + text
 
 
-def tune(connection: socket.socket) -> None:
-    """Small buffers, no delay, and an end that comes by itself when the other host is gone."""
+def tune(connection: socket.socket, silent_s: int = 0) -> None:
+    """Small buffers, no delay, and an end that comes by itself when the other host is gone: also so many seconds after
+    something was sent that is not acknowledged."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_S // 2)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_S // 4)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 2)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, KEEPALIVE_S * 1000)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, silent_s * 1000)
 
 
 def greet(connection: socket.socket, trainer: Trainer, secret: bytes, until: float) -> None:

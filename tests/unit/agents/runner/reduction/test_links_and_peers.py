@@ -10,11 +10,16 @@ import time
 
 import pytest
 
+from agents.runner.reduction import link as links
+from agents.runner.reduction import peer as peers
+from agents.runner.reduction import reducer as reducers
 from agents.runner.reduction.link import Link
 from agents.runner.reduction.peer import Peer
+from agents.runner.reduction.sums import mean
 from agents.runner.reduction.way import Job
 from agents.runner.reduction.wire import (
     ABOUT,
+    BEAT,
     CHUNK_OF,
     FLOAT32,
     FRAME,
@@ -128,7 +133,8 @@ def test_a_bucket_of_nothing_is_done_when_it_is_sent(linked):
 
 def test_a_long_pause_of_the_program_is_no_silence_of_a_reducer(linked):
     group = linked(1)
-    group.link.ways[0].heard -= 3600
+    way = group.link.ways[0]
+    way.heard, way.answered = way.heard - 3600, way.answered - 3600
     group.give("small", 1)
     group.hear(0, 4)
     group.answer(0, b"abcd")
@@ -163,3 +169,46 @@ def test_a_bucket_after_the_end_is_an_error(linked):
     for name in ("on its way", "late"):
         found, error, _ = group.ends.get(timeout=60)
         assert (found, str(error)) == (name, "the reduction is over")
+
+
+def test_a_reducer_that_falls_silent_is_lost_and_one_that_is_heard_is_not(linked, monkeypatch):
+    monkeypatch.setattr(links, "SILENT_S", 3.0)
+    group = linked(1)
+    group.give("waits", 1)
+    group.hear(0, 4)
+    for _ in range(8):
+        time.sleep(0.5)
+        group.reducers[0].sendall(frame(BEAT, 0))
+    assert group.lost == []
+    assert group.link.ways[0].received == 0
+    _, error, _ = group.ends.get(timeout=60)
+    assert "is lost: it does not answer" in str(error)
+    assert group.lost == [str(error)]
+
+
+@pytest.fixture
+def served():
+    """The address of a reducer in a thread of ours."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.setblocking(False)
+    reducer = reducers.Reducer(listener, b"secret", mean)
+    thread = threading.Thread(target=reducer.serve)
+    thread.start()
+    yield listener.getsockname()
+    reducer.leave()
+    thread.join(60)
+    listener.close()
+
+
+def test_a_trainer_that_pauses_is_waited_for_however_much_the_others_have_sent(served, monkeypatch):
+    monkeypatch.setattr(links, "SILENT_S", 3.0)
+    monkeypatch.setattr(peers, "BEAT_S", 0.5)
+    lost, ends, size = [], queue.Queue(), 16 << 20
+    trainers = [Link([served], Trainer(number, 2, b"s" * 16), b"secret", lost.append) for number in (0, 1)]
+    for trainer in trainers:
+        trainer.give(Job(0, 0, FLOAT32, [memoryview(bytearray(size))], ends.put))
+        if trainer is trainers[0]:
+            time.sleep(5)  # it checkpoints, for longer than a reducer may be silent
+    assert [ends.get(timeout=60), ends.get(timeout=60), lost] == [None, None, []]
+    for trainer in trainers:
+        trainer.leave()
