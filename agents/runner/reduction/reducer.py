@@ -145,7 +145,6 @@ class Reducer:
         refused = session.add(peer)
         if refused:
             peer.fail(REFUSED, refused, time.monotonic() + LINGER_S)
-            peer.write()
         elif len(session.peers) == session.count:
             print("reducer: all %d trainers are connected" % session.count, flush=True)
         self._of[peer.fileno()] = (peer, None if refused else session)

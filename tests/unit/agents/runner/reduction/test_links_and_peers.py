@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import select
 import socket
+import struct
 import threading
 import time
 
@@ -187,17 +188,22 @@ def test_a_reducer_that_falls_silent_is_lost_and_one_that_is_heard_is_not(linked
 
 
 @pytest.fixture
-def served():
+def reducer():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        made = reducers.Reducer(listener, b"secret", mean)
+        made.address = listener.getsockname()
+        yield made
+
+
+@pytest.fixture
+def served(reducer):
     """The address of a reducer in a thread of ours."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    listener.setblocking(False)
-    reducer = reducers.Reducer(listener, b"secret", mean)
     thread = threading.Thread(target=reducer.serve)
     thread.start()
-    yield listener.getsockname()
+    yield reducer.address
     reducer.leave()
     thread.join(60)
-    listener.close()
 
 
 def test_a_trainer_that_pauses_is_waited_for_however_much_the_others_have_sent(served, monkeypatch):
@@ -212,3 +218,15 @@ def test_a_trainer_that_pauses_is_waited_for_however_much_the_others_have_sent(s
     assert [ends.get(timeout=60), ends.get(timeout=60), lost] == [None, None, []]
     for trainer in trainers:
         trainer.leave()
+
+
+def test_a_refused_trainer_that_is_gone_already_does_not_end_the_reducer(reducer, pair):
+    here, there = pair
+    here.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    here.close()
+    reducer._join(there, Trainer(0, 1, b"s" * 16))
+    again = there.dup()
+    reducer._join(again, Trainer(0, 1, b"s" * 16))
+    reducer.leave()
+    reducer.serve()
+    assert again.fileno() == -1
