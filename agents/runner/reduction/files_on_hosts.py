@@ -1,8 +1,7 @@
 """Put the modules of this package on the host as files: the Python of a job imports them, and not the runner.
 
 They get a name of their own, for a program may have a package `agents` itself. The directory is named by what is in
-it,
-so a run keeps the modules that it began with when the runner is replaced by a newer one.
+it, so a run keeps the modules that it began with when the runner is replaced by a newer one.
 """
 
 from __future__ import annotations
@@ -64,6 +63,8 @@ def put_files(base: str) -> str:
     stamp = os.path.join(directory, _STAMP)
     if not os.path.exists(stamp):
         os.makedirs(os.path.join(directory, OWN), 0o755, exist_ok=True)
+        for made in (directory, os.path.join(directory, OWN)):
+            os.chmod(made, 0o755)  # whatever the umask
         for name, data in SOURCES.items():
             write_file(os.path.join(directory, name), data)
             os.chmod(os.path.join(directory, name), 0o644)  # a container may have another user

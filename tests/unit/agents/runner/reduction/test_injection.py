@@ -56,6 +56,18 @@ def test_files_are_put_once_and_whole(tmp_path):
     assert os.stat(os.path.join(files, "sitecustomize.py")).st_mtime_ns == before
 
 
+def test_another_user_can_read_the_files_whatever_the_umask(tmp_path):
+    before = os.umask(0o077)
+    try:
+        files = files_on_hosts.put_files(str(tmp_path))
+    finally:
+        os.umask(before)
+    for place, _, names in os.walk(files):
+        assert os.stat(place).st_mode & 0o777 == 0o755
+        found = {os.stat(os.path.join(place, name)).st_mode & 0o777 for name in names if name[-3:] == ".py"}
+        assert found == {0o644}
+
+
 def test_a_run_finds_the_files_first_of_all(tmp_path):
     facts = {"host_env": {}, "tmp": "", "mark": "a:b"}
     directory = str(tmp_path / "runs" / "r")
