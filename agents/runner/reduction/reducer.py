@@ -207,7 +207,7 @@ def listen(port: int) -> socket.socket:
     """A listener on all addresses. A port that is still in use may be that of a reducer which is just ending."""
     until = time.monotonic() + BIND_S
     while True:
-        listener = socket.socket(socket.AF_INET6 if socket.has_ipv6 else socket.AF_INET)
+        listener = _socket()
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if listener.family == socket.AF_INET6:
@@ -221,6 +221,13 @@ def listen(port: int) -> socket.socket:
             if time.monotonic() > until:
                 raise
             time.sleep(0.2)
+
+
+def _socket() -> socket.socket:
+    """Of both families, or of IPv4 where the kernel knows no other: `has_ipv6` speaks of Python alone."""
+    with contextlib.suppress(OSError):
+        return socket.socket(socket.AF_INET6)
+    return socket.socket(socket.AF_INET)
 
 
 def main(environment: Any = os.environ) -> int:

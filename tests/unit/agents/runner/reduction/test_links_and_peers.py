@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import queue
 import select
 import socket
@@ -230,3 +231,16 @@ def test_a_refused_trainer_that_is_gone_already_does_not_end_the_reducer(reducer
     reducer.leave()
     reducer.serve()
     assert again.fileno() == -1
+
+
+def test_a_reducer_listens_where_the_kernel_has_no_IPv6(monkeypatch):
+    made = socket.socket
+
+    def without(family=socket.AF_INET, *more, **options):
+        if family == socket.AF_INET6:
+            raise OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
+        return made(family, *more, **options)
+
+    monkeypatch.setattr(socket, "socket", without)
+    with reducers.listen(0) as listener:
+        assert listener.family == socket.AF_INET
