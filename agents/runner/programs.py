@@ -6,7 +6,7 @@ import os
 import select
 import signal
 import time
-from typing import List, NoReturn, Tuple
+from typing import Dict, List, NoReturn, Tuple
 
 from agents.runner.forks import close_all_but, default_signals, execute
 from agents.runner.processes import read_process, signal_process
@@ -21,7 +21,9 @@ class Program:
     else in it.
     """
 
-    def __init__(self, command: List[str], with_stderr: bool = True) -> None:
+    def __init__(
+        self, command: List[str], with_stderr: bool = True, env: Dict[str, str] | None = None
+    ) -> None:
         self._name = command[0]
         self._output = b""
         self._ended = False
@@ -33,7 +35,7 @@ class Program:
             os.set_blocking(self._fd, False)
             self._pid = os.fork()
             if self._pid == 0:
-                _become(command, write, with_stderr)
+                _become(command, write, with_stderr, env)
             process = read_process(self._pid)
             self._ticks = process.ticks if process else -1
         except OSError as error:  # no process, no descriptor
@@ -104,7 +106,7 @@ class Program:
             os.close(self._fd)
 
 
-def _become(command: List[str], stdout: int, with_stderr: bool) -> NoReturn:
+def _become(command: List[str], stdout: int, with_stderr: bool, env: Dict[str, str] | None) -> NoReturn:
     try:
         os.setsid()
         null = os.open(os.devnull, os.O_RDWR)
@@ -113,13 +115,15 @@ def _become(command: List[str], stdout: int, with_stderr: bool) -> NoReturn:
         os.dup2(stdout if with_stderr else null, 2)
         close_all_but({0, 1, 2})
         default_signals()
-        execute(command, dict(os.environ))
+        execute(command, dict(os.environ) if env is None else env)
     except OSError as error:
         os.write(1, str(error).encode())
     finally:
         os._exit(127)
 
 
-def output_of(command: List[str], timeout: float = 10.0) -> Tuple[int, str]:
-    """(status, output) of a program."""
-    return Program(command).answer(timeout)
+def output_of(
+    command: List[str], timeout: float = 10.0, env: Dict[str, str] | None = None
+) -> Tuple[int, str]:
+    """(status, output) of a program. `env`: its whole environment; without it, ours."""
+    return Program(command, env=env).answer(timeout)

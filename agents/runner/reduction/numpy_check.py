@@ -1,5 +1,4 @@
-"""Before a reducer starts: has its Python numpy? What is missing is an error of the job, and nothing of it has
-begun."""
+"""Before a reducer starts: has its Python numpy? What is missing is an error of the job, before anything has begun."""
 
 from __future__ import annotations
 
@@ -18,8 +17,7 @@ CURE = (
 
 def check_numpy(python: str, env: Dict[str, str]) -> None:
     """Raises Refused. `env`: that of the reducer."""
-    words = ["env", "-i", *("%s=%s" % pair for pair in sorted(env.items())), python, "-c", "import numpy"]
-    status, text = output_of(words, TIMEOUT_S)
+    status, text = output_of([python, "-c", "import numpy"], TIMEOUT_S, env)
     if status != 0:
         said = text.strip().splitlines()
         raise Refused("exec_failed", CURE % (python, said[-1][:300] if said else "status %d" % status))

@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from agents.runner.reduction import ending, files_on_hosts
+from agents.runner.programs import output_of
+from agents.runner.reduction import ending, files_on_hosts, numpy_check
 from agents.runner.reduction.group import agree
 from agents.runner.reduction.numpy_check import check_numpy
 from agents.runner.runs.orders import Refused, build_env, parse_order
@@ -89,6 +90,22 @@ def test_a_Python_without_numpy_is_refused_with_the_cure(tmp_path):
     assert "No module named 'numpy'" in str(refused.value)
     assert '"containerSpec": {"command"' in str(refused.value)
     check_numpy(sys.executable, {"PATH": os.environ["PATH"]})
+
+
+def test_no_secret_stands_in_the_arguments_of_the_check(monkeypatch):
+    asked = []
+
+    def spied(command, *more):
+        asked.append(command)
+        return output_of(command, *more)
+
+    monkeypatch.setattr(numpy_check, "output_of", spied)
+    env = {"PATH": os.environ["PATH"], "SECRET": "do not tell", "PYTHONPATH": "/theirs"}
+    check_numpy(sys.executable, env)
+    assert "do not tell" not in str(asked)
+    shown = [sys.executable, "-c", "import os; print(os.environ)"]
+    assert "do not tell" in output_of(shown, 60.0, env)[1]
+    assert "HOME" not in output_of(shown, 60.0, env)[1]
 
 
 def test_SIGABRT_goes_to_the_first_process_with_the_mark_and_to_nobody_above():
