@@ -1,8 +1,7 @@
 """What torch's DistributedDataParallel learns: its gradients of the default group go through the reducers.
 
 Nothing else does. A hook that the program registers itself wins, whenever it is registered. Models over another
-group,
-and numbers that reducers do not sum, are reduced as always.
+group, and numbers that reducers do not sum, are reduced as always.
 """
 
 from __future__ import annotations
@@ -28,8 +27,7 @@ ADDRESSES, WIRE = "TRAINYARD_REDUCERS", "TRAINYARD_REDUCTION_WIRE"
 
 class Model:
     """One DistributedDataParallel. `user`: the program's own hook, with its state. `shadows`: it has no inputs
-    left, and
-    takes part in the steps of the others (`join`)."""
+    left, and takes part in the steps of the others (`join`)."""
 
     def __init__(self, ddp: Any, reduction: Reduction, stream: int) -> None:
         self._ddp, self.reduction, self.stream = weakref.ref(ddp), reduction, stream
@@ -87,6 +85,9 @@ class Reduction:
 
 
 _models: weakref.WeakKeyDictionary[Any, Model] = weakref.WeakKeyDictionary()
+# What has a hook before it has a Model: torch registers one itself, while it makes a DistributedDataParallel with
+# mixed precision or with an optimizer in backward.
+_hooked: weakref.WeakSet[Any] = weakref.WeakSet()
 # The reduction of the newest default group, and how many there were.
 _newest: Dict[str, Any] = {"group": None, "reduction": None, "count": 0}
 
@@ -167,6 +168,8 @@ def patch(ddp: Any) -> None:
             self._check_comm_hook(hook)
         if model is not None:
             model.user = (state, hook)
+        else:
+            _hooked.add(self)
 
     def own_builtin(self: Any, kind: Any) -> None:
         model = _models.get(self)
@@ -178,6 +181,8 @@ def patch(ddp: Any) -> None:
         builtin(self, kind)
         if model is not None:
             model.user = (None, None)
+        else:
+            _hooked.add(self)
 
     def own_shadow(self: Any) -> Any:
         model = _models.get(self)
@@ -195,7 +200,7 @@ def patch(ddp: Any) -> None:
 
 
 def _prepare(ddp: Any) -> None:
-    if not dist.is_initialized():
+    if ddp in _hooked or not dist.is_initialized():
         return
     group = dist.distributed_c10d._get_default_group()
     if ddp.process_group is not group or dist.get_world_size() < 2:

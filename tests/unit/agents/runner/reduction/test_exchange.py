@@ -1,4 +1,4 @@
-"""A bucket that cannot be sent. Runs in the system's Python, which has torch."""
+"""Buckets that cannot be sent, and models that have a hook. Runs in the system's Python, which has torch."""
 
 from __future__ import annotations
 
@@ -24,6 +24,44 @@ for _ in range(2):
         print("a bucket could not be sent" in str(problem))
 """
 
+HOOKED = """
+import os
+
+os.environ["TRAINYARD_REDUCTION_REPLICA"] = "0"
+from trainyard_reduction import hook
+
+group = object()
+hook.dist = types.SimpleNamespace(
+    is_initialized=lambda: True,
+    get_world_size=lambda: 2,
+    distributed_c10d=types.SimpleNamespace(_get_default_group=lambda: group),
+)
+hook.reduction_of = lambda _: types.SimpleNamespace(models=0)
+
+class Model:
+    def __init__(self, registers):
+        self.process_group, self.hooks = group, []
+        if registers == "a hook":
+            self.register_comm_hook(None, "theirs")
+        elif registers:
+            self._register_builtin_comm_hook("theirs")
+    def forward(self): pass
+    def join_hook(self): pass
+    def _match_all_reduce_for_bwd_pass(self): pass
+    def register_comm_hook(self, state, hook): self._register_builtin_comm_hook(hook)
+    def _register_builtin_comm_hook(self, kind):
+        if self.hooks:
+            raise RuntimeError("can only be called once")
+        self.hooks.append(kind)
+
+hook.patch(Model)
+for registers in ("a hook", "a builtin", ""):
+    model = Model(registers)
+    model.forward()
+    model.forward()
+    print(model.hooks == ["theirs"])
+"""
+
 
 def output_of(tmp_path, program):
     done = subprocess.run(
@@ -39,3 +77,7 @@ def output_of(tmp_path, program):
 
 def test_a_bucket_that_cannot_be_sent_is_an_error_and_no_hang(tmp_path):
     assert output_of(tmp_path, CANNOT) == ["True", "True"]
+
+
+def test_a_hook_that_torch_registers_while_it_makes_the_model_wins(tmp_path):
+    assert output_of(tmp_path, HOOKED) == ["True", "True", "False"]
