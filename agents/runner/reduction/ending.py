@@ -1,8 +1,9 @@
 """How a trainer's program ends when a reducer is lost: as by a signal after which the whole job is run again.
 
 What the exit status of a replica is, its first process decides: torchrun or a shell would make an ordinary error of
-it.
-So SIGABRT goes to the first process of the run. Whoever keeps the run is none of its processes, and is left alone.
+it. So SIGABRT goes to the first process of the run. Whoever keeps the run is none of its processes, and is left alone.
+In a container the first process is mostly one that only passes signals on. The kernel ignores SIGABRT for process 1 of
+a namespace, so there its child gets it.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ MARK = "TRAINYARD_MARK"
 
 
 def first_process(mark: str, read: Callable[[int], Tuple[int, Dict[str, str]]]) -> int:
-    """The topmost of our own ancestors, and of ourselves, whose environment has the mark of the run. `read(pid)`: its
-    parent, and its environment."""
-    found, pid = 0, os.getpid()
+    """The topmost of our own ancestors, and of ourselves, whose environment has the mark of the run, but for
+    process 1. `read(pid)`: its parent, and its environment."""
+    found, below, pid = 0, 0, os.getpid()
     while pid > 0:
         try:
             parent, environment = read(pid)
@@ -27,8 +28,8 @@ def first_process(mark: str, read: Callable[[int], Tuple[int, Dict[str, str]]]) 
             break
         if environment.get(MARK) != mark and found:
             break
-        found, pid = pid, parent
-    return found
+        found, below, pid = pid, found, parent
+    return below if found == 1 and below else found
 
 
 def read_process(pid: int) -> Tuple[int, Dict[str, str]]:

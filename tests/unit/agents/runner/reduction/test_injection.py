@@ -117,6 +117,8 @@ def test_SIGABRT_goes_to_the_first_process_with_the_mark_and_to_nobody_above():
         return parent, {ending.MARK: mark}
 
     assert ending.first_process("m", read) == 30
+    family.update({30: (20, "m"), 20: (1, "m"), 1: (0, "m")})
+    assert ending.first_process("m", read) == 20, "process 1 of a container does not hear SIGABRT"
 
 
 class Store(dict):
