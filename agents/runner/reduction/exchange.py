@@ -223,4 +223,9 @@ def _checked(result: Any) -> Any:
 def mean_by_group(tensor: Any) -> Any:
     """A future of the mean by the default group itself, for what reducers do not sum."""
     tensor.div_(dist.get_world_size())
-    return dist.all_reduce(tensor, async_op=True).get_future().then(lambda result: result.value()[0])
+
+    def mean(result: Any) -> Any:
+        found = result.value()[0]
+        return tensor if tensor.is_complex() else found  # NCCL sums complex numbers as pairs of others
+
+    return dist.all_reduce(tensor, async_op=True).get_future().then(mean)

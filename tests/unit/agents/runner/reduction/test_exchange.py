@@ -62,6 +62,18 @@ for registers in ("a hook", "a builtin", ""):
     print(model.hooks == ["theirs"])
 """
 
+COMPLEX = """
+from trainyard_reduction import exchange
+
+def all_reduce(tensor, async_op):
+    future = torch.futures.Future()
+    future.set_result([torch.view_as_real(tensor)])
+    return types.SimpleNamespace(get_future=lambda: future)
+
+exchange.dist = types.SimpleNamespace(get_world_size=lambda: 2, all_reduce=all_reduce)
+print(exchange.mean_by_group(torch.full((3,), 4 + 2j)).wait().tolist())
+"""
+
 
 def output_of(tmp_path, program):
     done = subprocess.run(
@@ -81,3 +93,8 @@ def test_a_bucket_that_cannot_be_sent_is_an_error_and_no_hang(tmp_path):
 
 def test_a_hook_that_torch_registers_while_it_makes_the_model_wins(tmp_path):
     assert output_of(tmp_path, HOOKED) == ["True", "True", "False"]
+
+
+def test_complex_gradients_stay_complex(tmp_path):
+    """As NCCL answers."""
+    assert output_of(tmp_path, COMPLEX) == ["[(2+1j), (2+1j), (2+1j)]"]
