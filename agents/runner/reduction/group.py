@@ -1,8 +1,7 @@
 """Which trainers take part in a reduction: agreed on through the store of torch's default group.
 
 Only a default group that spans all replicas of workerpool0 and workerpool1 goes through the reducers. Each replica
-is one
-trainer there: where it has several processes, the first of them speaks for all.
+is one trainer there: where it has several processes, the first of them speaks for all.
 """
 
 from __future__ import annotations
@@ -11,6 +10,8 @@ import json
 import os
 from datetime import timedelta
 from typing import Any, Dict, List, NamedTuple
+
+from agents.runner.reduction.wire import PATIENCE_S
 
 REPLICA, REPLICAS = "TRAINYARD_REDUCTION_REPLICA", "TRAINYARD_REDUCTION_REPLICAS"
 # How long the first rank waits for the others, and they for what it has found. All of them come here at the same
@@ -21,11 +22,12 @@ PREFIX = "trainyard/reduction"
 
 class Plan(NamedTuple):
     """`session` is empty where the group does without reducers; `why` says why. `replicas`: of each rank, its
-    replica."""
+    replica. `patience_s`: how long trainers wait for one that sends nothing."""
 
     session: str
     why: str
     replicas: List[int]
+    patience_s: int = PATIENCE_S
 
     def ranks_of(self, replica: int) -> List[int]:
         return [rank for rank, each in enumerate(self.replicas) if each == replica]
@@ -36,13 +38,22 @@ class Plan(NamedTuple):
         return len(set(self.replicas)) < len(self.replicas)
 
 
-def agree(store: Any, rank: int, world: int, number: int, environment: Any = os.environ) -> Plan:
-    """The same plan on all ranks. `number`: which default group of this process it is."""
+def agree(
+    store: Any,
+    rank: int,
+    world: int,
+    number: int,
+    environment: Any = os.environ,
+    patience_s: int = PATIENCE_S,
+) -> Plan:
+    """The same plan on all ranks: with the patience of the first. `number`: which default group of this process it
+    is."""
     # A restart by torchrun may meet the store of before.
     place = "%s/%s/%d" % (PREFIX, environment.get("TORCHELASTIC_RESTART_COUNT", "0"), number)
     store.set("%s/%d" % (place, rank), environment.get(REPLICA, ""))
     if rank == 0:
-        store.set(place, json.dumps(_plan(store, place, world, environment)._asdict()))
+        plan = _plan(store, place, world, environment)._replace(patience_s=patience_s)
+        store.set(place, json.dumps(plan._asdict()))
     elif not _waits(store, place, ANSWER_S):
         return Plan("", "the first process of the group knows nothing of reducers", [])
     found: Dict[str, Any] = json.loads(store.get(place).decode())

@@ -7,11 +7,13 @@ group, and numbers that reducers do not sum, are reduced as always.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import sys
 import threading
 import weakref
-from typing import Any, Dict, Tuple
+from datetime import timedelta
+from typing import Any, Callable, Dict, List, Tuple
 
 import torch
 import torch.distributed as dist
@@ -19,10 +21,12 @@ import torch.distributed as dist
 from agents.runner.reduction.ending import abort
 from agents.runner.reduction.exchange import Exchange, mean_by_group
 from agents.runner.reduction.group import REPLICA, Plan, agree
-from agents.runner.reduction.link import Link
-from agents.runner.reduction.wire import SECRET_VARIABLE, Trainer, split_addresses
+from agents.runner.reduction.link import BEYOND_S, Link
+from agents.runner.reduction.wire import PATIENCE_S, SECRET_VARIABLE, Trainer, split_addresses
 
 ADDRESSES, WIRE = "TRAINYARD_REDUCERS", "TRAINYARD_REDUCTION_WIRE"
+
+MAX_PATIENCE_S = (1 << 32) - 1
 
 
 class Model:
@@ -52,7 +56,8 @@ class Reduction:
         own = plan.replicas[rank]
         self.local: Any = None
         if plan.has_several:
-            groups = [dist.new_group(plan.ranks_of(each)) for each in range(max(plan.replicas) + 1)]
+            waits = timedelta(seconds=plan.patience_s + BEYOND_S)  # the first of the replica waits for others
+            groups = [dist.new_group(plan.ranks_of(each), waits) for each in range(max(plan.replicas) + 1)]
             self.local = groups[own]
         self.leader = plan.ranks_of(own)[0]
 
@@ -67,7 +72,10 @@ class Reduction:
             return None
         addresses = split_addresses(os.environ[ADDRESSES])
         trainer = Trainer(
-            self.plan.replicas[self.rank], max(self.plan.replicas) + 1, bytes.fromhex(self.plan.session)
+            self.plan.replicas[self.rank],
+            max(self.plan.replicas) + 1,
+            bytes.fromhex(self.plan.session),
+            self.plan.patience_s,
         )
         secret = bytes.fromhex(os.environ[SECRET_VARIABLE])
         link = Link(addresses, trainer, secret, abort)
@@ -111,13 +119,26 @@ def reduction_of(group: Any) -> Reduction | None:
     if store is None:
         plan = Plan("", "the default group has no store", [])
     else:
-        plan = agree(store, rank, world, _newest["count"])
+        plan = agree(store, rank, world, _newest["count"], patience_s=patience_of(group))
     _newest["count"] += 1
     _newest["group"] = group
     if not plan.session and rank == 0:
         _say("gradients go without reducers: %s" % plan.why)
     _newest["reduction"] = Reduction(plan, rank, group) if plan.session else None
     return reduction_of(group)
+
+
+def patience_of(group: Any) -> int:
+    """The timeout of this group in seconds: what the program gave to init_process_group, or torch's own."""
+    places: List[Callable[[], Any]] = [
+        lambda: group._get_backend(torch.device("cuda")),
+        lambda: group._get_backend(torch.device("cpu")),
+        lambda: group,
+    ]
+    for place in places:
+        with contextlib.suppress(Exception):  # each version of torch has it elsewhere
+            return int(min(max(1, place().options._timeout.total_seconds()), MAX_PATIENCE_S))
+    return PATIENCE_S
 
 
 def hook(model: Model, bucket: Any) -> Any:

@@ -38,8 +38,8 @@ from agents.runner.reduction.wire import (
 
 # A trainer that another one has missed may have left for a lost reducer: then its own connection breaks soon, too.
 SETTLE_S = 3.0
-# After a reducer has had everything, longer than a reducer itself waits for trainers.
-SILENCE_S = 35 * 60.0
+# After a reducer has had everything, how much longer than a reducer itself waits for trainers.
+BEYOND_S = 5 * 60.0
 GOODBYE_S = 2.0
 LOOK_S = 1.0
 READS = 16
@@ -58,6 +58,7 @@ class Link:
     ) -> None:
         self._index, self._on_lost, self._owner = trainer.number, on_lost, os.getpid()
         self.ways = connect(addresses, trainer, secret, on_lost, connect_s)
+        self._stuck_s = trainer.patience_s + BEYOND_S
         self._given: Deque[Job] = deque()
         self._error: Exception | None = None
         self._settles: float | None = None
@@ -198,7 +199,7 @@ class Link:
             except OSError as problem:
                 way.lost = problem.strerror or str(problem)
         silent = now - way.heard > SILENT_S
-        stuck = not way.wants_to_write and now - way.answered > SILENCE_S
+        stuck = not way.wants_to_write and now - way.answered > self._stuck_s
         if (silent or stuck) and not way.told:
             way.lost = way.lost or "it does not answer"
 

@@ -140,7 +140,9 @@ class Reducer:
     def _join(self, connection: socket.socket, trainer: Trainer) -> None:
         session = self._sessions.get(trainer.session)
         if session is None:
-            session = self._sessions[trainer.session] = Session(trainer.trainers, self._mean, time.monotonic)
+            session = self._sessions[trainer.session] = Session(
+                trainer.trainers, self._mean, time.monotonic, trainer.patience_s
+            )
         peer = Peer(connection, trainer, session.on_frame)
         refused = session.add(peer)
         if refused:

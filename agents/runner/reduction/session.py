@@ -19,14 +19,13 @@ from agents.runner.reduction.wire import (
     LATE,
     LOST,
     NAMES,
+    PATIENCE_S,
     REDUCER_LOST,
     frame,
 )
 
 # What one trainer may be ahead of the others, and what may wait to be sent to one.
 AHEAD_BYTES, UNSENT_BYTES = 4 << 20, 4 << 20
-# How long trainers wait for one that sends nothing: torch's own timeout of its groups.
-PATIENCE_S = 30 * 60.0
 # How long an end that was told may take to be read.
 LINGER_S = 10.0
 
@@ -59,11 +58,17 @@ class Stream:
 
 
 class Session:
-    """`mean(chunks, kind, divisor)` computes. `clock` counts seconds."""
+    """`mean(chunks, kind, divisor)` computes. `clock` counts seconds. `patience_s`: how long trainers wait for one
+    that sends nothing."""
 
     def __init__(
-        self, count: int, mean: Callable[[List[Any], int, int], bytes], clock: Callable[[], float]
+        self,
+        count: int,
+        mean: Callable[[List[Any], int, int], bytes],
+        clock: Callable[[], float],
+        patience_s: float = PATIENCE_S,
     ) -> None:
+        self._patience_s = patience_s
         self.count, self._mean, self._clock = count, mean, clock
         self.peers: Dict[int, Peer] = {}
         self.gone: Dict[int, str] = {}
@@ -197,15 +202,15 @@ class Session:
 
     def look_at_clock(self) -> None:
         """Trainers that wait too long stop with a sentence."""
-        if self.failed or self._clock() - self.waits_since < PATIENCE_S:
+        if self.failed or self._clock() - self.waits_since < self._patience_s:
             return
         missing = sorted({index for stream in self.streams.values() for index in stream.missing()})
         if missing:
             names = ", ".join(map(str, missing[:8]))
             self.fail(
                 LATE,
-                "trainer %s has sent nothing for %d minutes, and the others wait for it"
-                % (names, PATIENCE_S / 60),
+                "trainer %s has sent nothing for %s, and the others wait for it"
+                % (names, _span(self._patience_s)),
             )
 
     def fail(self, code: int, sentence: str) -> None:
@@ -221,6 +226,10 @@ def _difference(first: About, index: int, other: About) -> str:
         "the trainers disagree: trainer 0 sent %s and trainer %d sent %s. All of them must have the same model, the "
         "same options and the same order of steps" % (_words(first), index, _words(other))
     )
+
+
+def _span(seconds: float) -> str:
+    return "%d minutes" % (seconds / 60) if seconds >= 120 else "%d seconds" % seconds
 
 
 def _words(about: About) -> str:

@@ -43,10 +43,13 @@ MAX_SENTENCE = 2000
 REASON = struct.Struct("<H")
 DISAGREE, GONE, REDUCER_LOST, LATE, REFUSED = 1, 2, 3, 4, 5
 
+# How long trainers wait for one that sends nothing, unless their group has another timeout: torch's own.
+PATIENCE_S = 30 * 60
+
 _MAGIC = b"TYRS"
 _GREETING = struct.Struct("<4sHxx16s")
-# Version, index among the trainers, how many there are, which session.
-_HELLO = struct.Struct("<4sHxxII16s16s")
+# Version, index among the trainers, how many there are, for how many seconds they wait, which session.
+_HELLO = struct.Struct("<4sHxxIII16s16s")
 _PROOF = 32
 
 
@@ -60,6 +63,7 @@ class Trainer(NamedTuple):
     number: int
     trainers: int
     session: bytes
+    patience_s: int = PATIENCE_S
 
 
 def slices(numbers: int, item: int, reducers: int) -> List[Tuple[int, int]]:
@@ -96,7 +100,8 @@ def greet(connection: socket.socket, trainer: Trainer, secret: bytes, until: flo
     if version != VERSION:
         raise Unfit("it speaks version %d and this trainer version %d" % (version, VERSION))
     own = os.urandom(16)
-    hello = _HELLO.pack(_MAGIC, VERSION, trainer.number, trainer.trainers, trainer.session, own)
+    numbers = trainer.number, trainer.trainers, trainer.patience_s
+    hello = _HELLO.pack(_MAGIC, VERSION, *numbers, trainer.session, own)
     connection.sendall(hello + _proof(secret, b"trainer", nonce + hello))
     answer = read(connection, _PROOF, until)
     if not hmac.compare_digest(answer, _proof(secret, b"reducer", own + nonce)):
@@ -115,7 +120,7 @@ def receive(connection: socket.socket, secret: bytes, until: float) -> Trainer:
     nonce = os.urandom(16)
     connection.sendall(_GREETING.pack(_MAGIC, VERSION, nonce))
     hello = read(connection, _HELLO.size, until)
-    magic, version, index, count, session, own = _HELLO.unpack(hello)
+    magic, version, index, count, patience_s, session, own = _HELLO.unpack(hello)
     if magic != _MAGIC:
         raise Unfit("it is no trainer")
     if version != VERSION:
@@ -127,7 +132,7 @@ def receive(connection: socket.socket, secret: bytes, until: float) -> Trainer:
     if not 0 <= index < count <= 1 << 16:
         raise Unfit("it calls itself trainer %d of %d" % (index, count))
     connection.sendall(_proof(secret, b"reducer", own + nonce))
-    return Trainer(index, count, session)
+    return Trainer(index, count, session, patience_s)
 
 
 def _proof(secret: bytes, role: bytes, text: bytes) -> bytes:

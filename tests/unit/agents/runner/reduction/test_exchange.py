@@ -74,11 +74,21 @@ exchange.dist = types.SimpleNamespace(get_world_size=lambda: 2, all_reduce=all_r
 print(exchange.mean_by_group(torch.full((3,), 4 + 2j)).wait().tolist())
 """
 
+TIMEOUT = """
+import datetime
+import torch.distributed as dist
+from trainyard_reduction import hook
+
+options = {"store": dist.HashStore(), "rank": 0, "world_size": 1}
+dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=77), **options)
+print(hook.patience_of(dist.distributed_c10d._get_default_group()), hook.patience_of(None))
+"""
+
 
 def output_of(tmp_path, program):
     done = subprocess.run(
         [PYTHON, "-c", START + program],
-        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": put_files(str(tmp_path))},
+        env={"PATH": "/usr/bin:/bin", "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": put_files(str(tmp_path))},
         capture_output=True,
         text=True,
         timeout=120,
@@ -98,3 +108,7 @@ def test_a_hook_that_torch_registers_while_it_makes_the_model_wins(tmp_path):
 def test_complex_gradients_stay_complex(tmp_path):
     """As NCCL answers."""
     assert output_of(tmp_path, COMPLEX) == ["[(2+1j), (2+1j), (2+1j)]"]
+
+
+def test_the_timeout_of_the_group_is_found(tmp_path):
+    assert output_of(tmp_path, TIMEOUT) == ["77 1800"]

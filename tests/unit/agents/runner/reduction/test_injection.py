@@ -141,7 +141,7 @@ def plans(replicas, wanted):
     ]
     for rank in range(1, len(every)):
         store.set(f"trainyard/reduction/0/0/{rank}", every[rank]["TRAINYARD_REDUCTION_REPLICA"])
-    return [agree(store, rank, len(every), 0, environment) for rank, environment in enumerate(every)]
+    return [agree(store, rank, len(every), 0, each, 77 if not rank else 5) for rank, each in enumerate(every)]
 
 
 def test_only_a_group_over_all_replicas_goes_through_the_reducers():
@@ -149,6 +149,7 @@ def test_only_a_group_over_all_replicas_goes_through_the_reducers():
     assert len(set(map(repr, whole))) == 1
     assert len(whole[0].session) == 32
     assert whole[0].ranks_of(1) == [2, 3]
+    assert {plan.patience_s for plan in whole} == {77}
     part = plans([0, 1], 3)
     assert {plan.session for plan in part} == {""}
     assert "spans 2 of the 3 replicas" in part[0].why

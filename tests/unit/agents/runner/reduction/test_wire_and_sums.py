@@ -123,9 +123,9 @@ class Ear:
 
 
 class Group:
-    def __init__(self, count):
+    def __init__(self, count, **options):
         self.now = 0.0
-        self.session = sessions.Session(count, mean, lambda: self.now)
+        self.session = sessions.Session(count, mean, lambda: self.now, **options)
         self.ears = [Ear(index, count) for index in range(count)]
         for ear in self.ears:
             assert self.session.add(ear) == ""
@@ -214,6 +214,17 @@ def test_a_trainer_that_sends_nothing_for_half_an_hour_is_named():
     group.session.look_at_clock()
     assert group.ears[0].failed[0] == LATE
     assert "trainer 1 has sent nothing" in group.ears[0].failed[1]
+
+
+def test_the_timeout_of_the_programs_own_group_holds():
+    patient = Trainer(1, 4, b"s" * 16, 77)
+    assert greeting(b"one", b"one", patient) == (None, patient)
+    group = Group(2, patience_s=77)
+    group.say(next(group.frames(0, [1.0] * 4)))
+    for group.now, late in ((76.0, False), (78.0, True)):
+        group.session.look_at_clock()
+        assert bool(group.ears[0].failed) is late
+    assert "trainer 1 has sent nothing for 77 seconds" in group.ears[0].failed[1]
 
 
 def test_a_trainer_far_ahead_waits_unless_the_others_wait_for_it():
