@@ -1,5 +1,4 @@
-"""Sums of chunks in the order of the trainers: the same bits in each run. Numbers of 16 bits are summed in
-float32."""
+"""Sums of chunks in the order of the trainers: the same bits in each run. Numbers of 16 bits are summed in float32."""
 
 from __future__ import annotations
 
@@ -35,8 +34,7 @@ def encode(numbers: Any, kind: int) -> Any:
 
 
 def mean(chunks: Sequence[Any], kind: int, divisor: int) -> bytes:
-    """The mean of the trainers' chunks, as it is sent back. What is too large becomes infinite, as in a sum by
-    gloo."""
+    """The mean of the trainers' chunks, as it is sent back. What is too large becomes infinite, as in a sum by gloo."""
     with numpy.errstate(all="ignore"):
         total = decode(chunks[0], kind)
         if kind in (FLOAT32, FLOAT64):

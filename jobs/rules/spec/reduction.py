@@ -1,8 +1,7 @@
 """The Reduction Server: workerpool2 sums the gradients of workerpool0 and workerpool1. Pure.
 
 Vertex names an image of its own for it. Trainyard's reducer is a module that the runner puts on hosts; it is run by
-what
-runs the primary: the same Python, environment or image, because it needs numpy.
+what runs the primary: the same Python, environment or image, because it needs numpy.
 """
 
 from __future__ import annotations
