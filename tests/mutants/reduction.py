@@ -25,6 +25,16 @@ REDUCTION = (
         (f"{LOSSES}::test_a_killed_trainer_is_an_error_of_the_others_and_not_the_whole_job_again",),
     ),
     Safeguard(
+        "a-reducer-says-that-it-is-there",
+        f"{HERE}/reducer.py",
+        "                peer.beat(now)\n",
+        "                pass\n",
+        (
+            f"{TESTS}/test_links_and_peers.py::"
+            "test_a_trainer_that_pauses_is_waited_for_however_much_the_others_have_sent",
+        ),
+    ),
+    Safeguard(
         "a-stopped-reducer-leaves-last",
         f"{HERE}/reducer.py",
         "while not (self._leaving and not self._of and not self._greeted):",

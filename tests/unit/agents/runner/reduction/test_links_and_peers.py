@@ -200,7 +200,7 @@ def reducer():
 @pytest.fixture
 def served(reducer):
     """The address of a reducer in a thread of ours."""
-    thread = threading.Thread(target=reducer.serve)
+    thread = threading.Thread(target=reducer.serve, daemon=True)
     thread.start()
     yield reducer.address
     reducer.leave()
