@@ -41,6 +41,7 @@ WORDS = {
     "member.remove": gettext_noop("Member removed"),
     "quota.set": gettext_noop("Quota"),
     "queue.reorder": gettext_noop("Jobs moved in the queue"),
+    "study.extend": gettext_noop("Study extended"),
     "user.add": gettext_noop("Person added"),
     "user.invite": gettext_noop("Login link created"),
     "user.password": gettext_noop("Password changed"),

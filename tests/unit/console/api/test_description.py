@@ -68,7 +68,7 @@ def test_a_call_that_is_not_described_is_found():
 def test_each_call_needs_what_the_table_of_permissions_says():
     wrong = []
     for method, path, (_, verb), _ in OURS:
-        endpoint = endpoint_of(method, path.format(job=1, host=1, target=1, sha256="0" * 64))
+        endpoint = endpoint_of(method, path.format(job=1, host=1, target=1, tuning=1, sha256="0" * 64))
         needs = operations.needs_of(endpoint.call, endpoint)
         # What each job of a list needs is judged by itself. A target may be a person's own.
         listed = ":batch" in path or "/notifications/{target}" in path
@@ -121,6 +121,7 @@ def names_of(path, example):
         **{"user": "yves", "session": "0" * 16, "token": "1", "view_id": "1"},
         "registry": "ghcr.io",
         "job_id": str(example["job"]),
+        "tuning_id": str(example["tuning"]),
         "host": str(example["host"]),
         "target": str(example["target"]),
         "sha256": example["sha256"],

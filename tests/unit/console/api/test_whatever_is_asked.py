@@ -50,7 +50,7 @@ PEOPLE = ("root", "bob", "vera", "charlie", None)
 # The client of a person has its own; packed answers cannot be compared.
 OWN_HEADERS = {"authorization", "accept-encoding", "content-length", "content-type", "cookie", "user-agent"}
 # What belongs to the project, with something that is not there.
-MISSING = {"job_id": "1", "project": "no-project", "target": "999999", "key": "f" * 32}
+MISSING = {"job_id": "1", "tuning_id": "1", "project": "no-project", "target": "999999", "key": "f" * 32}
 # In what the project has, and in no address.
 HIDDEN = b"hidden-from-strangers"
 ENDPOINTS = {(each.method, each.path): each for each in CALLS}

@@ -50,7 +50,9 @@ SAME_FOR_SCRIPTS = {
     "job-spec": "/api/v1/jobs/{job}",
     "job-events": "/api/v1/jobs/{job}/events",
     "studies": STUDIES,
-    **dict.fromkeys(("study", "study-curves", "study-spec"), f"{STUDIES}/{{tuning}}"),
+    **dict.fromkeys(
+        ("study", "study-parameters", "study-contour", "study-curves", "study-spec"), f"{STUDIES}/{{tuning}}"
+    ),
     "hosts": "/api/v1/hosts",
     "host": "/api/v1/hosts/{host}",
     "host-keys": "/api/v1/recovery",

@@ -368,13 +368,13 @@ def test_curves_are_drawn_of_what_the_programs_reported(browser, cast, project, 
     a_trial(study, 7, job=running, state="ACTIVE", ended_at=None)
     report(stopped, host, 0.9, 0.7)
     report(running, host, 0.8, 0.4, 0.3)
-    report(running, host, 99.0, name="other")
+    report(running, host, 77777.5, name="other")
     text = text_of(vera.get(address(study, "curves")))
     assert "loss of 2 trials over their steps, 1 of them running" in text and "0.3 to 0.9" in text
     assert (
         'class="line running"' in text and 'class="line stopped"' in text and 'class="dots stopped"' in text
     )
-    assert f"/jobs/{running.pk}/metrics" in text and "99" not in text
+    assert f"/jobs/{running.pk}/metrics" in text and "77777.5" not in text
 
 
 def test_its_owner_cancels_it_and_deletes_it_when_it_is_over(browser, study):
