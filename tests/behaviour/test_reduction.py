@@ -140,6 +140,11 @@ def test_S4_27_S4_33_advice_is_on_the_page_of_the_job(yard):
         url = f"{yard.url}/api/v1/jobs/{job}"
         text = " ".join(each["text"] for each in yard.client.call("GET", url).json()["advice"])
         assert "for workers with GPUs" in text
-        assert "2 reducers for 4 replicas" in text
+        # The cards of hosts in namespaces have 10 Gbit/s; of hosts on loopback ports no speed is known.
+        known, unknown = (
+            "have 20 Gbit/s together, and the 4 replicas that train 40",
+            "2 reducers for 4 replicas",
+        )
+        assert known in text or unknown in text
     finally:
         yard.client.cancel(job)
