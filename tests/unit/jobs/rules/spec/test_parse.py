@@ -21,7 +21,15 @@ from jobs.rules.spec.custom_job import (
 from jobs.rules.spec.json_fields import MAX_VIOLATIONS
 from jobs.rules.spec.parse import InvalidDocument, parse_custom_job, parse_spec, script_command, to_document
 from jobs.rules.spec.secret_variables import SecretVariable
-from jobs.rules.spec.tasks import MAX_STRING_BYTES, RUNTIMES, Code, Container, Git, PythonPackage
+from jobs.rules.spec.tasks import (
+    MAX_STRING_BYTES,
+    REDUCTION_SERVER,
+    RUNTIMES,
+    Code,
+    Container,
+    Git,
+    PythonPackage,
+)
 from tests.unit.jobs.rules.views import examples
 
 CONTAINER = {"imageUri": "host", "command": ["python3", "train.py"]}
@@ -324,7 +332,8 @@ DISKS = st.builds(Disk, st.sampled_from(["", "pd-ssd"]), st.integers(0, 100))
 
 
 def pools(replicas):
-    runtimes = st.sampled_from(["", *RUNTIMES])
+    # Reducers are one pool of a job, with no program of their own: test_reduction.py has theirs.
+    runtimes = st.sampled_from(["", *(each for each in RUNTIMES if each != REDUCTION_SERVER)])
     return st.builds(Pool, MACHINES, replicas, CONTAINERS | PACKAGES, DISKS, runtimes, CODES)
 
 
