@@ -36,8 +36,8 @@ _STAMP = "whole"
 
 
 def sources() -> Dict[str, bytes]:
-    """Path below the directory → bytes. The runner is one file: its own loader reads them."""
-    place = os.path.dirname(os.path.abspath(__file__))
+    """Path below the directory → bytes. The runner is one file: its own loader reads them, by its own paths."""
+    place = os.path.dirname(__file__)
     found = {}
     for name in (HOOK, *MODULES):
         data: bytes = __loader__.get_data(os.path.join(place, name + ".py"))  # type: ignore[name-defined]
