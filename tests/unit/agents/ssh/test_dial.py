@@ -79,24 +79,24 @@ def test_a_connection_has_its_socket_options_and_the_fast_cipher(machine, key):
     wait_for(no_threads, "paramiko's threads to end")
 
 
-def test_has_packet_is_true_when_a_whole_packet_has_arrived():
+def test_the_size_of_a_packet_is_known_when_it_has_arrived_whole():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         near = QuickAckSocket(socket.create_connection(listener.getsockname()), 12)
         far = listener.accept()[0]
     with far, contextlib.closing(near):
         packet = (32).to_bytes(4, "big") + bytes(32) + b"t" * 16
         far.sendall(packet[:3] * 2)
-        assert near.recv(3) == packet[:3] and not near.has_packet()
+        assert near.recv(3) == packet[:3] and near.packet_size() == 0
         near.feed(packet[3:-1])
-        assert not near.has_packet()
+        assert near.packet_size() == 0
         near.feed(packet[-1:] + packet)
         for _ in range(2):
-            assert near.has_packet()
+            assert near.packet_size() == len(packet)
             assert near.recv(16) + near.recv(len(packet) - 16) == packet
-        assert not near.has_packet()
+        assert near.packet_size() == 0
         near.feed(b"\xff\xff\xff\xff")
         with pytest.raises(paramiko.SSHException, match="a packet of 4294967295 bytes"):
-            near.has_packet()
+            near.packet_size()
         near.stop_waiting()
         far.sendall(b"more")
         assert near.recv(99) == b"\xff\xff\xff\xff"
