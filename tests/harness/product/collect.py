@@ -13,8 +13,9 @@ from tests.harness.invariants import HISTORY_KINDS
 from tests.harness.product import observers
 from tests.harness.wait_and_processes import command_of, environment_of
 
-# A keeper reports the end of its run before its own.
-KEEPER_ENDS_S = 2.0
+# A keeper reports the end of its run before its own, and the runner reads once more what the program has reported.
+ENDS_S = 2.0
+OF_THE_RUNNER = ("trainyard-keeper ", "trainyard-task metrics of ")
 RUN_ID = re.compile(rb"\d{10,}-workerpool\d-\d+-a\d+-r\d+")
 HOST_HISTORIES = f"""
 SELECT h.name AS host, e.at, e.kind FROM agents_hostevent e JOIN agents_host h ON h.id = e.host_id
@@ -69,13 +70,14 @@ def living(product, evidence):
 
 
 def settled(host, closed):
-    """What lives on the host. A keeper says that its run is closed and ends after that, so it is given a moment."""
+    """What lives on the host. The runner's own processes for a run that has just closed are given a moment."""
 
     def ending():
-        return {pid for pid, command, run in found if run in closed and command == f"trainyard-keeper {run}"}
+        allowed = {each + run for each in OF_THE_RUNNER for run in closed}
+        return {pid for pid, command, run in found if command in allowed}
 
     found = processes_on(host)
-    until = time.monotonic() + KEEPER_ENDS_S
+    until = time.monotonic() + ENDS_S
     while ending() and time.monotonic() < until:
         time.sleep(0.05)
         gone = ending() - {pid for pid, _, _ in processes_on(host)}
