@@ -3,13 +3,14 @@ PY := .venv/bin/python
 # Without .pyc files each process would take half as long again to start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install install-run up test test-postgres quick rooms bench scale walks campaign mutants soak simulate screenshots behaviour programs runner-pythons up-pythons lint client
+.PHONY: help install install-run up test test-postgres exhaustive quick rooms bench scale walks campaign mutants soak simulate screenshots behaviour programs runner-pythons up-pythons lint client
 
 help:
 	@echo "make up       start Trainyard (TRAINYARD_PORT, TRAINYARD_BIND, TRAINYARD_DATA; see README.md)"
 	@echo "make install  everything that the other commands need"
 	@echo "make test     lint and all tests; says which packages of the system they need"
 	@echo "make test-postgres  all unit tests that need a database, on PostgreSQL (TESTS=\"tests/unit/console/views -k jobs\")"
+	@echo "make exhaustive  the further variants of long tests, of which make test runs one each"
 	@echo "make quick    the inner loop: ruff, the laws, and the tests that need no host, in about 2 minutes"
 	@echo "make lint     ruff, mypy, djlint, migrations, the laws of the code"
 	@echo "make client   the command line client as a wheel, in var/client; consoles serve it too"
@@ -67,6 +68,10 @@ bench: install
 scale: install
 	@tools/install-test-packages
 	@$(PY) -m tests.scale $(SCALE)
+
+exhaustive: install
+	@tools/install-test-packages
+	@EXHAUSTIVE=1 tools/with-hosts $(PY) -m pytest -q -m exhaustive tests
 
 walks: install
 	@tools/install-test-packages

@@ -50,9 +50,15 @@ def pytest_configure():
 def pytest_collection_modifyitems(config, items):
     if os.environ.get("TRAINYARD_TEST_DATABASE_URL"):
         # The others were run before, and know no database.
-        config.hook.pytest_deselected(items=[item for item in items if not needs_database(item)])
-        items[:] = [item for item in items if needs_database(item)]
+        leave_out(config, items, [item for item in items if not needs_database(item)])
+    if not os.environ.get("EXHAUSTIVE"):
+        leave_out(config, items, [item for item in items if item.get_closest_marker("exhaustive")])
     items.sort(key=place)
+
+
+def leave_out(config, items, some):
+    config.hook.pytest_deselected(items=some)
+    items[:] = [item for item in items if item not in set(some)]
 
 
 def needs_database(item):

@@ -143,7 +143,10 @@ def test_a_hostile_archive_fails_the_job_and_says_why(yard, client, storage):
     assert not yard.query(f"SELECT 1 FROM jobs_run WHERE job_id = {job} AND started_at IS NOT NULL")
 
 
-@pytest.mark.parametrize("role", ["dispatcher", "worker", "web"])
+OTHER_ROLES = [pytest.param(role, marks=pytest.mark.exhaustive) for role in ("worker", "web")]
+
+
+@pytest.mark.parametrize("role", ["dispatcher", *OTHER_ROLES])
 def test_a_process_of_the_console_is_killed_while_it_ships(yard, client, storage, role):
     yard.settings["SHIP_MB_S"] = "4"
     yard.stop()

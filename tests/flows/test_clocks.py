@@ -21,7 +21,7 @@ PROCESSES = ("up", "web", "worker", "dispatcher", "beat")
 AT_ONCE = 60
 
 
-@pytest.fixture(scope="module", params=["embedded", "apart"])
+@pytest.fixture(scope="module", params=[pytest.param("embedded", marks=pytest.mark.exhaustive), "apart"])
 def shape(request):
     return request.param
 

@@ -300,7 +300,7 @@ def process_alive_on(host, pid):
     return host.path(f"/proc/{pid}").exists()
 
 
-@pytest.mark.parametrize("how", ["kill", "stop"])
+@pytest.mark.parametrize("how", ["kill", pytest.param("stop", marks=pytest.mark.exhaustive)])
 def test_each_process_is_killed_or_suspended_at_each_rare_failpoint(crowd, how):
     """Runners are missing or cannot write, foreign processes use GPUs, logs are cut, and rolled into segments."""
     trouble = Trouble(crowd)

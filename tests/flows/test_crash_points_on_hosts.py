@@ -124,7 +124,7 @@ def awake(yard, hosts):
         host.disarm()
 
 
-@pytest.mark.parametrize("how", ["kill", "stop"])
+@pytest.mark.parametrize("how", ["kill", pytest.param("stop", marks=pytest.mark.exhaustive)])
 def test_the_runner_is_killed_at_each_failpoint(yard, how):
     sleepers = Sleepers(yard.fleet.hosts, float(yard.settings["LINK_DEAD_S"]) + 1)
     gangs, waiting, hosts = Gangs(yard), list(POINTS), itertools.cycle(yard.fleet.hosts)

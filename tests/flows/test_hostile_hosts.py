@@ -17,7 +17,7 @@ SLOWER, SLOWER_S = 3.0, 3.0
 FOUND_OUT_S = 60.0
 
 
-@pytest.fixture(scope="module", params=["apart", "embedded"])
+@pytest.fixture(scope="module", params=["apart", pytest.param("embedded", marks=pytest.mark.exhaustive)])
 def shape(request):
     return request.param
 

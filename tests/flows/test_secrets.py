@@ -24,7 +24,7 @@ for name in names:
 """
 
 
-@pytest.fixture(scope="module", params=["apart", "embedded"])
+@pytest.fixture(scope="module", params=["apart", pytest.param("embedded", marks=pytest.mark.exhaustive)])
 def shape(request):
     return request.param
 
