@@ -57,6 +57,7 @@ class FrameLimits:
         self._pulled: set[str] = set()
         self._recordings: set[tuple[str, str]] = set()
         self._metrics: set[str] = set()
+        self._metrics_ends: set[str] = set()
         self._greeted = self._inventory_over = False
 
     def note_pull(self, run: str) -> None:
@@ -68,12 +69,14 @@ class FrameLimits:
         self._recordings.add((run, shell))
 
     def note_metrics_pull(self, run: str) -> None:
-        """One piece of what this run has reported was asked for."""
+        """One piece of what this run has reported was asked for. Behind the last piece stands the end."""
         self._metrics.add(run)
+        self._metrics_ends.add(run)
 
     def note_forgotten(self, run: str) -> None:
         self._pulled.discard(run)
         self._metrics.discard(run)
+        self._metrics_ends.discard(run)
 
     def admit(self, message: Message, payload: bytes, known: Container[str]) -> bool:
         """Whether the frame is to be handled; else it is dropped. `known` holds the runs that the host has reported."""
@@ -87,7 +90,7 @@ class FrameLimits:
             return self._drop(kind)
         if kind in OF_A_RECORDING and not self._is_asked_piece(run, message.get("shell")):
             return self._drop(kind)
-        if kind in OF_METRICS and not self._is_asked_metrics(run):
+        if kind in OF_METRICS and not self._is_asked_metrics(kind, run):
             return self._drop(kind)
         if kind == "sample" and not (run in known and self._sample_is_due(run)):
             return self._drop(kind)
@@ -118,10 +121,13 @@ class FrameLimits:
         self._recordings.discard((run, shell))
         return True
 
-    def _is_asked_metrics(self, run: str) -> bool:
-        if run not in self._metrics:
+    def _is_asked_metrics(self, kind: str, run: str) -> bool:
+        asked = self._metrics_ends if kind == "metrics_end" else self._metrics
+        if run not in asked:
             return False
         self._metrics.discard(run)
+        if kind == "metrics_end":
+            self._metrics_ends.discard(run)
         return True
 
     def _drop(self, kind: str) -> bool:

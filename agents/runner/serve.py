@@ -127,6 +127,9 @@ class Serve:
                 raise Hangup("the console no longer reads")
         if time.monotonic() >= self.next_tick:
             self.tick()
+        if self.runs.ended:
+            ended, self.runs.ended = self.runs.ended, []
+            self.metrics.ended(ended)
 
     def poll_timeout_s(self) -> float:
         now = time.monotonic()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.safeguard import Safeguard
 
 RUNNER = "tests/unit/agents/runner/test_metrics.py"
+LAST = "tests/unit/agents/runner/test_last_metrics.py"
 STORE = "tests/unit/jobs/metrics/test_metrics.py"
 MAINTENANCE = "tests/unit/jobs/maintenance"
 DIRECTORIES = "tests/unit/agents/runner/test_metric_directories.py"
@@ -27,6 +28,20 @@ METRICS = (
         '            data = memoryview(b"".join(self._lines))\n            at = self.size\n',
         '            data = memoryview(b"".join(self._lines))\n            at = os.fstat(fd).st_size\n',
         (f"{RUNNER}::test_a_pass_that_is_killed_is_done_again",),
+    ),
+    Safeguard(
+        "no-end-before-the-run-is-over",
+        "agents/runner/metrics/pull.py",
+        "        self.is_final = is_final and run.closed\n",
+        "        self.is_final = is_final\n",
+        (f"{LAST}::test_no_end_is_told_before_the_run_is_over",),
+    ),
+    Safeguard(
+        "a-keeper-waits-for-no-disk-of-a-program",
+        "agents/runner/metrics/collect.py",
+        "    if may_use_directories(base, directory, facts):\n        return True\n",
+        "",
+        (f"{LAST}::test_a_keeper_looks_into_no_directory_of_its_program",),
     ),
     Safeguard(
         "a-torn-record-waits",
@@ -104,8 +119,8 @@ METRICS = (
     Safeguard(
         "one-answer-for-each-question",
         "agents/links/frame_limits.py",
-        "        self._metrics.discard(run)\n        return True\n",
-        "        return True\n",
+        "        self._metrics.discard(run)\n        if kind",
+        "        if kind",
         (f"{LIMITS}::test_one_answer_comes_for_each_time_that_reports_are_asked_for",),
     ),
 )

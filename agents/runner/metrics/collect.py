@@ -5,22 +5,64 @@ It runs in a process of its own with a deadline, for a program may write on a di
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import time
-from typing import Any, Callable, Dict, Iterator, List, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Tuple
 
 from agents.runner.metrics.directories import Found, event_files, metric_files, of_mlflow, open_below
 from agents.runner.metrics.hypertune_file import HypertuneFile
 from agents.runner.metrics.journal import Journal
-from agents.runner.metrics.places import MLFLOW_DIRECTORY, SPOOL, Place, own_path, sources_of
+from agents.runner.metrics.places import (
+    MLFLOW_DIRECTORY,
+    SPOOL,
+    Place,
+    has_own_reports,
+    may_use_directories,
+    own_path,
+    sources_of,
+)
 from agents.runner.metrics.reports import Report, of_hypertune, of_json, whole_lines
 from agents.runner.metrics.tensorboard import next_record, scalars
 
 # What one pass reads of one file; the next one goes on there.
 SLICE_BYTES = 2 << 20
 PASS_BYTES = 16 << 20
+# Of so little, the keeper itself makes the last pass: it takes a millisecond.
+LITTLE_BYTES = 64 << 10
+SLACK_S = 5.0
 Read = Callable[[bytes, bool], Tuple[List[Report], int]]
+
+
+def since_of(facts: Mapping[str, Any]) -> float:
+    """What was written before this is of an earlier run."""
+    return (facts["claimed_at"] or 0.0) - SLACK_S
+
+
+def read_last(base: str, directory: str, facts: Mapping[str, Any]) -> bool:
+    """The end of a run, by its keeper, when no process of it is left. Returns whether its program may have reported.
+
+    What little there is in the run's own directory is read here and now, so that nobody waits for a pass. Directories
+    of the program may not answer, and the end of the run must not wait for them: they are left to a pass.
+    """
+    if may_use_directories(base, directory, facts):
+        return True
+    if not has_own_reports(directory):
+        return False
+    # A full disk costs the metrics, not the end of the run.
+    with contextlib.suppress(OSError):
+        if _own_bytes(directory) <= LITTLE_BYTES:
+            Pass(directory, "", since_of(facts)).collect(is_over=True, with_directories=False)
+    return True
+
+
+def _own_bytes(directory: str) -> int:
+    found = 0
+    for path in (os.path.join(directory, SPOOL), own_path(directory)):
+        with contextlib.suppress(FileNotFoundError):
+            found += os.lstat(path).st_size
+    return found
 
 
 class Pass:
@@ -37,7 +79,7 @@ class Pass:
         """`is_over`: the run is closed. `with_directories`: look into those of the program too, for TensorBoard's files
         and MLflow's."""
         if not self.journal.lock():
-            return {"size": self.journal.size, "more": True, "found": 0, "final": False}
+            return {"size": self.journal.size, "more": True, "locked": True, "found": 0, "final": False}
         try:
             return self._collect(is_over, with_directories)
         finally:

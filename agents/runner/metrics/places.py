@@ -111,19 +111,28 @@ def with_module(env: Dict[str, str], directory: str) -> None:
 
 def may_have_reports(base: str, directory: str, facts: Mapping[str, Any]) -> bool:
     """Whether a program may have reported anything. No path is touched that may not answer."""
-    work = str(facts.get("work") or "")
-    if work and (not work.startswith(base + os.sep) or may_be_another_mount(base, work)):
+    return may_use_directories(base, directory, facts) or has_own_reports(directory)
+
+
+def may_use_directories(base: str, directory: str, facts: Mapping[str, Any]) -> bool:
+    """Whether a program may have written into directories of its own. No path is touched that may not answer."""
+    if os.path.exists(os.path.join(directory, SOURCES)):
         return True
-    return has_reports(directory, work)
+    work = str(facts.get("work") or "")
+    if not work:
+        return False
+    if not work.startswith(base + os.sep) or may_be_another_mount(base, work):
+        return True
+    return os.path.lexists(os.path.join(work, MLFLOW_DIRECTORY))
 
 
-def has_reports(directory: str, work: str) -> bool:
-    if os.path.exists(os.path.join(directory, SOURCES)) or os.path.exists(own_path(directory)):
+def has_own_reports(directory: str) -> bool:
+    """Whether something was reported in the run's own directory."""
+    if os.path.exists(own_path(directory)):
         return True
     for name in (SPOOL, JOURNAL, HELD):
         if os.path.exists(os.path.join(directory, name)):
             return True
     with contextlib.suppress(OSError):
-        if os.path.getsize(hypertune_path(directory)):
-            return True
-    return bool(work) and os.path.lexists(os.path.join(work, MLFLOW_DIRECTORY))
+        return os.path.getsize(hypertune_path(directory)) > 0
+    return False

@@ -2,7 +2,7 @@
 
 The console asks for what follows an offset, once. The answer comes when there is something: a piece of the journal, or
 its end. Nothing is read of a run that nobody asks for, and a run whose program reports nothing costs a look at two
-names a second.
+names a second. When a run ends, its last pass begins at once, unless its keeper has made it.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 import time
 import zlib
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, Iterable, List, Tuple
 
 from agents.runner.background_tasks import BackgroundTasks
 from agents.runner.files import whole
-from agents.runner.metrics.collect import Pass
+from agents.runner.metrics.collect import Pass, since_of
 from agents.runner.metrics.journal import committed, read_piece
-from agents.runner.metrics.places import SOURCES, SPOOL, may_have_reports, own_path
+from agents.runner.metrics.places import SOURCES, SPOOL, may_have_reports, may_use_directories, own_path
 from agents.runner.outbox import Outbox
 from agents.runner.runs.facts import Facts
 from agents.runner.runs.known import Run, Runs
@@ -31,7 +31,7 @@ PASS_DEADLINE_S = 60.0
 MAX_PASSES = 2
 # After so many passes that failed at the end of a run, its own directories are left out.
 MAX_TRIES = 3
-SLACK_S = 5.0
+NOTHING = [(0, 0), (0, 0)]
 
 
 class Asked:
@@ -41,13 +41,16 @@ class Asked:
         self.run = run
         self.start = 0
         self.is_answered = True
-        self.size, self.is_final, self.chain = committed(run.directory)
+        self.size, is_final, self.chain = committed(run.directory)
+        # Its keeper reads to the end a moment before it closes the run, and the console takes no end before that.
+        self.is_final = is_final and run.closed
         self.names_directories = os.path.exists(os.path.join(run.directory, SOURCES))
-        self.stamps: Any = None
+        self.stamps: Any = NOTHING
         self.due = 0.0
         self.directories_pause = DIRECTORIES_S
         self.directories_due = now + self.directories_pause
         self.is_busy = False
+        self.has_begun_last = False
         self.deadline = 0.0
         self.failed = 0
 
@@ -66,6 +69,10 @@ class Asked:
                 found.append((0, 0))
         return found
 
+    def is_waiting(self) -> bool:
+        """Whether its run has ended and the last pass is still to be made."""
+        return self.run.closed and not self.is_final and not self.is_busy
+
 
 class MetricsPull:
     """Handles the frame `metrics_pull`."""
@@ -83,18 +90,38 @@ class MetricsPull:
             self.asked[run.run] = Asked(run, time.monotonic())
         asked = self.asked[run.run]
         asked.start, asked.is_answered = start, False
+        if asked.is_waiting():
+            self._look(asked, time.monotonic())
         self._answer(asked)
+
+    def ended(self, runs: Iterable[Run]) -> None:
+        """These runs have ended: whoever asks for their metrics waits for no pause between two passes."""
+        now = time.monotonic()
+        for run in runs:
+            asked = self.asked.get(run.run)
+            if asked is not None and asked.run is run and asked.is_waiting():
+                if not asked.failed and not asked.has_begun_last:
+                    asked.due = now
+                self._look(asked, now)
 
     def tick(self, now: float) -> None:
         for name, asked in list(self.asked.items()):
             if self.runs.by_name.get(name) is not asked.run:
                 del self.asked[name]  # forgotten
-            elif not asked.is_final and not asked.is_busy and asked.run.facts is not None:
-                self._look(asked, asked.run.facts, now)
+            elif not asked.is_final and not asked.is_busy:
+                self._look(asked, now)
 
-    def _look(self, asked: Asked, facts: Facts, now: float) -> None:
+    def _look(self, asked: Asked, now: float) -> None:
         """Begin a pass if there may be something new."""
-        if now < asked.due or sum(each.holds_place(now) for each in self.asked.values()) >= MAX_PASSES:
+        facts = asked.run.facts
+        if facts is None or now < asked.due:
+            return
+        if asked.run.closed:
+            asked.size, asked.is_final, asked.chain = committed(asked.run.directory)
+            if asked.is_final:  # its keeper has made the last pass
+                self._answer(asked)
+                return
+        if sum(each.holds_place(now) for each in self.asked.values()) >= MAX_PASSES:
             return
         if asked.run.closed:
             base = self.runs.require_home().base
@@ -117,21 +144,23 @@ class MetricsPull:
 
     def _may_use_directories(self, asked: Asked, facts: Facts) -> bool:
         """Whether its program may write into directories of its own."""
-        return asked.names_directories or may_have_reports(
+        return asked.names_directories or may_use_directories(
             self.runs.require_home().base, asked.run.directory, facts
         )
 
     def _begin(self, asked: Asked, facts: Facts, is_over: bool, with_directories: bool) -> None:
         directory, work = asked.run.directory, str(facts.get("work") or "")
-        since = (facts["claimed_at"] or 0.0) - SLACK_S
+        since = since_of(facts)
 
         def act() -> Dict[str, Any]:
             return Pass(directory, work, since).collect(is_over, with_directories)
 
         def done(answer: Any) -> None:
             self._passed(asked, answer, with_directories)
+            self.ended([each.run for each in self.asked.values()])
 
         asked.deadline = time.monotonic() + PASS_DEADLINE_S
+        asked.has_begun_last = is_over
         asked.is_busy = self.background.start("metrics of %s" % asked.run.run, act, done, PASS_DEADLINE_S)
 
     def _passed(self, asked: Asked, answer: Any, with_directories: bool) -> None:
@@ -143,9 +172,10 @@ class MetricsPull:
             asked.stamps = None
             return
         asked.failed = 0
-        asked.size, asked.is_final = whole(answer.get("size")), answer.get("final") is True
+        asked.size = whole(answer.get("size"))
+        asked.is_final = answer.get("final") is True and asked.run.closed
         asked.chain = str(answer.get("chain") or "")
-        asked.due = now + (0.0 if answer.get("more") else PASS_S)
+        asked.due = now + (0.0 if answer.get("more") and not answer.get("locked") else PASS_S)
         if answer.get("more"):
             asked.stamps = None
         if with_directories:
@@ -165,7 +195,8 @@ class MetricsPull:
             z = len(packed) < len(data)
             head = {"t": "metrics", "run": run.run, "from": asked.start, "to": asked.start + len(data)}
             self.out.bulk(encode(dict(head, z=int(z)), packed if z else data))
-        elif asked.is_final:
-            end = {"t": "metrics_end", "run": run.run, "size": asked.size, "digest": asked.chain}
-            self.out.send(end)
         asked.is_answered = bool(data) or asked.is_final
+        if asked.is_final and asked.start + len(data) >= asked.size:
+            # Behind the last piece, which is no control message: nobody has to ask once more.
+            end = {"t": "metrics_end", "run": run.run, "size": asked.size, "digest": asked.chain}
+            self.out.bulk(encode(end))

@@ -84,6 +84,7 @@ class Runs:
         self.by_name: Dict[str, Run] = {}
         self.active: Deque[Run] = collections.deque()
         self.forgotten: Set[str] = set()
+        self.ended: List[Run] = []  # those whose end was sent since somebody looked here
         self.inotify = Inotify()
         self.watches: Dict[int, Run] = {}
         self.base_watch = -1
@@ -173,6 +174,7 @@ class Runs:
             self.out.send(dict(facts, t="fact"))
             if run.closed:
                 self.unwatch(run)
+                self.ended.append(run)
 
     def send_inventory(self) -> None:
         """Send the inventory: every run that has a directory here, in pages."""

@@ -15,8 +15,8 @@ from agents.runner.files import SECRETS, clean_directory, read_deadline, unlink
 from agents.runner.forks import wake_on_signals
 from agents.runner.home import Home
 from agents.runner.logs.budget import LogBudget
+from agents.runner.metrics.collect import read_last
 from agents.runner.metrics.hypertune_file import HypertuneFile
-from agents.runner.metrics.places import may_have_reports
 from agents.runner.processes import (
     Denied,
     Process,
@@ -402,7 +402,7 @@ class RunLifecycle:
         self.held.unlock_gpus()
         facts["survivors"] = []
         self.hypertune.finish()
-        facts["metrics"] = may_have_reports(self.home.base, self.directory, facts)
+        facts["metrics"] = read_last(self.home.base, self.directory, facts)
         if facts["phase"] in ("claimed", "running"):
             self.explain_no_exit()
         add_message(facts, sweep_shared_memory(self.directory))

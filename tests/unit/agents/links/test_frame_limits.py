@@ -90,6 +90,16 @@ def test_one_answer_comes_for_each_time_that_reports_are_asked_for(limits, kind)
     assert not limits.admit(answer, payload, ["r"])
 
 
+def test_the_end_of_reports_may_come_behind_the_last_piece(limits):
+    piece, end = {"t": "metrics", "run": "r"}, {"t": "metrics_end", "run": "r"}
+    limits.note_metrics_pull("r")
+    assert limits.admit(piece, b"x", ["r"]) and limits.admit(end, b"", ["r"])
+    assert not limits.admit(end, b"", ["r"]) and not limits.admit(piece, b"x", ["r"])
+    limits.note_metrics_pull("r")
+    assert limits.admit(end, b"", ["r"])
+    assert not limits.admit(piece, b"x", ["r"])  # it was the answer
+
+
 @pytest.mark.parametrize("kind", [*RATES, "sample", "log", "unknown"])
 def test_a_flood_of_any_kind_ends_the_link(limits, kind):
     most = RATES.get(kind, DROPPED)[0]
