@@ -172,7 +172,8 @@ def _submit(
         project, user, asked, types, location, request_id, now, secrets_found, cloned_from, resolved, trial
     )
     failpoint("submit.after")
-    hints.schedule()
+    if trial is None:  # whoever asks for trials places them
+        hints.schedule()
     announce.hint(f"jobs:{project.name}")
     return job
 

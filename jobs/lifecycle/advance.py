@@ -44,6 +44,7 @@ RETRY_AFTER_ERROR = timedelta(minutes=1)
 SOON = timedelta(seconds=1)
 # A job that begins to wait is first looked at after this: its deadlines are known then.
 QUEUED_LOOK = timedelta(seconds=5)
+FIRST_TRIAL = "1"
 # The kind of the line in a host's history: a job ended although this unreachable host had not proved its run closed.
 JOB_ENDED = "job_ended"
 
@@ -235,8 +236,23 @@ def _apply(rows: Rows, plan: Plan, changes: Changes) -> None:
     _release(rows, plan, changes)
     if changes_anything(plan):
         changes.topics |= {f"job:{job.pk}", f"jobs:{job.project.name}"}
-    if job.trial and plan.state is not None:
+    if job.trial and plan.state is not None and _concerns_study(rows, plan.state):
         changes.trials.add(job.pk)
+
+
+def _concerns_study(rows: Rows, state: JobState) -> bool:
+    """Whether the study of this trial looks at once. That a trial has started can wait for the sweep, but for the first
+    of the study; and its end for the hint that all of its reports are here."""
+    if state not in TERMINAL:
+        return rows.job.trial == FIRST_TRIAL
+    return not any(_is_reporting(run) for run in rows.runs)
+
+
+def _is_reporting(run: Run) -> bool:
+    """Whether more of what its program reported is on its way (host_sync/intake.py)."""
+    if run.forgotten_at is not None:
+        return False
+    return not run.metrics_proof or (run.metrics_read is not None and run.log_complete_at is None)
 
 
 def _next_number(rows: Rows, old: Run) -> int:

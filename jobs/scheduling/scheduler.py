@@ -98,8 +98,10 @@ class PlacedJob:
 
 @dataclass(slots=True)
 class PassResult:
-    """What one pass did. `more`: another pass should follow at once. `refused`: jobs that did not get their place."""
+    """What one pass did. `more`: another pass should follow at once. `refused`: jobs that did not get their place.
+    `drawn_by_caller`: the study for which the caller draws parameters itself."""
 
+    drawn_by_caller: int | None = None
     hosts: set[int] = field(default_factory=set)
     preempted: set[int] = field(default_factory=set)
     refused: set[int] = field(default_factory=set)
@@ -121,12 +123,13 @@ def schedule_unasked(now: datetime) -> None:
     schedule(now)
 
 
-def schedule(now: datetime) -> None:
-    """Place the jobs for which there is capacity, and send hints to the dispatchers."""
-    hints.hosts(schedule_quietly(now))
+def schedule(now: datetime, drawn_by_caller: int | None = None) -> None:
+    """Place the jobs for which there is capacity, and send hints to the dispatchers. `drawn_by_caller`: the study whose
+    trials the caller looks at next, so that no hint has to ask for their parameters."""
+    hints.hosts(schedule_quietly(now, drawn_by_caller))
 
 
-def schedule_quietly(now: datetime) -> frozenset[int]:
+def schedule_quietly(now: datetime, drawn_by_caller: int | None = None) -> frozenset[int]:
     """The same without hints. Returns the hosts on which something is wanted now."""
     clock = Clock(now)
     hosts: set[int] = set()
@@ -141,7 +144,7 @@ def schedule_quietly(now: datetime) -> frozenset[int]:
             tick = lock_pass()
             if tick.serial < asked + 2:
                 now = clock.now()
-                result = _run_pass(now)
+                result = _run_pass(now, drawn_by_caller)
                 hosts |= result.hosts
                 preempted = result.preempted
                 # A job that was refused before asks for no other pass: it would do so for ever.
@@ -169,13 +172,12 @@ def _what_to_do() -> tuple[int | None, bool]:
     return (before if is_waiting else None), must_move
 
 
-def _run_pass(now: datetime) -> PassResult:
+def _run_pass(now: datetime, drawn_by_caller: int | None) -> PassResult:
     with read_ahead(READS):
-        return _decide_and_write(now)
+        return _decide_and_write(now, PassResult(drawn_by_caller))
 
 
-def _decide_and_write(now: datetime) -> PassResult:
-    result = PassResult()
+def _decide_and_write(now: datetime, result: PassResult) -> PassResult:
     held = claim_holders.read_holders()
     cluster = capacity.read_capacity(held)
     queue = queue_snapshot.read_queue(cluster, now)
@@ -226,7 +228,7 @@ def _name_closed_hosts(
 def _place(cluster: ClusterCapacity, decision: QueueDecision, result: PassResult, now: datetime) -> None:
     if not decision.placed:
         return
-    _ask_for_parameters([each.job for each, _ in decision.placed if each.undrawn], decision, now)
+    _ask_for_parameters([each.job for each, _ in decision.placed if each.undrawn], decision, result, now)
     starting = [(each, placements) for each, placements in decision.placed if not each.undrawn]
     if not starting:
         return
@@ -256,15 +258,20 @@ def _lock_placed(
     return found
 
 
-def _ask_for_parameters(undrawn: list[int], decision: QueueDecision, now: datetime) -> None:
+def _ask_for_parameters(
+    undrawn: list[int], decision: QueueDecision, result: PassResult, now: datetime
+) -> None:
     """A trial without parameters is about to get its place: now they are drawn, with all that is known by now. Until
-    then it keeps its turn, and the next passes find the place for it again."""
+    then it keeps its turn, and the next passes find the place for it again.
+
+    Mostly that is a matter of milliseconds: the reason to wait is written only where a later pass finds it undrawn."""
     if not undrawn:
         return
-    decision.waits.update(dict.fromkeys(undrawn, DRAWING))
     trials = Trial.objects.filter(job__in=undrawn)
+    found = list(trials.order_by().values_list("job", "tuning_job", "wanted_at"))
+    decision.waits.update({job: DRAWING for job, _, wanted_at in found if wanted_at is not None})
     trials.filter(wanted_at=None).update(wanted_at=now)
-    hints.tuning(set(trials.values_list("tuning_job", flat=True)))
+    hints.tuning({study for _, study, _ in found} - {result.drawn_by_caller})
 
 
 def _write_placements(

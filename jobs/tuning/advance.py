@@ -31,6 +31,7 @@ from jobs.rules.spec.json_fields import InvalidDocument
 from jobs.rules.tuning.decide import decide
 from jobs.rules.tuning.study import StudySpec
 from jobs.rules.tuning.views import TuningPlan
+from jobs.scheduling import scheduler
 from jobs.secrets import of_tuning_jobs
 from jobs.tuning import awaited, drawing, early_stops, ended_studies, silent_trials, snapshot, trials
 from jobs.wake import announce, hints
@@ -100,7 +101,10 @@ def _advance(pk: int, clock: Clock) -> None:
         services.cancel(jobs[number], TRAINYARD, clock.now(), why)
     if more:
         hints.tuning([pk])
-    if any(map(drawing.is_wanted, rows)):
+    if plan.requested:
+        # Here and now: mostly there is a place, and a hint to a dispatcher and one back would be waited for.
+        scheduler.schedule(clock.now(), drawn_by_caller=pk)
+    if plan.requested or any(map(drawing.is_wanted, rows)):
         # With what the decision has learnt from trials that have ended.
         _draw(pk, clock)
 

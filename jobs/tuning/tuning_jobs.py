@@ -170,6 +170,7 @@ def _insert(
                 return _same(before, asked, location)
             continue
         hints.tuning([made.pk])
+        hints.schedule()
         announce.hint(f"jobs:{project.name}")
         return made
     raise Unavailable(said("No free number was found for this job. Try again."))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
@@ -12,7 +13,6 @@ from agents.infra.clock import Clock
 from jobs import services
 from jobs.models import Job, TuningJob
 from jobs.rules.tuning.search import suggest as searches
-from jobs.scheduling import scheduler
 from jobs.tuning import advance, drawing
 from tests.unit.jobs.tuning.conftest import asked
 
@@ -24,6 +24,13 @@ def document(parallel, **search):
     return asked(maxTrialCount=60, parallelTrialCount=parallel, studySpec=spec)
 
 
+def advanced(study):
+    """The study is looked at, and the process that would draw parameters is killed before."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(advance, "_draw", lambda *_: None)
+        advance.advance([study.row.pk], Clock())
+
+
 def waiting(study, parallel, **search):
     """A study of which so many trials have a place and wait for their parameters, after some that have ended."""
     study.submit(document(parallel, **search))
@@ -31,8 +38,7 @@ def waiting(study, parallel, **search):
     study.run()
     for trial in study.trials():
         study.end(trial.number, loss=0.1 * trial.number)
-    advance.advance([study.row.pk], Clock())
-    scheduler.schedule(timezone.now())
+    advanced(study)
     return [each for each in study.trials() if each.parameters is None]
 
 
@@ -91,9 +97,9 @@ def test_a_study_draws_with_what_has_ended_by_then(study, monkeypatch):
     drawing.draw_next(study.row.pk, timezone.now())
     study.run()
     study.end(trials[0].number, loss=0.01)
-    advance.advance([study.row.pk], Clock())
-    scheduler.schedule(timezone.now())
+    advanced(study)
     study.end(trials[1].number, loss=0.02)
     seen.clear()
     advance.advance([study.row.pk], Clock())
-    assert seen == [4]
+    # Both of them: the one that waited, and the one that takes the place of the last.
+    assert seen == [4, 4]

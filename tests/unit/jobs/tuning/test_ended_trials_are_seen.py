@@ -9,6 +9,7 @@ from agents.infra.clock import Clock
 from agents.links.control_plane import Arrival, Fact, MetricsEnd
 from jobs.host_sync import intake
 from jobs.host_sync.apply_reports import UnreadableFrames
+from jobs.lifecycle.advance import advance_quietly
 from jobs.models import Run, Trial
 from jobs.rules.metrics import journal
 from jobs.rules.tuning.trials import TrialState
@@ -72,3 +73,45 @@ def test_the_end_of_its_log_wakes_the_study_which_reads_what_is_left(trial, take
     advance.advance([trial.row.pk], Clock())
     ended = Trial.objects.get()
     assert (ended.state, ended.final["metrics"]) == (TrialState.SUCCEEDED, {"loss": 0.5})
+
+
+@pytest.fixture
+def woken(study, monkeypatch):
+    """The jobs about which decisions tell their studies."""
+    found = []
+    monkeypatch.setattr(hints, "trials", found.extend)
+    return found
+
+
+def test_the_first_start_of_a_study_wakes_it_and_later_ones_wait_for_the_sweep(study, woken):
+    study.submit().run()
+    first, second = (trial.job_id for trial in study.trials())
+    assert first in woken and second not in woken
+    assert {trial.job.state for trial in study.trials()} == {"RUNNING"}
+    advance.advance(advance.due(timezone.now()), Clock())
+    assert {trial.job_state for trial in study.trials()} == {"RUNNING"}
+
+
+@pytest.mark.parametrize(
+    ("of_run", "wakes"),
+    [
+        ({"metrics_proof": "whole"}, True),
+        ({"metrics_proof": "none", "metrics_read": None, "log_complete_at": None}, True),
+        ({"metrics_proof": "none", "metrics_read": 0, "log_complete_at": None}, False),
+        ({"metrics_proof": ""}, False),
+        ({"metrics_proof": "", "forgotten_at": "now"}, True),
+    ],
+)
+def test_the_end_of_a_trial_wakes_its_study_unless_the_rest_of_its_reports_will(study, woken, of_run, wakes):
+    study.submit(asked(parallelTrialCount=1)).run()
+    [trial] = study.trials()
+    now = timezone.now()
+    columns = {name: now if value == "now" else value for name, value in of_run.items()}
+    Run.objects.update(**{"phase": "closed", "exit_code": 0, "log_complete_at": now} | columns)
+    woken.clear()
+    advance_quietly([trial.job_id], Clock())
+    trial.job.refresh_from_db()
+    assert trial.job.state == "SUCCEEDED"
+    assert woken == [trial.job_id] * wakes
+    # Whatever was not told is found.
+    assert study.row.pk in advance.due(now)

@@ -32,6 +32,7 @@ from jobs.rules.tuning.ended_trials import DELETED
 from jobs.scheduling import scheduler
 from jobs.secrets import of_jobs
 from jobs.tuning import advance, drawing, snapshot, trials, tuning_jobs
+from jobs.wake import hints
 from tests.unit.jobs.tuning.conftest import asked
 
 pytestmark = pytest.mark.django_db
@@ -138,6 +139,9 @@ def test_a_trial_that_lost_its_turn_while_it_was_drawn_is_drawn_later(study):
     study.submit(asked(parallelTrialCount=1))
     study.look()
     assert states(study) == ["REQUESTED"] and study.trials()[0].wanted_at
+    # Mostly it is drawn at once, so that nobody reads that it waits.
+    assert study.trials()[0].job.reason == "Waits to be placed."
+    scheduler.schedule(timezone.now())
     assert (
         study.trials()[0].job.reason
         == "There is a place for it. The parameters of this trial are being drawn."
@@ -145,6 +149,22 @@ def test_a_trial_that_lost_its_turn_while_it_was_drawn_is_drawn_later(study):
     assert advance.due(timezone.now() - timedelta(days=1)) == [study.row.pk]
     study.run()
     assert states(study)[0] == "ACTIVE"
+
+
+def test_the_next_trial_is_placed_and_drawn_by_the_look_that_asks_for_it(study, monkeypatch):
+    """Neither a hint to a dispatcher nor one from there is waited for, and nobody is asked to look once more."""
+    study.submit(asked(parallelTrialCount=1)).run()
+    study.end(1, loss=0.5)
+    hinted = []
+    monkeypatch.setattr(hints, "tuning", hinted.append)
+    advance.advance([study.row.pk], Clock())
+    second = study.trials()[1]
+    assert (second.state, second.job.undrawn) == ("ACTIVE", False) and second.parameters
+    assert [each for each in hinted if each] == []
+    # The trials of another study are drawn by whoever looks at that.
+    study.submit(asked(parallelTrialCount=1))
+    scheduler.schedule(timezone.now(), drawn_by_caller=second.tuning_job_id)
+    assert [each for each in hinted if each] == [[study.row.pk], {study.row.pk}]
 
 
 def test_a_job_that_was_cancelled_is_not_drawn(study):
@@ -199,8 +219,10 @@ def test_trials_that_wait_for_their_parameters_keep_no_job_from_its_turn(study, 
         assert len(passes) < 10
         return decide_queue(*seen, max_placed=1)
 
+    monkeypatch.setattr(drawing, "draw_next", lambda *_: ([], False))
     study.submit()
     advance.advance([study.row.pk], Clock())
+    Trial.objects.update(wanted_at=None)
     document = {"displayName": "plain", "jobSpec": trial_spec()}
     plain = services.submit(project, alice, document, "default", None, timezone.now())
     monkeypatch.setattr(scheduler, "decide_queue", one)
