@@ -344,6 +344,9 @@ def test_tune_on_the_job_of_a_trial_takes_over_no_values_of_that_trial(bob, cast
     job.save()
     text = text_of(bob.get(f"{NEW}?job={job.pk}"))
     assert "echo hi" in text and "--lr=0.02" not in text and "of-the-trial" not in text
+    TuningJob.every.filter(pk=study.pk).update(deleted_at=timezone.now())
+    text = text_of(bob.get(f"{NEW}?job={job.pk}"))
+    assert "echo hi" in text and "--lr=0.02" not in text and "of-the-trial" not in text
     study.trials.all().delete()
     assert "--lr=0.02" in text_of(bob.get(f"{NEW}?job={job.pk}"))
 
