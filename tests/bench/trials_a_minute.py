@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 
 from jobs.rules.tuning.study import DEFAULT_ALGORITHM, RANDOM
+from tests.bench import processor_time
 from tests.bench.figures import Figure
 from tests.bench.hosts_and_product import product_on_hosts
 from tests.harness.product import job_spec
 from tests.harness.wait_and_processes import wait_for
 
 TRIALS, PARALLEL, HOSTS = 200, 8, 4
+# So many studies, with plain jobs before each.
+ROUNDS = 2
 # As many fit on the hosts as trials run at once, so plain jobs too run so many at a time.
 MACHINE = "bench-eighth"
 LEAST = 0.7
@@ -19,41 +23,68 @@ PROGRAM = """sleep 0.2; echo "{\\"step\\": 1, \\"loss\\": ${1#--x=}}" >> "$TRAIN
 
 
 def trials_a_minute(options):
-    count = 24 if options.quick else TRIALS
+    count, rounds = (24, 1) if options.quick else (TRIALS // ROUNDS, ROUNDS)
+    plain = Sum(count)
+    ours = {"": Sum(count), ", RANDOM_SEARCH": Sum(count)}
     with product_on_hosts("apart", hosts=HOSTS) as product:
         cpus = min(row["cpus"] for row in product.query("SELECT cpus FROM agents_host"))
         machine = {"cpus": cpus * HOSTS / PARALLEL, "memoryMb": 64}
         product.client.call("PUT", f"{product.client.url}/api/v1/machineTypes/{MACHINE}", json=machine)
         jobs_of(product, PARALLEL)
+        study_of(product, PARALLEL, DEFAULT_ALGORITHM)
         product.settle()
-        # Before and behind: what else the machine does may change meanwhile.
-        before = jobs_of(product, count)
-        model, chance = (study_of(product, count, each) for each in (DEFAULT_ALGORITHM, RANDOM))
-        plain = (before + jobs_of(product, count)) / 2
+        # In turns: what else the machine does may change meanwhile.
+        for _ in range(rounds):
+            for name, algorithm in (("", DEFAULT_ALGORITHM), (", RANDOM_SEARCH", RANDOM)):
+                plain.add(product, jobs_of)
+                ours[name].add(product, study_of, algorithm)
         product.settle()
-    for name, ours in (("", model), (", RANDOM_SEARCH", chance)):
+    for name, each in ours.items():
         yield Figure(
-            f"{count} trials of 0.2 s, {PARALLEL} at once, on {HOSTS} hosts{name}",
-            f"{ours:.0f} trials/min",
-            f"plain jobs {plain:.0f}/min",
-            ours / plain,
+            f"{rounds} studies of {count} trials of 0.2 s, {PARALLEL} at once, on {HOSTS} hosts{name}",
+            f"{each.a_minute():.0f} trials/min ({each.processor_time()})",
+            f"plain jobs {plain.a_minute():.0f}/min ({plain.processor_time()})",
+            each.a_minute() / plain.a_minute(),
             f"≥ {LEAST} ×",
-            ours >= LEAST * plain,
+            each.a_minute() >= LEAST * plain.a_minute(),
         )
 
 
+class Sum:
+    """Several rounds of one kind: how long they took, and what processors did meanwhile."""
+
+    def __init__(self, count):
+        self.count, self.rounds, self.seconds = count, 0, 0.0
+        self.used = defaultdict(float)
+
+    def add(self, product, act, *args):
+        before = processor_time.by_part(product)
+        self.seconds += act(product, self.count, *args)
+        for part, seconds in processor_time.by_part(product).items():
+            self.used[part] += seconds - before[part]
+        self.rounds += 1
+
+    def a_minute(self):
+        return self.count * self.rounds / self.seconds * 60
+
+    def processor_time(self):
+        nothing = dict.fromkeys(self.used, 0.0)
+        parts, total = processor_time.milliseconds_each(nothing, self.used, self.count * self.rounds)
+        return f"{total:.0f} ms of processors each: {parts}"
+
+
 def jobs_of(product, count):
-    """Jobs a minute: all are submitted as fast as one client can, until the last is SUCCEEDED."""
+    """Seconds: all are submitted as fast as one client can, until the last is SUCCEEDED."""
     pool = {"machine": MACHINE, "command": ["sh", "-c", PROGRAM, "job", "--x=0.5"]}
     begin = time.perf_counter()
     ids = [product.client.submit(job_spec(pool, name="plain")) for _ in range(count)]
     left = f"SELECT id FROM jobs_job WHERE state <> 'SUCCEEDED' AND id >= {ids[0]}"
     wait_for(lambda: not product.query(left), "every job to succeed", timeout=600, every=0.05)
-    return count / (time.perf_counter() - begin) * 60
+    return time.perf_counter() - begin
 
 
 def study_of(product, count, algorithm):
-    """Trials a minute, until the study is over."""
+    """Seconds until the study is over."""
     pool = {"machine": MACHINE, "command": ["sh", "-c", PROGRAM, "trial"]}
     document = {
         "displayName": "bench",
@@ -77,4 +108,4 @@ def study_of(product, count, algorithm):
         f"SELECT count(*) AS n FROM jobs_trial WHERE tuning_job_id = {made} AND state = 'SUCCEEDED'"
     )
     assert done["n"] == count, f"{done['n']} of {count} trials succeeded"
-    return count / took * 60
+    return took
