@@ -31,6 +31,13 @@ _JOB = PartialModel(
         *("cancel_requested_at", "cancel_requested_by"),
     ),
 )
+_JUDGED = PartialModel(
+    Trial,
+    only=(
+        *("id", "number", "state", "final", "job", "job_state", "shadow"),
+        *("stopped_early", "infeasible_reason", "started_at", "ended_at"),
+    ),
+)
 _ENDED = PartialModel(Job, only=("id", "state", "started_at", "ended_at"))
 _live = SelectStatement(
     lambda: (
@@ -44,6 +51,13 @@ _over = SelectStatement(
         Trial.objects.filter(tuning_job=Parameter("study"), ended_at__isnull=False)
         .order_by()
         .values_list(*_OVER.names)
+    )
+)
+_judged = SelectStatement(
+    lambda: (
+        Trial.objects.filter(tuning_job=Parameter("study"), ended_at__isnull=False, shadow__isnull=False)
+        .order_by("number")
+        .values_list(*_JUDGED.names)
     )
 )
 
@@ -60,10 +74,23 @@ def trials_of(tuning_job: TuningJob) -> list[Trial]:
     which never changes. So a study of thousands of trials costs little more than the few that run."""
     found = [_built(row) for row in _live(study=tuning_job.pk)]
     for row in _over(study=tuning_job.pk):
-        trial = _OVER.build(row)
-        trial.job = _ENDED.build((trial.job_id, trial.job_state, trial.started_at, trial.ended_at))
-        found.append(trial)
+        found.append(_with_ended_job(_OVER.build(row)))
     return sorted(found, key=lambda each: each.number)
+
+
+def judged_trials_of(tuning_job: TuningJob) -> list[Trial]:
+    """Those of which is known what the rules that stop trials would have done, without their parameters."""
+    found = []
+    for row in _judged(study=tuning_job.pk):
+        trial = _with_ended_job(_JUDGED.build(row))
+        trial.parameters = None  # or they were asked for, for each of them
+        found.append(trial)
+    return found
+
+
+def _with_ended_job(trial: Trial) -> Trial:
+    trial.job = _ENDED.build((trial.job_id, trial.job_state, trial.started_at, trial.ended_at))
+    return trial
 
 
 def _built(row: Row) -> Trial:

@@ -120,7 +120,7 @@ def examples(seeded: Seeded) -> dict[str, object]:
     shell = ShellSession.objects.exclude(recording="").order_by("pk")[0]
     gpu = Gpu.objects.filter(host=seeded.host)[0]
     artifact = Artifact.objects.filter(project__name="team-1")[0]
-    tuning = TuningJob.objects.filter(project__name="team-1")[0]
+    tuning = TuningJob.objects.filter(project__name="team-1").order_by("-max_trials", "pk")[0]
     pipeline = TrainingPipeline.objects.filter(project__name="team-1")[0]
     return {
         **{

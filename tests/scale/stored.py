@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import random
 from collections.abc import Sequence
 from datetime import datetime
 from itertools import groupby, islice
@@ -27,6 +28,9 @@ OBJECTS, ARTIFACTS, MODELS, VERSIONS = 2_000, 60, 60, 3
 PIPELINES = 2_000
 # Of each project, and of each of these.
 TUNING_JOBS, TRIALS = 10, 50
+# What one study of each project has; a small deployment has not so many jobs.
+GREAT_STUDY = 1_000
+PARAMETERS, KINDS = 10, ("adam", "sgd", "lion", "adafactor")
 BATCH = 2_000
 
 
@@ -144,19 +148,26 @@ def _pipelines(now: datetime) -> None:
 
 
 def _tuning_jobs(now: datetime) -> None:
-    """Each of their trials is a job of the same project."""
+    """Each of their trials is a job of the same project. The first study of each is a great one."""
     rows = Job.objects.order_by("project", "pk").values_list("project_id", "pk", "owner_id")
     for project, of_project in groupby(rows.iterator(), itemgetter(0)):
-        jobs = list(islice(of_project, TUNING_JOBS * TRIALS))
-        first = jobs[::TRIALS]
-        TuningJob.objects.bulk_create(_tuning_job(project, pk, owner, now) for _, pk, owner in first)
+        jobs = islice(of_project, GREAT_STUDY + TUNING_JOBS * TRIALS)
+        sizes = (GREAT_STUDY, *[TRIALS] * TUNING_JOBS)
+        studies = [study for study in (list(islice(jobs, size)) for size in sizes) if study]
+        TuningJob.objects.bulk_create(
+            _tuning_job(project, study[0][1], study[0][2], len(study), now) for study in studies
+        )
         Trial.objects.bulk_create(
-            (_trial(first[index // TRIALS][1], index, pk, now) for index, (_, pk, _) in enumerate(jobs)),
+            (
+                _trial(study[0][1], number, pk, now)
+                for study in studies
+                for number, (_, pk, _) in enumerate(study, 1)
+            ),
             batch_size=BATCH,
         )
 
 
-def _tuning_job(project: int, pk: int, owner: int, now: datetime) -> TuningJob:
+def _tuning_job(project: int, pk: int, owner: int, trials: int, now: datetime) -> TuningJob:
     return TuningJob(
         id=pk,
         project_id=project,
@@ -166,12 +177,21 @@ def _tuning_job(project: int, pk: int, owner: int, now: datetime) -> TuningJob:
         study={
             "metrics": [{"metricId": "loss", "goal": "MINIMIZE"}],
             "parameters": [
-                {"parameterId": "x", "doubleValueSpec": {"minValue": 0.0, "maxValue": 1_000_000.0}}
+                *(
+                    {"parameterId": f"x{number}", "doubleValueSpec": {"minValue": 0.0, "maxValue": 1.0}}
+                    for number in range(PARAMETERS - 2)
+                ),
+                {
+                    "parameterId": "rate",
+                    "doubleValueSpec": {"minValue": 1e-5, "maxValue": 1.0},
+                    "scaleType": "UNIT_LOG_SCALE",
+                },
+                {"parameterId": "kind", "categoricalValueSpec": {"values": list(KINDS)}},
             ],
         },
         trial_spec={},
-        max_trials=TRIALS,
-        parallel_trials=TRIALS,
+        max_trials=trials,
+        parallel_trials=trials,
         max_failed_trials=0,
         may_prioritize=False,
         seed=1,
@@ -182,15 +202,19 @@ def _tuning_job(project: int, pk: int, owner: int, now: datetime) -> TuningJob:
     )
 
 
-def _trial(tuning_job: int, index: int, job: int, now: datetime) -> Trial:
+def _trial(tuning_job: int, number: int, job: int, now: datetime) -> Trial:
+    drawn = random.Random(number)
+    point: dict[str, object] = {f"x{each}": drawn.random() for each in range(PARAMETERS - 2)}
     return Trial(
         tuning_job_id=tuning_job,
-        number=1 + index % TRIALS,
+        number=number,
         state="SUCCEEDED",
         job_id=job,
         job_state="SUCCEEDED",
-        parameters={"x": index / 7},
-        final={"step": 1, "elapsed": 1.0, "metrics": {"loss": index / 7}},
+        parameters=point | {"rate": 10 ** -drawn.uniform(0, 5), "kind": drawn.choice(KINDS)},
+        shadow={"convex_automated_stopping_spec": 0.5} if number % 3 == 0 else {},
+        why={"value": 0.5, "low": 0.4, "high": 0.6, "chance": 0.2},
+        final={"step": 1, "elapsed": 1.0, "metrics": {"loss": drawn.random()}},
         started_at=now,
         ended_at=now,
     )

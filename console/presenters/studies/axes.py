@@ -90,10 +90,12 @@ class Axis:
         kind, _dot, name = self.key.partition(".")
         return (trial.parameters if kind == PARAMETER[0] else trial.values).get(name)
 
-    def place(self, trial: TrialRow) -> float | None:
-        """Where the trial lies on the axis, from 0 to 1."""
-        value = self.value(trial)
-        return None if value is None else unit_place(self.parameter, value)
+    def places(self, trials: Sequence[TrialRow]) -> list[float | None]:
+        """Where these trials lie on the axis, from 0 to 1."""
+        kind, _dot, name = self.key.partition(".")
+        of_parameters = kind == PARAMETER[0]
+        values = ((each.parameters if of_parameters else each.values).get(name) for each in trials)
+        return [None if value is None else unit_place(self.parameter, value) for value in values]
 
     def keeps(self, trial: TrialRow) -> bool:
         """Whether the trial is inside of the range. One without a value is not."""

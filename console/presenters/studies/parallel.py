@@ -75,14 +75,15 @@ def parallel_plot(study: StudySpec, axes: Axes, ranked: Sequence[TrialRow]) -> P
     metric = study.objectives[0].name
     good = {each.number for each in ranked[: good_ones(ranked)]}
     lines = []
-    for each in chosen(axes, ranked, most):
+    trials = chosen(axes, ranked, most)
+    for each, path in zip(trials, _paths(drawn, trials), strict=True):
         kind = BEST if each is ranked[0] else GOOD if each.number in good else REST
         lines.append(
             Line(
                 each.number,
                 kind if axes.keep(each) else OUT,
                 number(each.values[metric]),
-                _path(drawn, each),
+                path,
             )
         )
     # What is looked for lies above the others.
@@ -116,14 +117,15 @@ def chosen(axes: Axes, ranked: Sequence[TrialRow], most: int) -> list[TrialRow]:
     return [*best, *others[: most - len(best)]]
 
 
-def _path(drawn: Sequence[DrawnAxis], trial: TrialRow) -> str:
-    """The line of one trial; it passes by the axes of parameters that it does not have."""
-    steps: list[str] = []
+def _paths(drawn: Sequence[DrawnAxis], trials: Sequence[TrialRow]) -> list[str]:
+    """The lines of these trials. They pass by the axes of parameters that their trial does not have."""
+    found = [""] * len(trials)
     for each in drawn:
-        place = each.axis.place(trial)
-        if place is not None:
-            steps.append(f"{'L' if steps else 'M'}{each.x} {height(place)}")
-    return "".join(steps)
+        x = each.x
+        for index, place in enumerate(each.axis.places(trials)):
+            if place is not None:
+                found[index] += f"{'L' if found[index] else 'M'}{x} {height(place)}"
+    return found
 
 
 def _words(axes: Axes, ranked: Sequence[TrialRow], drawn: int) -> str:

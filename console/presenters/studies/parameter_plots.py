@@ -134,8 +134,9 @@ def _slices(metric: Metric, axes: Sequence[Axis], ranked: Sequence[TrialRow]) ->
         )
 
 
-def _dots(metric: Metric, axis: Axis, trials: Iterable[TrialRow], low: float, high: float) -> str:
-    places = ((axis.place(each), each.values[metric.name]) for each in trials)
+def _dots(metric: Metric, axis: Axis, trials: Sequence[TrialRow], low: float, high: float) -> str:
+    values = (each.values[metric.name] for each in trials)
+    places = zip(axis.places(trials), values, strict=True)
     return " ".join(
         dot(across(place), y_of(value, low, high)) for place, value in places if place is not None
     )

@@ -58,23 +58,23 @@ class StudyCost:
 
 def study_cost(tuning_job: TuningJob) -> StudyCost:
     study = snapshot.study_of(tuning_job)
-    rows = _trials(tuning_job)
+    rows = snapshot.judged_trials_of(tuning_job)
     hours = price.used_hours(tuning_job, timezone.now())
     over = tuning_job.state in TERMINAL
-    found = [] if over and not rows else outlooks.read(tuning_job)
     begun = tuning_job.trials.exclude(started_at=None).count()
+    found = [] if over and not begun else outlooks.read(tuning_job)
     counts = [max(tuning_job.max_trials - begun, 0), *(each.trials for each in found)]
     left, *prices = price.price_of_more(tuning_job, counts)
     shadows = shadows_of(study, rows, bool(left.gpus))
-    stopped = [_stopped(each) for each in reversed(rows) if each.shadow]
+    stopped = [each for each in reversed(rows) if each.shadow]
     return StudyCost(
         id=tuning_job.pk,
         used=_used(hours, left),
         left="" if over or not left.trials else shown(price_text(left)),
         outlook=tuple(_outlooks(study, found, prices)),
         shadows=shadows,
-        stopped=tuple(stopped[:MOST_ROWS]),
-        known=sum(each.shadow is not None for each in rows),
+        stopped=tuple(map(_stopped, stopped[:MOST_ROWS])),
+        known=len(rows),
         hidden=max(len(stopped) - MOST_ROWS, 0),
         hours=hours,
     )
@@ -96,12 +96,6 @@ def _rule_shadow(
     found = shadow(tried, study.objectives[0], would_stop)
     on = study.early is not None and study.early.rule is rule
     return RuleShadow(rule, found, shown(shadow_text(rule, found, gpus)), on)
-
-
-def _trials(tuning_job: TuningJob) -> Sequence[Trial]:
-    """Those that are over."""
-    rows = Trial.objects.filter(tuning_job=tuning_job, ended_at__isnull=False).select_related("job")
-    return list(rows.order_by("number").defer("measurements", "job__spec"))
 
 
 def _stopped(trial: Trial) -> StoppedTrial:

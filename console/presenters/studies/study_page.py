@@ -173,7 +173,7 @@ def body(tuning_job: TuningJob, query: Mapping[str, str]) -> StudyBody:
         more_best=max(len(best) - MOST_BEST, 0),
         several=len(study.objectives) > 1,
         plots=plots.plots(study, trials, best, axes),
-        table=trial_rows.table(study, trials, inside, best, query, axes.query, here),
+        table=trial_rows.table(tuning_job, study, trials, inside, best, query, axes.query, here),
         all_trials=f"{here}?{urlencode(_without_ranges(study, axes, query))}".rstrip("?") + "#parallel",
         over=tuning_job.state in TERMINAL,
     )

@@ -22,7 +22,8 @@ def csv_of(tuning_job: TuningJob, query: Mapping[str, str]) -> str:
 def json_of(tuning_job: TuningJob, query: Mapping[str, str]) -> str:
     """A list of objects. Times and numbers are written as the REST API writes them."""
     study = snapshot.study_of(tuning_job)
-    found = [_document(each) for each in _asked(study, tuning_job, query)]
+    trials = trial_rows.with_expected(tuning_job, _asked(study, tuning_job, query))
+    found = [_document(each) for each in trials]
     return json.dumps(found, indent=1, ensure_ascii=False)
 
 

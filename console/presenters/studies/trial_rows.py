@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
@@ -29,7 +29,7 @@ PAGE = 50
 NUMBER, STATE, DURATION = "number", "state", "duration"
 PARAMETER, METRIC = "p.", "m."
 _COLUMNS = (
-    *("number", "state", "job_id", "job__deleted_at", "parameters", "why", "final", "infeasible_reason"),
+    *("number", "state", "job_id", "job__deleted_at", "parameters", "final", "infeasible_reason"),
     *("stopped_early", "started_at", "ended_at"),
 )
 
@@ -44,11 +44,11 @@ class TrialRow:
     parameters: Mapping[str, Value]
     values: Mapping[str, float]
     step: int | None
-    why: Mapping[str, float]
     infeasible: str
     stopped_early: str
     started_at: datetime | None
     ended_at: datetime | None
+    why: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def badge(self) -> Badge:
@@ -97,8 +97,8 @@ class ShownTrial:
 @dataclass(frozen=True, slots=True)
 class TrialTable:
     """One page of the table. `first`, `last`: the places of its rows, from 1 on. `count` of `all` trials are inside of
-    the ranges that were asked for. `expects`: the search has said of a trial what it expects. `asked`: what else the
-    address asks for, which a form repeats. The last five: addresses.
+    the ranges that were asked for. `expects`: the search has said of one of these what it expects. `asked`: what else
+    the address asks for, which a form repeats. The last five: addresses.
     """
 
     columns: tuple[Column, ...]
@@ -119,9 +119,18 @@ class TrialTable:
 
 
 def read_trials(tuning_job: TuningJob) -> list[TrialRow]:
-    """All trials, by one query, whatever their number."""
+    """All trials, by one query, whatever their number. What was expected of them is not read: `with_expected`."""
     rows = Trial.objects.filter(tuning_job=tuning_job).order_by("number")
-    return [_read(dict(zip(_COLUMNS, row, strict=True))) for row in rows.values_list(*_COLUMNS).iterator()]
+    return [_read(dict(zip(_COLUMNS, row, strict=True))) for row in rows.values_list(*_COLUMNS)]
+
+
+def with_expected(tuning_job: TuningJob, trials: Sequence[TrialRow]) -> list[TrialRow]:
+    """The same with what the search expected of each."""
+    rows = Trial.objects.filter(tuning_job=tuning_job, why__isnull=False).order_by()
+    if len(trials) <= PAGE:
+        rows = rows.filter(number__in=[each.number for each in trials])
+    known = dict(rows.values_list("number", "why"))
+    return [replace(each, why=known.get(each.number) or {}) for each in trials]
 
 
 def _read(row: Mapping[str, Any]) -> TrialRow:
@@ -133,7 +142,6 @@ def _read(row: Mapping[str, Any]) -> TrialRow:
         parameters=row["parameters"] or {},
         values=final.metrics if final else {},
         step=final.step if final else None,
-        why=row["why"] or {},
         infeasible=row["infeasible_reason"],
         stopped_early=row["stopped_early"],
         started_at=row["started_at"],
@@ -147,6 +155,7 @@ def finals(trials: Iterable[TrialRow]) -> dict[int, Mapping[str, float]]:
 
 
 def table(
+    tuning_job: TuningJob,
     study: StudySpec,
     trials: Sequence[TrialRow],
     inside: Sequence[TrialRow],
@@ -162,11 +171,12 @@ def table(
     begin = _begin(query.get("page", ""), len(ordered))
     best_ones = set(best)
     kinds = {each.name: each.kind for each in flat(study.parameters)}
+    shown_ones = with_expected(tuning_job, ordered[begin : begin + PAGE])
     return TrialTable(
         columns=tuple(_column(key, title, order, links) for key, title in _keys(study).items()),
         rows=tuple(
             ShownTrial(each, tuple(_cells(study, kinds, each)), each.number in best_ones)
-            for each in ordered[begin : begin + PAGE]
+            for each in shown_ones
         ),
         orders=tuple(_orders(study)),
         order=order,
@@ -174,7 +184,7 @@ def table(
         last=min(begin + PAGE, len(ordered)),
         count=len(ordered),
         all=len(trials),
-        expects=any(each.why for each in trials),
+        expects=any(each.why for each in shown_ones),
         asked=tuple(axes.items()),
         previous=links.address(order, begin // PAGE) if begin else "",
         next=links.address(order, begin // PAGE + 2) if begin + PAGE < len(ordered) else "",
