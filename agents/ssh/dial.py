@@ -21,7 +21,7 @@ from paramiko.common import MSG_CHANNEL_DATA, MSG_CHANNEL_EXTENDED_DATA, MSG_EXT
 from agents.infra import name_lookup
 from agents.infra.text import clean_text
 from agents.ssh import host_keys, peer_limits
-from agents.ssh.packets import CIPHERS_FIRST, LoopReader, PacketReader
+from agents.ssh.packets import CIPHERS_FIRST, LoopReader, PacketReader, ShowOutput
 from agents.ssh.peer_limits import PeerMisbehaved
 from agents.ssh.sockets import CONNECTION_ERRORS, QuickAckSocket, Socket
 from agents.ssh.targets import Jump, Target, address_text
@@ -199,7 +199,9 @@ class Connection(paramiko.Transport):
         finally:
             self.clear_to_send_lock.release()
 
-    def read_on_loop(self, channel: paramiko.Channel, on_output: Callable[[], None]) -> LoopReader | None:
+    def read_on_loop(
+        self, channel: paramiko.Channel, on_output: Callable[[], None], show: ShowOutput | None = None
+    ) -> LoopReader | None:
         """Let the running event loop read the channel's output. None where that is impossible: through a jump host."""
         if (
             not isinstance(self._socket, QuickAckSocket)
@@ -207,7 +209,7 @@ class Connection(paramiko.Transport):
         ):
             return None
         try:
-            return LoopReader(self, self._socket, channel, on_output)
+            return LoopReader(self, self._socket, channel, on_output, show)
         except OSError:
             return None  # the connection has ended already
 

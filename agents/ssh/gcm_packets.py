@@ -112,13 +112,21 @@ class GcmPackets(Packetizer):
 
     def open_packet(self, packet: bytes) -> tuple[bytes, int]:
         """The message of a whole packet, and its number. Raises InvalidTag for one that is not the host's."""
-        inner = self._Packetizer__block_engine_in.decrypt(self._Packetizer__iv_in, packet[4:], packet[:4])
-        self._Packetizer__iv_in = _next(self._Packetizer__iv_in)
+        message = self.look_into(packet)
         number = self._Packetizer__sequence_number_in
-        self._Packetizer__sequence_number_in = number + 1
-        self._Packetizer__received_bytes += len(packet)
+        self.count_received(len(packet))
+        return message, number
+
+    def look_into(self, packet: bytes) -> bytes:
+        """The message of the next packet, which is not received before it is counted. Raises InvalidTag."""
+        inner = self._Packetizer__block_engine_in.decrypt(self._Packetizer__iv_in, packet[4:], packet[:4])
+        return inner[1 : len(inner) - inner[0]]
+
+    def count_received(self, size: int) -> None:
+        self._Packetizer__iv_in = _next(self._Packetizer__iv_in)
+        self._Packetizer__sequence_number_in += 1
+        self._Packetizer__received_bytes += size
         self._Packetizer__received_packets += 1
-        return inner[1 : len(inner) - inner[0]], number
 
 
 def _next(nonce: bytes) -> bytes:

@@ -19,18 +19,23 @@ from struct import Struct
 from typing import Protocol
 
 import paramiko
+from cryptography.exceptions import InvalidTag
 from paramiko.common import MSG_CHANNEL_DATA, MSG_CHANNEL_EXTENDED_DATA, MSG_KEXINIT
 from paramiko.packet import NeedRekeyException
 
-from agents.ssh.gcm_packets import GcmPackets
+from agents.ssh.gcm_packets import TAG_BYTES, GcmPackets
 from agents.ssh.peer_limits import PacketLimits, check_output, checked_size, harmless
 
 log = logging.getLogger(__name__)
 
 Packet = tuple[int, paramiko.Message]
+# Shows output before which nothing waits. False: it is shown by no means yet, and is to be kept.
+ShowOutput = Callable[[bytes], bool]
 
 READ_BYTES, SHORT_READ_BYTES = 64 * 1024, 2 * 1024
 MAX_KEPT = 1024
+# The packet of a short piece of output, with all that is around it.
+MAX_ECHO_PACKET = 1024
 # So long a connection that sends too many packets is not read at a time.
 LONGEST_PAUSE_S = 0.5
 # So many packets the loop reads at a time, and at least so long it pauses where the limits want a pause: READ_BYTES can
@@ -49,6 +54,7 @@ class PacketSocket(Protocol):
 
     def descriptor(self) -> int: ...
     def stop_waiting(self) -> None: ...
+    def has_unread(self) -> bool: ...
     def feed(self, data: bytes) -> None: ...
     def acknowledge(self) -> None: ...
     def packet_size(self) -> int: ...
@@ -113,7 +119,10 @@ class PacketReader(GcmPackets):
 
 
 class LoopReader:
-    """Reads from the next packet on. Made on the event loop, where `on_output` is called after output was kept."""
+    """Reads from the next packet on. Made on the event loop, where `on_output` is called after output was kept.
+
+    A short piece of output that comes alone, as an echo does, is offered to `show` first, which keeps nothing.
+    """
 
     def __init__(
         self,
@@ -121,11 +130,12 @@ class LoopReader:
         socket: PacketSocket,
         channel: paramiko.Channel,
         on_output: Callable[[], None],
+        show: ShowOutput | None = None,
     ) -> None:
         packets = transport.packetizer
         assert isinstance(packets, PacketReader)
         self._transport, self._packets, self._socket = transport, packets, socket
-        self._channel, self._on_output = channel, on_output
+        self._channel, self._on_output, self._show = channel, on_output, show
         self._loop = asyncio.get_running_loop()
         # A duplicate: when another thread closes the socket, the number of its descriptor may soon mean another file.
         self._fd = socket.descriptor()
@@ -216,15 +226,54 @@ class LoopReader:
             data = os.read(self._fd, self._read_bytes)
             if not data:
                 raise EOFError
-            self._read_bytes = READ_BYTES if len(data) >= SHORT_READ_BYTES else SHORT_READ_BYTES
-            self._socket.feed(data)
         except BlockingIOError:
             return
         except (OSError, EOFError) as problem:
             self._end(problem)
             return
-        self._read_packets()
+        if not self._show_echo(data):
+            self._read_bytes = READ_BYTES if len(data) >= SHORT_READ_BYTES else SHORT_READ_BYTES
+            self._socket.feed(data)
+            self._read_packets()
         self._socket.acknowledge()
+
+    def _show_echo(self, data: bytes) -> bool:
+        """Show what has arrived, if it is one whole packet with a short piece of output, and nothing is before it.
+
+        False, and nothing is changed: it is to be read as everything else is. Each step here delays an echo.
+        """
+        size, channel = len(data), self._channel
+        if (
+            self._show is None
+            or size > MAX_ECHO_PACKET
+            or int.from_bytes(data[:4], "big") != size - 4 - TAG_BYTES
+            or self.kept
+            or self._socket.has_unread()
+            or len(channel.in_buffer)
+            or self._transport.in_kex
+            or not self._packets.may_open(size)
+        ):
+            return False
+        try:
+            message = self._packets.look_into(data)
+        except InvalidTag:
+            return False
+        if message[0] != MSG_CHANNEL_DATA or len(message) <= DATA.size:
+            return False
+        _, number, length = DATA.unpack_from(message)
+        if (
+            number != channel.chanid
+            or length != len(message) - DATA.size
+            or channel.in_window_sofar + length > channel.in_window_threshold
+            or not self._show(message[DATA.size :])
+        ):
+            return False
+        self._packets.count_received(size)
+        channel.in_window_sofar += length  # only this loop reads from the channel
+        self._pause_s = self._packets.count_output(length)
+        if self._pause_s > 0:
+            self._pause()
+        return True
 
     def _read_packets(self) -> bool:
         """Read the packets that have arrived, up to a limit. False when the loop is not to watch the socket now:

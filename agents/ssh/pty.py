@@ -45,7 +45,7 @@ from agents.ssh.dial import (
     dial,
 )
 from agents.ssh.modes import GREETING_S, Begun, RunnerMissing
-from agents.ssh.packets import DATA, LoopReader
+from agents.ssh.packets import DATA, LoopReader, ShowOutput
 from agents.ssh.sockets import CONNECTION_ERRORS
 from agents.ssh.targets import Target
 
@@ -96,11 +96,13 @@ class ShellChannel:
         """How the other end went beyond a limit of the connection, if it did."""
         return self._connection.misbehaviour
 
-    def watch(self, on_output: Callable[[], None]) -> None:
-        """Call this on an event loop. `on_output` is called there when there is output to read, and at the end."""
+    def watch(self, on_output: Callable[[], None], show: ShowOutput | None = None) -> None:
+        """Call this on an event loop. `on_output` is called there when there is output to read, and at the end. Before
+        that, a short piece of output is offered to `show`, where nothing is before it."""
         with self._lock:
             if not self._closed:
-                self._reader = self._connection.read_on_loop(self._channel, on_output)
+                show = None if self._first_output else show
+                self._reader = self._connection.read_on_loop(self._channel, on_output, show)
         event = _ReadableEvent(asyncio.get_running_loop(), on_output)
         self._channel.in_buffer.set_event(cast("threading.Event", event))
 
@@ -180,6 +182,7 @@ class Shell:
         # Why the shell is over for this connection, if it did not end by itself.
         self.problem = ""
         self._channel = channel
+        self._show: ShowOutput | None = None
         self._frames = Frames()
         self._arrived: deque[bytes | Event] = deque()
         self._ended = False
@@ -187,9 +190,23 @@ class Shell:
         if rest:
             self._take(rest)
 
-    def watch(self, on_output: Callable[[], None]) -> None:
-        """Call this on an event loop. `on_output` is called there when there is output to read, and at the end."""
-        self._channel.watch(on_output)
+    def watch(self, on_output: Callable[[], None], show: ShowOutput | None = None) -> None:
+        """Call this on an event loop. `on_output` is called there when there is output to read, and at the end. Before
+        that, an echo is offered to `show`: if it returns False, `read` returns the echo."""
+        self._show = show
+        self._channel.watch(on_output, None if show is None else self._show_frame)
+
+    def _show_frame(self, data: bytes) -> bool:
+        """Show the output of one whole frame, before which nothing waits."""
+        if self._arrived or self._ended or self._frames.rest or len(data) <= HEAD.size:
+            return False
+        kind, size, number = HEAD.unpack_from(data)
+        if kind != OUT or number != self._at or size != len(data) - HEAD.size:
+            return False
+        if self._show is None or not self._show(data[HEAD.size :]):
+            return False
+        self._at += size
+        return True
 
     def read(self) -> bytes | Event | None:
         """What has arrived next: output, an event, b"" if there is nothing, None at the end.

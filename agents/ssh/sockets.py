@@ -102,6 +102,10 @@ class QuickAckSocket(Socket):
         """From now on an event loop reads: `recv` gives only what `feed` brought, whatever length a packet claims."""
         self._may_wait = False
 
+    def has_unread(self) -> bool:
+        """Whether something was read ahead that no packet has taken yet."""
+        return self._position < len(self._buffer)
+
     def feed(self, data: bytes) -> None:
         """Append data that the event loop has read from the descriptor. After it was handled: `acknowledge`."""
         self._buffer, self._position = self._buffer[self._position :] + data, 0

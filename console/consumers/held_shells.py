@@ -94,9 +94,6 @@ class HeldShellSocket(ShellSocket):
             raise BadMessage("You only watch this shell.")
         await super().on_bytes(data)
 
-    def _write_at_once(self, data: bytes) -> bool:
-        return self._types and super()._write_at_once(data)
-
     def request(self, cols: int, rows: int) -> dict[str, Any]:
         if not self._client:
             raise BadMessage("Send resize and client first.")

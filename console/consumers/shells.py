@@ -51,6 +51,8 @@ class ShellSocket(Socket):
     """A shell that ends with its socket."""
 
     patience_s = PATIENT_S
+    # Whether the person may type, and does not only watch.
+    _types = True
 
     def __init__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         super().__init__(scope, receive, send)
@@ -113,7 +115,7 @@ class ShellSocket(Socket):
         While it is not known whether the person may still type, they go there too, and wait for the answer. Later bytes
         wait behind them.
         """
-        if self._terminal is None or self._held or not self.is_check_recent():
+        if self._terminal is None or self._held or not self._types or not self.is_check_recent():
             return False
         return self._terminal.write(data)
 

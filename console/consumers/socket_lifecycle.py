@@ -84,6 +84,7 @@ class Socket:
         self.person_id = 0
         # When the permission was last looked at, on the loop's clock.
         self.checked_at = 0.0
+        self._clock = asyncio.get_running_loop().time
 
     @classmethod
     def as_asgi(cls) -> Callable[[dict[str, Any], Receive, Send], Coroutine[Any, Any, None]]:
@@ -164,7 +165,7 @@ class Socket:
         if not credentials.credential(self.scope):
             # A stranger's handshake costs no thread and no query.
             raise Closed(RIGHT_LOST, said("You are logged out."))
-        self.checked_at = asyncio.get_running_loop().time()
+        self.checked_at = self._clock()
         await self._check(self.authorize, admission=True)
 
     async def _check(self, question: Callable[[User], Any], admission: bool = False) -> Any:
@@ -233,8 +234,7 @@ class Socket:
         """Check the permission every RECHECK_S. While the database is unavailable nobody can revoke a permission, so
         the socket waits for the database for a while.
         """
-        clock = asyncio.get_running_loop().time
-        known_at = clock()
+        known_at = self._clock()
         # Sockets that were opened together are not checked together.
         pause = RECHECK_S * random.uniform(0.5, 1)
         while True:
@@ -242,14 +242,14 @@ class Socket:
             pause = RECHECK_S
             try:
                 await self._check_again()
-                known_at = clock()
+                known_at = self._clock()
             except NoDatabase:
                 # Measured by the clock, because an unavailable database may take long to fail.
-                if clock() - known_at > DATABASE_PATIENCE_S:
+                if self._clock() - known_at > DATABASE_PATIENCE_S:
                     raise
 
     async def _check_again(self) -> None:
-        began = asyncio.get_running_loop().time()
+        began = self._clock()
         question = (credentials.credential(self.scope), self.recheck_key())
         try:
             self.rechecked(await shared_checks.ask_once(question, partial(self._check, self.recheck)))
@@ -260,7 +260,7 @@ class Socket:
         self.checked_at = began
 
     def is_check_recent(self) -> bool:
-        return asyncio.get_running_loop().time() - self.checked_at < CHECK_AGE_S - shared_checks.GOOD_FOR_S
+        return self._clock() - self.checked_at < CHECK_AGE_S - shared_checks.GOOD_FOR_S
 
     async def wait_for_check(self) -> None:
         """Wait until the permission was looked at recently. Raises Closed when it is lost.

@@ -46,6 +46,10 @@ class OutputShare:
             self._take_turn(step)
         self._go_on()
 
+    def is_anybody_printing(self) -> bool:
+        """Whether a shell may have to wait for its turn. True somewhat longer than the last one prints."""
+        return bool(self._printed_at or self._waiting)
+
     def leave(self, step: Step) -> None:
         """The shell has ended."""
         self._printed_at.pop(step, None)

@@ -39,7 +39,7 @@ Event = dict[str, Any]
 class Shell(Protocol):
     """The interface of the shell that agents/ssh/pty.py opens."""
 
-    def watch(self, arrived: Callable[[], None]) -> None: ...
+    def watch(self, arrived: Callable[[], None], show: Callable[[bytes], bool]) -> None: ...
     @property
     def answer(self) -> Event: ...
     @property
@@ -184,7 +184,7 @@ class Terminal:
         self._changed()
         self._heard_at = self._loop.time()
         self._beat_later()
-        shell.watch(self._read)
+        shell.watch(self._read, self._show)
         self._read()
 
     def _beat_later(self) -> None:
@@ -231,6 +231,21 @@ class Terminal:
             self._delivered += len(data)
             self._deliver(data)
         return len(data)
+
+    def _show(self, data: bytes) -> bool:
+        """Show a short piece of output at once. False, and nothing is shown, where it has to wait for its turn."""
+        waits = (
+            self._output
+            or self._is_full()
+            or self.ended
+            or not self.open
+            or self._share.is_anybody_printing()
+        )
+        if waits or not self._direct(data):
+            return False
+        self._heard_at = self._loop.time()
+        self._delivered += len(data)
+        return True
 
     def _read_again(self) -> None:
         self._retry_timer = None

@@ -196,7 +196,7 @@ def unmasked(data: bytes, mask: bytes) -> bytes:
 
 def binary_frame(data: bytes) -> bytes:
     """A server's binary message as one whole frame (RFC 6455, 5.2)."""
-    return _frame(0x82, data)
+    return bytes((BINARY, len(data))) + data if len(data) <= MAX_KEY else _frame(BINARY, data)
 
 
 def text_frame(text: str) -> bytes:

@@ -51,7 +51,7 @@ RUNNER_STOREYS = (
     "__main__", "serve", "shells.shell", "outputs.transfer", "file_access", "host.probe",
     "host.engine_probe", "preparations.tasks", "preparations.worker", "preparations.images",
     "preparations.cache_entries", "preparations.programs_output", "preparations.report", "shells.holder",
-    "shells.viewers", "shells.terminal", "shells.ring", "shells.tools", "shells.recording_pull",
+    "shells.requests", "shells.viewers", "shells.terminal", "shells.ring", "shells.tools", "shells.recording_pull",
     "shells.recording", "logs.mask_patterns", "cache.work", "cache.put", "cache.trees",
     "cache.git_checkout", "cache.environments", "preparations.long_programs", "cache.unpack",
     "cache.archives", "metrics.pull", "runs.claims", "runs.cleanup", "host.gpu_watch", "runs.samples",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.safeguard import Safeguard
 
 HOLDER = "tests/unit/agents/runner/test_shell_holder.py"
+ECHOES = "tests/unit/agents/ssh/test_echoes.py"
 RECORDING = "tests/unit/agents/runner/test_recording.py"
 RECORDINGS = "tests/unit/jobs/recordings/test_recordings.py"
 SOCKETS = "tests/unit/console/consumers/test_held_shells.py"
@@ -38,6 +39,48 @@ SHELLS = (
         "            and self._Packetizer__sent_bytes + size + 1024 < self.REKEY_BYTES\n",
         "",
         ("tests/unit/agents/ssh/test_gcm_packets.py::test_new_keys_are_asked_for_as_paramiko_does",),
+    ),
+    Safeguard(
+        "an-echo-opens-the-window",
+        "agents/ssh/packets.py",
+        "        channel.in_window_sofar += length  # only this loop reads from the channel\n",
+        "",
+        (f"{ECHOES}::test_the_host_is_given_a_new_window_for_echoes_too",),
+    ),
+    Safeguard(
+        "an-echo-has-its-place",
+        "agents/ssh/pty.py",
+        "if kind != OUT or number != self._at or size != len(data) - HEAD.size:",
+        "if kind != OUT or size != len(data) - HEAD.size:",
+        (f"{ECHOES}::test_an_echo_in_the_wrong_place_ends_the_shell",),
+    ),
+    Safeguard(
+        "an-echo-has-its-turn",
+        "console/live/terminals.py",
+        "self._share.is_anybody_printing()",
+        "False",
+        ("tests/unit/console/consumers/test_shared_work.py::test_an_echo_is_shown_at_once_only_in_its_turn",),
+    ),
+    Safeguard(
+        "a-key-at-once-typed-once",
+        "agents/runner/shells/holder.py",
+        "if kind != IN or length != size or number != self.taken.get(viewer.client, 0):",
+        "if kind != IN or length != size:",
+        (f"{HOLDER}::test_a_line_that_comes_alone_is_typed_once",),
+    ),
+    Safeguard(
+        "a-watcher-types-nothing-at-once",
+        "agents/runner/shells/holder.py",
+        "if size <= 0 or viewer.frames.rest or self.terminal.unwritten or self.end_frame or not viewer.types:",
+        "if size <= 0 or viewer.frames.rest or self.terminal.unwritten or self.end_frame:",
+        (f"{HOLDER}::test_a_watcher_types_nothing_and_holds_up_nobody",),
+    ),
+    Safeguard(
+        "keys-in-their-order",
+        "agents/runner/shells/holder.py",
+        "if size <= 0 or viewer.frames.rest or self.terminal.unwritten or",
+        "if size <= 0 or self.terminal.unwritten or",
+        (f"{HOLDER}::test_frames_in_any_pieces_are_typed_whole",),
     ),
     Safeguard(
         "key-typed-once",

@@ -61,15 +61,15 @@ def json_of(payload: bytes) -> Dict[str, Any]:
 
 
 class Frames:
-    """Bytes in, whole frames out. Holds at most one unfinished frame."""
+    """Bytes in, whole frames out. Holds at most one unfinished frame, in `rest`."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self.rest = b""
 
     def feed(self, data: bytes) -> List[Frame]:
         """All frames that `data` completes. Raises WireError at a frame that is too long."""
-        if self._rest:
-            data = self._rest + data
+        if self.rest:
+            data = self.rest + data
         found, at, size = [], 0, len(data)
         while size - at >= HEAD.size:
             kind, length, number = HEAD.unpack_from(data, at)
@@ -80,5 +80,5 @@ class Frames:
                 break
             found.append((kind, number, data[at + HEAD.size : end]))
             at = end
-        self._rest = data[at:]
+        self.rest = data[at:]
         return found

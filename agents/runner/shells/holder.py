@@ -10,14 +10,14 @@ second, so that a helper of the training is not held up and `yes` burns no core.
 
 from __future__ import annotations
 
-import array
 import contextlib
+import functools
 import os
 import select
 import socket
 import struct
 import time
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Callable, Dict, List
 
 from agents.runner.files import unlink
 from agents.runner.forks import wake_on_signals
@@ -26,6 +26,7 @@ from agents.runner.shells.frames import (
     BEAT_S,
     CLOSE,
     END,
+    HEAD,
     IN,
     NOTE,
     PATIENT_S,
@@ -37,10 +38,11 @@ from agents.runner.shells.frames import (
     json_line,
 )
 from agents.runner.shells.recording import Recorder
+from agents.runner.shells.requests import in_range, receive, size_of
 from agents.runner.shells.ring import DEFAULT_BYTES, Ring
-from agents.runner.shells.terminal import Program, Terminal
+from agents.runner.shells.terminal import Program, Terminal, end_of
 from agents.runner.shells.viewers import Viewer
-from agents.runner.wire import MAX_HEADER, Message, WireError, decode_object
+from agents.runner.wire import Message, WireError
 
 VERSION = 2
 # How far a viewer who types may be behind before the program must wait.
@@ -51,6 +53,8 @@ UNATTENDED_RATE = float(1 << 20)
 # Typed bytes are acknowledged in steps, and this long after the last one: never in the way of an echo.
 TOOK_STEP, TOOK_AFTER_S = 32 * 1024, 0.1
 LOOK_S, BUSY_LOOK_S = 1.0, 0.05
+# So long what is done by the clock waits for keys and output.
+PUT_OFF_S = 0.02
 # After SIGHUP, before SIGKILL.
 GRACE_S = 1.0
 # How long output is awaited after the program's end: another program may keep the terminal open.
@@ -102,13 +106,16 @@ class Holder:
     # The loop
 
     def serve(self) -> None:
+        now, handlers = time.monotonic(), self.handlers
         while not self.over:
             due_at = min(self.next_look_at, self.recorder.due_at)
-            for fd, _ in self.poll.poll(max(0.0, due_at - time.monotonic()) * 1000 + 1):
-                handler = self.handlers.get(fd)
-                if handler is not None:
-                    handler()
+            ready = self.poll.poll(max(0.0, due_at - now) * 1000 + 1)
+            for fd, _ in ready:
+                if fd in handlers:
+                    handlers[fd]()
             now = time.monotonic()
+            if ready and now < due_at + PUT_OFF_S:
+                continue  # perhaps a key was typed, and its echo comes in a moment
             if now >= self.next_look_at:
                 self.look(now)
             if now >= self.recorder.due_at:
@@ -139,15 +146,15 @@ class Holder:
             self.terminal.write_rest()
             self.regulate()
         data = self.terminal.read()
-        if data is None:
-            self.finish()
-        elif data:
+        if data:
             self.show(data)
+        elif data is None:
+            self.finish()
 
     def show(self, data: bytes) -> None:
-        keeps_up = False
+        keeps_up, end = False, self.ring.end
         for viewer in self.viewers:
-            if viewer.at == self.ring.end:
+            if viewer.at == end:
                 viewer.show(data)
                 keeps_up = keeps_up or not viewer.unsent
         self.ring.append(data)
@@ -242,7 +249,7 @@ class Holder:
         self.viewers.append(viewer)
         self.had_viewer = True
         self.forget_clients()
-        self.attend(viewer.fd_in, lambda: self.hear(viewer))
+        self.attend(viewer.fd_in, functools.partial(self.hear, viewer))
         viewer.end = self.end_frame
         self.follow(viewer)
         if is_lost and self.ring.modes.is_alternate and not self.end_frame:
@@ -258,13 +265,31 @@ class Holder:
 
     def hear(self, viewer: Viewer) -> None:
         try:
-            for kind, number, payload in viewer.read():
+            data = viewer.read()
+            if self.type_at_once(viewer, data):
+                return
+            for kind, number, payload in viewer.frames.feed(data):
                 if kind == IN:
                     self.type(viewer, number, payload)
                 else:
                     self.obey(viewer, kind, number, payload)
         except (OSError, WireError):
             self.leave(viewer)
+
+    def type_at_once(self, viewer: Viewer, data: bytes) -> bool:
+        """Type what has arrived, if it is one whole frame of keys, and nothing is before it. Each step here delays an
+        echo. False, and nothing is done: it is to be read as everything else is."""
+        size = len(data) - HEAD.size
+        if size <= 0 or viewer.frames.rest or self.terminal.unwritten or self.end_frame or not viewer.types:
+            return False
+        kind, length, number = HEAD.unpack_from(data)
+        if kind != IN or length != size or number != self.taken.get(viewer.client, 0):
+            return False
+        self.terminal.write(data[HEAD.size :])
+        if self.terminal.unwritten:
+            self.regulate()
+        self.count_typed(viewer, number + size, size)
+        return True
 
     def type(self, viewer: Viewer, number: int, keys: bytes) -> None:
         """Type what was not typed yet: a client sends again what it has no acknowledgement for."""
@@ -276,8 +301,11 @@ class Holder:
             self.terminal.write(keys)
             if self.terminal.unwritten:
                 self.regulate()
-        self.taken[viewer.client] = taken = taken + len(keys)
-        if taken % TOOK_STEP < len(keys) and len(keys) > 1:
+        self.count_typed(viewer, taken + len(keys), len(keys))
+
+    def count_typed(self, viewer: Viewer, taken: int, new: int) -> None:
+        self.taken[viewer.client] = taken
+        if taken % TOOK_STEP < new and new > 1:
             viewer.tell(frame(TOOK, taken))
         viewer.took_unsent = True
         self.next_look_at = min(self.next_look_at, viewer.heard_at + TOOK_AFTER_S)
@@ -418,32 +446,3 @@ class Holder:
                 return
             self.ring.append(data)
             self.recorder.append(data)
-
-
-def end_of(status: int, reason: str) -> Dict[str, Any]:
-    if os.WIFSIGNALED(status):
-        return {"status": None, "signal": os.WTERMSIG(status), "reason": reason}
-    return {"status": os.WEXITSTATUS(status), "signal": None, "reason": reason}
-
-
-def receive(control: socket.socket) -> Tuple[List[int], Message]:
-    """(the two descriptors, the request) of a process that attaches."""
-    fds = array.array("i")
-    data, ancillary, _, _ = control.recvmsg(MAX_HEADER, socket.CMSG_SPACE(2 * fds.itemsize))
-    for level, kind, payload in ancillary:
-        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-            fds.frombytes(payload[: len(payload) - len(payload) % fds.itemsize])
-    if len(fds) != 2:
-        for fd in fds:
-            os.close(fd)
-        raise ValueError("two descriptors are expected")
-    return list(fds), decode_object(data)
-
-
-def in_range(columns: Any, rows: Any) -> Tuple[int, int]:
-    columns, rows = (columns if type(columns) is int else 80), (rows if type(rows) is int else 24)
-    return min(1000, max(1, columns)), min(1000, max(1, rows))
-
-
-def size_of(request: Message) -> Tuple[int, int]:
-    return in_range(request.get("cols"), request.get("rows"))

@@ -28,8 +28,9 @@ from agents.runner.runs.facts import load_facts
 from agents.runner.runs.orders import Refused, build_env, parse_order
 from agents.runner.runtimes.containers import shell_of
 from agents.runner.shells.frames import json_line
-from agents.runner.shells.holder import Holder, size_of
+from agents.runner.shells.holder import Holder
 from agents.runner.shells.recording import recorder_of
+from agents.runner.shells.requests import size_of
 from agents.runner.shells.terminal import Program
 from agents.runner.shells.tools import ToolsMissing, add_tools
 from agents.runner.wire import SHELL_PREFACE, Message, WireError, decode_object

@@ -8,7 +8,7 @@ import os
 import signal
 import struct
 import termios
-from typing import Dict, List, NamedTuple, NoReturn, Tuple
+from typing import Any, Dict, List, NamedTuple, NoReturn, Tuple
 
 from agents.runner.forks import close_all_but, default_signals, execute
 from agents.runner.processes import signal_process
@@ -47,19 +47,17 @@ class Terminal:
 
     def read(self) -> bytes | None:
         """Output; b"" if there is none now, None when nobody has the terminal open any more."""
-        data = piece = self._read()
-        while piece and len(piece) >= MORE_BYTES and len(data or b"") < READ_BYTES:
-            piece = self._read()
-            data = (data or b"") + (piece or b"")
-        return data
-
-    def _read(self) -> bytes | None:
+        data = b""
         try:
-            return os.read(self.master, PIECE_BYTES) or None
+            while True:
+                piece = os.read(self.master, PIECE_BYTES)
+                data = data + piece if data else piece
+                if len(piece) < MORE_BYTES or len(data) >= READ_BYTES:
+                    return data or None
         except BlockingIOError:
-            return b""
+            return data
         except OSError:
-            return None
+            return data or None  # after the last output, the next call tells the end
 
     def write(self, data: bytes) -> None:
         """Type; what the terminal does not take now waits in `unwritten`."""
@@ -119,6 +117,13 @@ class Terminal:
 
     def close(self) -> None:
         os.close(self.master)
+
+
+def end_of(status: int, reason: str) -> Dict[str, Any]:
+    """What is told of the end of a program by its wait status."""
+    if os.WIFSIGNALED(status):
+        return {"status": None, "signal": os.WTERMSIG(status), "reason": reason}
+    return {"status": os.WEXITSTATUS(status), "signal": None, "reason": reason}
 
 
 def session_of(leader: int) -> List[Tuple[int, int]]:

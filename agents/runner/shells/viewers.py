@@ -8,7 +8,7 @@ import socket
 import time
 from typing import Any, Dict, List
 
-from agents.runner.shells.frames import LOST, OUT, Frame, Frames, frame
+from agents.runner.shells.frames import HEAD, LOST, OUT, Frames, frame
 from agents.runner.shells.ring import Ring
 
 READ_BYTES = 64 * 1024
@@ -32,25 +32,25 @@ class Viewer:
         self.end: bytes = b""
         self.took_unsent = False
         self.heard_at = self.moved_at = self.beaten_at = time.monotonic()
-        self._frames = Frames()
+        self.frames = Frames()
         for fd in fds:
             os.set_blocking(fd, False)
 
-    def read(self) -> List[Frame]:
-        """The frames that have arrived. Raises OSError or WireError when the connection is over."""
+    def read(self) -> bytes:
+        """What has arrived: whole frames, or parts. Raises OSError when the connection is over."""
         try:
             data = os.read(self.fd_in, READ_BYTES)
         except BlockingIOError:
-            return []
+            return b""
         if not data:
             raise OSError("the connection has ended")
         self.heard_at = time.monotonic()
-        return self._frames.feed(data)
+        return data
 
     def show(self, data: bytes) -> None:
         """Send new output at once, if all before it is sent. It is not in the ring yet: an echo waits for nothing."""
         if not self.unsent:
-            self._send(frame(OUT, self.at, data))
+            self._send(HEAD.pack(OUT, len(data), self.at) + data)
             self.at += len(data)
 
     def catch_up(self, ring: Ring) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import select
 import signal
 import subprocess
+import sys
+import termios
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -100,8 +103,15 @@ class ShellClient:
         return self.screen
 
     def send(self, kind, number=0, payload=b""):
+        self.send_bytes(shell_wire.frame(kind, number, payload))
+
+    def send_bytes(self, data):
         with suppress(BrokenPipeError):
-            self.process.stdin.write(shell_wire.frame(kind, number, payload))
+            self.process.stdin.write(data)
+
+    def waiting(self):
+        """How many bytes were sent that the host has not read."""
+        return int.from_bytes(fcntl.ioctl(self.process.stdin, termios.FIONREAD, bytes(4)), sys.byteorder)
 
     def type(self, keys, at=None):
         for begin in range(0, len(keys), 16384):

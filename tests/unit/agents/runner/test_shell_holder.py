@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.runner.shells.frames import CLOSE, SIZE
+from agents.runner.shells.frames import CLOSE, IN, SIZE, frame
 from tests.unit.agents.runner.protocol_client import wait_for
 from tests.unit.agents.runner.shell_client import ShellClient, holders, kill_holders, name_of
 
@@ -94,6 +94,30 @@ def test_a_key_is_typed_once_however_often_it_is_sent(attach, plain):
     again.seen(b"end\r\n")
     found = [int(word) for word in again.screen.partition(b"ready")[2].split() if word.isdigit()]
     assert found == list(range(2000))
+
+
+def test_a_line_that_comes_alone_is_typed_once(attach, plain):
+    at = plain.typed
+    plain.type(b"echo o''ne\n")
+    plain.seen(b"one\r\n")
+    for _ in range(3):
+        plain.type(b"echo o''ne\n", at=at)
+        wait_for(lambda: not plain.waiting(), "the holder to read the line")
+    plain.type(b"echo en''d\n")
+    assert plain.seen(b"end\r\n").count(b"one\r\n") == 1
+
+
+def test_frames_in_any_pieces_are_typed_whole(attach, plain):
+    """The second piece of a frame looks like a whole frame of keys, but is what was typed."""
+    keys = frame(IN, plain.typed, b"other keys")
+    plain.type(b"stty raw -echo; echo beg''un; head -c %d | od -An -v -tx1; echo do''ne\n" % len(keys))
+    plain.seen(b"begun")
+    keys = frame(IN, plain.typed, b"other keys")
+    plain.send_bytes(frame(IN, plain.typed, keys)[: -len(keys)])
+    wait_for(lambda: not plain.waiting(), "the holder to read the first piece")
+    plain.send_bytes(keys)
+    screen = plain.seen(b"done")
+    assert bytes.fromhex(re.search(rb"begun\s+([0-9a-f\s]+)done", screen)[1].decode()) == keys
 
 
 def test_typed_bytes_that_are_missing_end_the_connection_and_not_the_shell(attach, plain):

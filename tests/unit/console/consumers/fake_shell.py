@@ -36,7 +36,7 @@ class FakeShell:
         self.closed = threading.Event()
         self.takes = threading.Event()
         self.takes.set()
-        self.flood = False
+        self.flood, self.show = False, None
         # How often output was read, and which of these reads fail because the connection is busy.
         self.asked = {"read": 0, "write": 0}
         self.busy = lambda what, number: False
@@ -52,8 +52,8 @@ class FakeShell:
         }
         self.beats = 0
 
-    def watch(self, arrived):
-        loop = asyncio.get_running_loop()
+    def watch(self, arrived, show=None):
+        loop, self.show = asyncio.get_running_loop(), show
         self.out.ring = lambda: loop.call_soon_threadsafe(arrived)
 
     def is_busy(self, what):

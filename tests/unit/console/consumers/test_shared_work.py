@@ -10,11 +10,14 @@ import pytest
 from agents.models import Host, Location
 from console.auth import access
 from console.consumers import socket_lifecycle
+from console.live import output_share
 from console.live.output_share import ALONE_RATE, SHARED_RATE, TURN_BYTES, OutputShare
+from console.live.terminals import WINDOW, Terminal
 from console.presenters import live
 from console.presenters.jobs import job_parts
 from console.runtime.database_threads import in_database_thread
 from jobs.models import Job, LocationBinding, Membership
+from tests.unit.console.consumers.fake_shell import FakeShell
 from tests.unit.console.consumers.test_live_pages import to_state
 from tests.unit.console.views.example_rows import a_host, a_job
 
@@ -133,6 +136,27 @@ async def test_an_echo_is_read_at_once_beside_shells_that_print():
     assert not echoes
     for flood in floods:
         share.leave(flood.step)
+
+
+async def test_an_echo_is_shown_at_once_only_in_its_turn():
+    """Not before a terminal that is full has acknowledged, nor after the end, nor while other shells have turns."""
+    shell, shown, opened = FakeShell(), [], asyncio.Event()
+    terminal = Terminal(lambda: shell, opened.set, lambda data: shown.append(data) or True)
+    async with asyncio.timeout(30):
+        while shell.show is None:
+            await asyncio.sleep(0.01)
+    assert shell.show(b"x" * WINDOW) and not shell.show(b"a")
+    terminal.ack(WINDOW)
+    assert shell.show(b"b")
+    flood = Flood(asyncio.get_running_loop())
+    output_share.of_this_loop().ask(flood.step)
+    assert not shell.show(b"c")
+    output_share.of_this_loop().leave(flood.step)
+    assert shell.show(b"d")
+    terminal.leave()
+    assert not shell.show(b"e")
+    await asyncio.to_thread(terminal.close)
+    assert shown[1:] == [b"b", b"d"]
 
 
 class LoopInTime:
