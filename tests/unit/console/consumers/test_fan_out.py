@@ -227,7 +227,7 @@ async def test_the_registry_is_empty_when_all_sockets_are_closed(watch, job, run
         ({"_write": None}, False),
     ],
 )
-def test_a_shared_frame_is_taken_only_by_viewers_that_are_up_to_date(state, takes):
+async def test_a_shared_frame_is_taken_only_by_viewers_that_are_up_to_date(state, takes):
     socket = logs.LogSocket({"url_route": {"kwargs": {"job_id": "1"}}}, None, None)
     for name, value in ({"_up_to_date": True, "_cursor": 10, "_write": lambda frame: True} | state).items():
         setattr(socket, name, value)

@@ -204,7 +204,7 @@ async def test_a_busy_shell_is_not_read_after_it_is_closed():
 @pytest.mark.parametrize(
     ("sending", "opened", "takes"), [(False, True, True), (True, True, False), (False, False, False)]
 )
-def test_output_is_sent_at_once_only_if_nothing_is_being_sent(sending, opened, takes):
+async def test_output_is_sent_at_once_only_if_nothing_is_being_sent(sending, opened, takes):
     page = consumer.ShellSocket({"url_route": {"kwargs": {}}}, None, None)
     page._write_echo = lambda frame: True
     page._sending, page._ready_sent = sending, opened
