@@ -17,6 +17,8 @@ from __future__ import annotations
 import logging
 from datetime import UTC, datetime
 
+from django.db.models import QuerySet
+
 from agents.hosts import host_history, seals
 from agents.hosts.seals import SealOwner
 from agents.infra.sql import SelectStatement
@@ -29,10 +31,14 @@ log = logging.getLogger(__name__)
 SLACK_S = 30
 FORGED_MARK = "forged_mark"
 
+
+def unconfirmed() -> QuerySet[Recovery]:
+    """The row of the recovery mode that is on, for statements that ask more at the same time."""
+    return Recovery.objects.filter(confirmed_at=None).order_by()
+
+
 # What `in_recovery_mode` asks the database, for `read_ahead`.
-UNCONFIRMED = SelectStatement(
-    lambda: Recovery.objects.filter(confirmed_at=None).order_by().values_list("pk")[:1]
-)
+UNCONFIRMED = SelectStatement(lambda: unconfirmed().values_list("pk")[:1])
 
 
 def in_recovery_mode() -> bool:

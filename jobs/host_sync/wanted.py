@@ -14,6 +14,7 @@ from django.db.models import Case, Exists, F, OuterRef, Q, When
 from agents.hosts import recovery
 from agents.infra.sql import Parameter, SelectStatement, read_ahead
 from agents.links.control_plane import Wanted
+from agents.models import Host
 from jobs.host_sync import prepared, recovery_mode
 from jobs.logs import storage
 from jobs.models import HostOutputs, OutputStage, RecordingState, Run, ShellSession, Stray
@@ -67,6 +68,7 @@ _recordings = SelectStatement(
         .values_list("run", "recording", "recording_stored", "recording_size")
     )
 )
+_OUTPUT_STAGES = (OutputStage.WRITING, OutputStage.ENDING)
 # Created runs whose hosts lack what others have stored.
 _unfilled = Run.objects.filter(
     job=OuterRef("job"), host=OuterRef("host"), phase=RunPhase.CREATED, held=False, stop_wanted_at=None
@@ -75,14 +77,33 @@ _unfilled = Run.objects.filter(
 # a gang starts together, and no replica waits for peers whose hosts take hours to be filled.
 _outputs = SelectStatement(
     lambda: (
-        HostOutputs.objects.filter(
-            host=Parameter("host"), stage__in=(OutputStage.WRITING, OutputStage.ENDING)
-        )
+        HostOutputs.objects.filter(host=Parameter("host"), stage__in=_OUTPUT_STAGES)
         .annotate(
             lacks=Exists(HostOutputs.objects.filter(Exists(_unfilled), job=OuterRef("job"), filled_at=None))
         )
         .order_by()
         .values_list("job", "lacks")
+    )
+)
+# What a host mostly has nothing of: one statement tells, in place of one for each.
+_has = SelectStatement(
+    lambda: (
+        Host.objects.filter(pk=Parameter("host"))
+        .order_by()
+        .values_list(
+            Exists(
+                ShellSession.objects.filter(
+                    run__host=Parameter("host"), recording_state=RecordingState.COMING
+                )
+            ),
+            Exists(HostOutputs.objects.filter(host=Parameter("host"), stage__in=_OUTPUT_STAGES)),
+            Exists(recovery.unconfirmed()),
+            Exists(
+                Stray.objects.filter(host=Parameter("host"), stop_wanted_at__isnull=False).exclude(
+                    phase=RunPhase.CLOSED
+                )
+            ),
+        )
     )
 )
 _to_start = SelectStatement(
@@ -115,25 +136,16 @@ class Row:
 
 def wanted(host_id: int, ordered: Collection[str] = ()) -> dict[str, Wanted]:
     """`ordered`: the runs whose start order was sent already."""
-    of_host = {"host": host_id, "ordered": ordered}
-    host = {"host": host_id}
-    reads: dict[SelectStatement, dict[str, Any]] = {
-        _on_host: of_host,
-        _recordings: host,
-        _outputs: host,
-        recovery.UNCONFIRMED: {},
-        _strays: host,
-    }
-    with read_ahead(reads):
-        return _wanted(host_id, ordered)
-
-
-def _wanted(host_id: int, ordered: Collection[str]) -> dict[str, Wanted]:
+    # The runs first: a run of a job that is over must not be forgotten for want of what began after they were read.
+    with read_ahead({_on_host: {"host": host_id, "ordered": ordered}, _has: {"host": host_id}}):
+        rows = _on_host(host=host_id, ordered=ordered)
+        # Without its row, a host may have anything.
+        has_recordings, has_outputs, in_recovery, has_strays = next(iter(_has(host=host_id)), (True,) * 4)
     disk_low: bool | None = None
     found: dict[str, Wanted] = {}
-    recordings = _recordings_of(host_id)
-    outputs: dict[int, bool] = dict(_outputs(host=host_id))
-    for columns in _on_host(host=host_id, ordered=ordered):
+    recordings = _recordings_of(host_id) if has_recordings else {}
+    outputs: dict[int, bool] = dict(_outputs(host=host_id)) if has_outputs else {}
+    for columns in rows:
         row = Row(*columns)
         job = int(row.run.partition("-")[0]) if outputs else 0
         is_coming = row.log_complete_at is None or row.run in recordings or not row.metrics_proof
@@ -143,12 +155,12 @@ def _wanted(host_id: int, ordered: Collection[str]) -> dict[str, Wanted]:
         # Before what its predecessors wrote is on this host (jobs/outputs/filling.py), it is not started.
         is_filled = not outputs.get(job, False)
         found[row.run] = want(row, held, recordings.get(row.run), job in outputs, is_filled)
-    if recovery.in_recovery_mode():
+    if in_recovery:
         return recovery_mode.pull_logs_only(found)
     if back := [run for run, want in found.items() if want.held_back]:
         names = prepared.to_prepare(host_id, back)
         found.update({run: replace(found[run], prepare=names) for run in back})
-    for run in _strays.column(host=host_id):
+    for run in _strays.column(host=host_id) if has_strays else ():
         found[run] = Wanted(stop=True, grace_s=settings.TRAINYARD.grace_s)
     return found
 

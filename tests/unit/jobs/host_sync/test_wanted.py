@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from jobs import services
@@ -34,3 +36,11 @@ def test_a_run_that_is_to_be_stopped_or_was_started_has_no_start_order(run, cont
     services.cancel(run.job, "ada", timezone.now())
     wanted = control_plane.wanted_runs(run.host_id)[run.pk]
     assert wanted.stop and wanted.order is None
+
+
+def test_a_host_on_which_nothing_is_unusual_costs_two_statements(run, control_plane):
+    """A dispatcher asks this several times for each job."""
+    control_plane.wanted_runs(run.host_id)
+    with CaptureQueriesContext(connection) as asked:
+        assert list(control_plane.wanted_runs(run.host_id)) == [run.pk]
+    assert len(asked) == 2
