@@ -60,9 +60,14 @@ def children_of(pid: int) -> List[int]:
 
 def has_mark(pid: int, mark: str) -> bool:
     """Whether a process was started with the run's mark in its environment. Only our own processes are readable."""
+    return has_variable(pid, "TRAINYARD_MARK=" + mark)
+
+
+def has_variable(pid: int, variable: str) -> bool:
+    """`variable`: NAME=VALUE, as the process was started with it."""
     try:
         with open("/proc/%d/environ" % pid, "rb") as file:
-            return b"TRAINYARD_MARK=" + mark.encode() in file.read().split(b"\0")
+            return variable.encode() in file.read().split(b"\0")
     except OSError:
         return False
 

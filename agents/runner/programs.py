@@ -122,6 +122,18 @@ def _become(command: List[str], stdout: int, with_stderr: bool, env: Dict[str, s
         os._exit(127)
 
 
+def start_program(command: List[str]) -> Tuple[int, int]:
+    """(pid, descriptor) of a program whose output, of both kinds, is read while it runs."""
+    fd, write = os.pipe()
+    try:
+        pid = os.fork()
+        if pid == 0:
+            _become(command, write, True, None)
+    finally:
+        os.close(write)
+    return pid, fd
+
+
 def output_of(
     command: List[str], timeout: float = 10.0, env: Dict[str, str] | None = None
 ) -> Tuple[int, str]:

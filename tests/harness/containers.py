@@ -1,11 +1,14 @@
-"""A real podman for tests: its configuration for machines without systemd, and a small image that it has."""
+"""Real engines for tests: podman and Docker, each with a storage of its own, and a small image that both have."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from pathlib import Path
+
+from tests.harness.wait_and_processes import wait_for
 
 IMAGE = "localhost/trainyard/small:1"
 # Of busybox, which is one static file.
@@ -42,6 +45,14 @@ driver = "overlay"
 graphroot = "{place}/graph"
 runroot = "{place}/run"
 """
+CONTAINERD = """\
+version = 2
+root = "{place}/containerd"
+state = "{place}/containerd.state"
+disabled_plugins = ["io.containerd.grpc.v1.cri"]
+[grpc]
+address = "{place}/containerd.sock"
+"""
 POLICY = '{"default": [{"type": "insecureAcceptAnything"}]}'
 REGISTRIES = '[[registry]]\nlocation = "{registry}"\ninsecure = true\n'
 OVERLAY = '[storage]\ndriver = "overlay"\n'
@@ -63,24 +74,21 @@ def give_podman(host, registry):
     host.run_inside("chown", "-R", f"{host.user}:{host.user}", f"{host.home}/.config")
 
 
-class Podman:
+class Engine:
     """An engine with a storage of its own below `place`."""
+
+    kind = ""
 
     def __init__(self, place: Path):
         self.place = place
+        self.env = {}
         place.mkdir(parents=True, exist_ok=True)
-        (place / "containers.conf").write_text(CONTAINERS_CONF)
-        (place / "storage.conf").write_text(STORAGE_CONF.format(place=place))
-        self.env = {
-            "CONTAINERS_CONF": str(place / "containers.conf"),
-            "CONTAINERS_STORAGE_CONF": str(place / "storage.conf"),
-        }
 
     def __call__(self, *words, check=True):
         done = subprocess.run(
-            ["podman", *words], env={**os.environ, **self.env}, text=True, capture_output=True, timeout=120
+            [self.kind, *words], env={**os.environ, **self.env}, text=True, capture_output=True, timeout=120
         )
-        assert not check or done.returncode == 0, f"podman {' '.join(words)}: {done.stderr}"
+        assert not check or done.returncode == 0, f"{self.kind} {' '.join(words)}: {done.stderr}"
         return done.stdout
 
     def make_image(self, name=IMAGE, *changes):
@@ -104,9 +112,75 @@ class Podman:
     def containers(self):
         return self("ps", "--all", "--quiet").split()
 
+
+class Podman(Engine):
+    kind = "podman"
+
+    def __init__(self, place: Path):
+        super().__init__(place)
+        (place / "containers.conf").write_text(CONTAINERS_CONF)
+        (place / "storage.conf").write_text(STORAGE_CONF.format(place=place))
+        self.env = {
+            "CONTAINERS_CONF": str(place / "containers.conf"),
+            "CONTAINERS_STORAGE_CONF": str(place / "storage.conf"),
+        }
+
     def remove(self):
         """Leave nothing mounted."""
         self("rm", "--all", "--force", "--time", "0", check=False)
         self("unmount", "--all", check=False)
         subprocess.run(["umount", str(self.place / "graph" / "overlay")], capture_output=True, check=False)
         shutil.rmtree(self.place, ignore_errors=True)
+
+
+class Docker(Engine):
+    """A daemon of root, which dies with the tests. It touches neither the network of this machine nor its firewall."""
+
+    kind = "docker"
+
+    def __init__(self, place: Path, wrap=()):
+        """`wrap`: words before the command of the daemon, by which it starts elsewhere."""
+        super().__init__(place)
+        (place / "daemon.json").write_text("{}")
+        (place / "containerd.toml").write_text(CONTAINERD.format(place=place))
+        self.socket, self.wrap, self.daemon = place / "socket", list(wrap), None
+        self.env = {"DOCKER_HOST": f"unix://{self.socket}", "DOCKER_CONFIG": str(place / "client")}
+        self.containerd = self.spawn("containerd", "--config", place / "containerd.toml")
+        wait_for((place / "containerd.sock").exists, "containerd", 60, dump=(place / "log").read_text)
+        self.start()
+
+    def start(self):
+        words = ["--config-file", self.place / "daemon.json", "--host", f"unix://{self.socket}"]
+        words += ["--containerd", self.place / "containerd.sock", "--pidfile", self.place / "pid"]
+        words += ["--data-root", self.place / "data", "--exec-root", self.place / "exec"]
+        words += ["--bridge=none", "--iptables=false", "--ip-forward=false", "--ip-masq=false"]
+        self.daemon = self.spawn("dockerd", *words)
+        wait_for(self.answers, "Docker's daemon", 60, dump=(self.place / "log").read_text)
+
+    def spawn(self, *words):
+        with open(self.place / "log", "ab") as log:
+            return subprocess.Popen(
+                ["setpriv", "--pdeathsig", "TERM", *self.wrap, *words], stdout=log, stderr=log
+            )
+
+    def answers(self):
+        return self("version", "--format", "{{.Server.Version}}", check=False).strip()
+
+    def stop(self, signum=signal.SIGTERM):
+        self.daemon.send_signal(signum)
+        self.daemon.wait(60)
+
+    def remove(self):
+        left = self.containers()
+        if left:
+            self("rm", "--force", *left, check=False)
+        self.stop()
+        self.containerd.terminate()
+        self.containerd.wait(60)
+        mounted = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
+        for path in (each for each in mounted if each.startswith(f"{self.place}/")):
+            subprocess.run(["umount", "--lazy", path], check=False)
+        shutil.rmtree(self.place, ignore_errors=True)
+
+
+ENGINES = {"podman": Podman, "docker": Docker}

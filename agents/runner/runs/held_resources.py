@@ -29,7 +29,7 @@ from agents.runner.runs.containment import (
 from agents.runner.runs.facts import Facts
 from agents.runner.runs.orders import Order, Refused
 from agents.runner.runs.scratch import make_scratch
-from agents.runner.runtimes.containers import describe, may_limit
+from agents.runner.runtimes.containers import can_limit, describe
 
 
 def check_port(port: int) -> None:
@@ -107,7 +107,7 @@ class HeldResources:
             # The engine makes one, and limits the memory there.
             facts["runtime"] = describe(order, self.run, self.home.run(self.run), facts)
             facts.update(memory_mb=order.memory_mb, containment="container")
-            facts["memory_enforced"] = may_limit("memory") if order.memory_mb else None
+            facts["memory_enforced"] = can_limit(facts["runtime"], "memory") if order.memory_mb else None
             return
         facts["cgroup"] = make_cgroup(cgroup_path(self.run, facts["mark"]))
         group, enforced = limit_memory(facts["cgroup"], self.run, facts["mark"], order.memory_mb)

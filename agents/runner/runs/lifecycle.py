@@ -37,11 +37,13 @@ from agents.runner.runs.containment import (
 )
 from agents.runner.runs.facts import Facts, add_message, close_unstarted, new_facts, save_facts
 from agents.runner.runs.held_resources import HeldResources, kill_leftovers_on_gpus, remove_cgroups
+from agents.runner.runs.no_exit import Found, explain_no_exit
 from agents.runner.runs.orders import Order
-from agents.runner.runs.replica import FAILED, GO, Replica
+from agents.runner.runs.replica import GO, Replica
 from agents.runner.runs.scratch import remove_scratch
 from agents.runner.runs.shared_memory import SharedMemory, sweep_shared_memory
 from agents.runner.runtimes.containers import Container
+from agents.runner.runtimes.docker_containers import container_of
 from agents.runner.wire import finite_float
 
 # How long a namespace's first process has to report how the replica ended, before it is killed itself.
@@ -99,7 +101,7 @@ class RunLifecycle:
     def find_container(self) -> bool:
         """Whether the run has a container: then the facts name it."""
         if self.facts["runtime"].get("name"):
-            self.container = Container(self.directory, self.facts)
+            self.container = container_of(self.directory, self.facts)
         return self.container is not None
 
     def continue_init(self) -> None:
@@ -138,6 +140,7 @@ class RunLifecycle:
         look_at = 0.0
         while True:
             self.reap()
+            self.is_followed()
             if self.no_children and (self.replica_over or self.replica_pid == 0):
                 break
             now = time.monotonic()
@@ -234,19 +237,25 @@ class RunLifecycle:
                 found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:
                 self.no_children = True
-                self.replica_over = self.replica_over or self.container is not None
+                self.replica_over = self.replica_over or self.container is not None and not self.is_followed()
                 return
             self.no_children = False
             if found is None:
                 return
             if self.container and not self.replica_over:
                 end = self.container.end_of(self.replica_pid, found.si_pid, found.si_code, found.si_status)
-                self.replica_over = self.container.never_up()
+                self.replica_over = self.container.given_up()
                 if end is not None:
                     self.note_ended(*end)
             elif found.si_pid == (self.init_pid or self.replica_pid) and not self.replica_over:
                 self.note_ended(*self.end_of(found.si_code, found.si_status))
             os.waitpid(found.si_pid, 0)
+
+    def is_followed(self) -> bool:
+        """Whether a process of ours watches the container, and will tell how its program ended."""
+        if self.container is None or self.replica_over:
+            return False
+        return self.container.keep_followed(self.log, self.replica_pid, self.progress()[1] == GO)
 
     def end_of(self, code: int, status: int) -> Tuple[int, int]:
         """How the replica ended, if our child ended like this."""
@@ -343,6 +352,8 @@ class RunLifecycle:
         orphan = self.orphan
         if orphan and orphan.pid in everyone and everyone[orphan.pid].ticks == orphan.ticks:
             pids |= {orphan.pid} | descendants({orphan.pid}, everyone)
+        if self.container:
+            pids |= self.container.processes(everyone)
         if self.init_pid and not self.kill_init:
             pids.discard(self.init_pid)  # it ends by itself, once it has reported how the replica ended
         return [everyone[pid] for pid in pids if pid in everyone and everyone[pid].state not in "ZX"]
@@ -357,6 +368,7 @@ class RunLifecycle:
         )
         began, pause = time.monotonic(), 0.002
         if self.container:
+            self.search_by_mark = self.search_by_mark or self.container.is_elsewhere
             left = self.container.remove(self.reap, lambda: freeze_and_kill(self.living_processes))
             add_message(self.facts, left)
         while True:
@@ -404,7 +416,11 @@ class RunLifecycle:
         self.hypertune.finish()
         facts["metrics"] = read_last(self.home.base, self.directory, facts)
         if facts["phase"] in ("claimed", "running"):
-            self.explain_no_exit()
+            (_, state, _, text), ordered = self.progress(), read_deadline(self.directory) is not None
+            found = Found(self.container, self.log, state, text, bool(self.stopping), ordered)
+            explain_no_exit(facts, found)
+            if facts["why"] == "lost":
+                facts["ended_at"] = time.time() if facts["started_at"] else None
         add_message(facts, sweep_shared_memory(self.directory))
         facts.update(phase="closed", closed_at=time.time())
         size = os.fstat(self.log).st_size if self.log >= 0 else facts["log"].get("size", 0)
@@ -416,23 +432,6 @@ class RunLifecycle:
         failpoint("after_closed")
         clean_directory(self.directory)
         remove_scratch(facts)  # last: it may be large, and nobody waits for it
-
-    def explain_no_exit(self) -> None:
-        """The replica ended without an exit status: it never executed the command, or nobody saw it end."""
-        facts = self.facts
-        _, state, _, text = self.progress()
-        if self.container and self.container.never_up() and not self.stopping:
-            refusal, message = self.container.refusal(self.log)
-            facts.update(why="refused", refusal=refusal, message=message, never_started=True)
-        elif state == FAILED:
-            facts.update(why="refused", refusal="exec_failed", message=text, never_started=True)
-        elif state != GO or (self.container and self.stopping and not self.container.was_made()):
-            why = "stop" if self.stopping or read_deadline(self.directory) is not None else "lost"
-            facts.update(why=why, message=facts["message"] or "it was not started", never_started=True)
-        else:
-            facts["why"] = "lost"
-            facts["ended_at"] = time.time() if facts["started_at"] else None
-            facts["message"] = facts["message"] or "its keepers were killed; how it ended is not known"
 
     def close_unstarted(self, why: str, message: str, refusal: str | None = None) -> None:
         """Close a run whose command was never executed."""

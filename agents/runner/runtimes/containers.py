@@ -12,17 +12,18 @@ import os
 import re
 import signal
 import time
-from typing import Any, Callable, Dict, List, Mapping, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Set, Tuple
 
 from agents.runner.files import unlink, write_file
 from agents.runner.forks import fork_detached
-from agents.runner.host.gpus import device_node, gpu_minors
 from agents.runner.metrics.places import metrics_directory
 from agents.runner.processes import Process, descendants, read_process, signal_process
 from agents.runner.programs import output_of
 from agents.runner.reduction.files_on_hosts import directory_of
 from agents.runner.runs.orders import Order, Refused, container_env, login_env
-from agents.runner.runtimes.engine_commands import PODMAN, find_engine
+from agents.runner.runtimes.devices import device_options
+from agents.runner.runtimes.docker_options import look, run_words, user_words
+from agents.runner.runtimes.engine_commands import DOCKER, PODMAN, find_engine, remove_container_words
 from agents.runner.runtimes.image_user import as_login, give, user_of_image
 
 # The exit statuses by which a client says that it has not executed the command, and the first of them that is not a
@@ -34,8 +35,6 @@ OOM = "oom"
 OUT_OF_MEMORY = (True, "certain", "its container ran out of memory")
 # How long a killed process may take to be gone.
 KILLED_S = 2.0
-# Where a spec of the devices of NVIDIA is, if containers can get GPUs by their names.
-CDI_PLACES = ("/etc/cdi", "/var/run/cdi")
 # Which controllers systemd delegates to the processes of a login.
 DELEGATED = "/sys/fs/cgroup/user.slice/user-{uid}.slice/user@{uid}.service/cgroup.controllers"
 # Programs that do nothing but pass signals on, by what the kernel calls them: that of `--init`, and those of images.
@@ -44,17 +43,20 @@ INIT_PLACES = ("/usr/libexec/podman/catatonit", "/usr/local/libexec/podman/catat
 # Variables by which the client itself would do something else: they are given to the container by a file.
 _FOR_THE_CLIENT = re.compile(
     r"PATH|HOME|TMPDIR|USER|LOGNAME|SHELL|LANG|LD_.*|XDG_.*|CONTAINER.*|PODMAN.*|STORAGE_.*|REGISTRY_.*|_CONTAINERS.*"
-    r"|GO.*|DBUS_.*|NOTIFY_.*|LISTEN_.*|BUILDAH_.*|[a-z]*_proxy|[A-Z]*_PROXY"
+    r"|DOCKER_.*|GO.*|DBUS_.*|NOTIFY_.*|LISTEN_.*|BUILDAH_.*|[a-z]*_proxy|[A-Z]*_PROXY"
 )
 
 
 class Container:
     """What a keeper knows of the container of its run. All of it is in files, so that the next keeper knows it too."""
 
+    is_elsewhere = False  # are its processes outside the tree of the keepers?
+
     def __init__(self, directory: str, facts: Mapping[str, Any]) -> None:
         """`facts`: those of its run, with `runtime` as `describe` made it."""
         self.directory, known = directory, facts["runtime"]
         self.program, self.name = str(known["program"]), str(known["name"])
+        self.kind = str(known.get("kind") or PODMAN)
         self.place = str(known.get("place") or directory)
         # What its first process was: by now another process may have that number.
         self.first: Process | None = None
@@ -113,11 +115,19 @@ class Container:
         """Whether the client gave up before it had executed anything."""
         return self.client_status is not None and self.client_status >= CLIENT_FAILED and not self.was_made()
 
+    def given_up(self) -> bool:
+        """Whether nothing will tell any more how it ended."""
+        return self.never_up()
+
+    def keep_followed(self, log: int, client: int, executed: bool) -> bool:
+        """Podman's monitor is a child of the keepers: nothing else has to watch the container."""
+        return False
+
     def refusal(self, log: int) -> Tuple[str, str]:
         """(refusal, message) of one that was never up, in the words of the engine, which are at the end of the log."""
         size = os.fstat(log).st_size
         lines = os.pread(log, 4096, max(0, size - 4096)).decode("utf-8", "replace").strip().splitlines()
-        errors = [line for line in lines if line.startswith("Error")]
+        errors = [line for line in lines if line.startswith(("Error", "docker: "))]
         found = (errors or lines)[-1:] or ["%s ended with status %s" % (self.program, self.client_status)]
         words = found[0][:1000]
         if "image not known" in words or "no such image" in words.lower():
@@ -133,6 +143,10 @@ class Container:
         found = {pid} | descendants({pid}, everyone)
         living = [everyone[each] for each in found if everyone[each].state not in "ZX"]
         return [each for each in living if _name_of(each.pid) not in PASS_SIGNALS_ON] or living
+
+    def processes(self, everyone: Dict[int, Process]) -> Set[int]:
+        """Those that are no descendants of the keepers."""
+        return set()
 
     def kill(self) -> None:
         """Kill its first process: the kernel then kills all others in it."""
@@ -176,11 +190,11 @@ class Container:
             reap()
             time.sleep(0.002)
         reap()
-        trouble = remove_container(self.program, self.name)
+        trouble = remove_container(self.kind, self.program, self.name)
         if trouble:
             kill_engine()
             reap()
-            trouble = remove_container(self.program, self.name)
+            trouble = remove_container(self.kind, self.program, self.name)
         # Its monitor tells how the program ended: it is not killed before it could.
         until = time.monotonic() + KILLED_S
         while self.monitor_lives() and time.monotonic() < until:
@@ -190,22 +204,22 @@ class Container:
         return "its container %s could not be removed: %s" % (self.name, trouble) if trouble else ""
 
 
-def remove_container(program: str, name: str) -> str:
-    status, text = output_of(
-        [program, "rm", "--force", "--ignore", "--time", "0", "--volumes", name], REMOVE_S
-    )
+def remove_container(engine: str, program: str, name: str) -> str:
+    status, text = output_of(remove_container_words(engine, program, name), REMOVE_S)
+    if "no such container" in text.lower():
+        return ""
     return "" if status == 0 else text.strip()[-500:] or "%s ended with status %d" % (program, status)
 
 
 def remove_later(directory: str, known: Mapping[str, Any]) -> None:
     """After a reboot: no process of it is left, but what the engine keeps for it is. Nobody waits for this."""
     if known:
-        program, name = str(known.get("program")), str(known.get("name"))
+        engine, program, name = (str(known.get(field) or "") for field in ("kind", "program", "name"))
 
         def act() -> None:
             for pause in (0, 5, 30, 120):
                 time.sleep(pause)
-                if not remove_container(program, name):
+                if not remove_container(engine, program, name):
                     return
 
         fork_detached(act, directory, set(), "trainyard-remove %s" % name)
@@ -242,12 +256,26 @@ def describe(order: Order, run: str, directory: str, facts: Mapping[str, Any]) -
     """
     runtime = order.runtime or {}
     kind = str(runtime.get("kind"))
-    program = find_engine(kind) if kind == PODMAN else None
+    program = find_engine(kind)
     if program is None:
         raise Refused("runtime", "%s is not installed on this host" % kind)
-    place = facts["tmp"] if facts["tmp"] and not directory.isascii() else directory
+    if kind not in (PODMAN, DOCKER):
+        raise Refused("runtime", "%s runs no images in this version: podman and docker do" % kind)
+    found = look(program) if kind == DOCKER else _may_limit_all()
+    ascii_only = kind == PODMAN and facts["tmp"] and not directory.isascii()
+    place = facts["tmp"] if ascii_only else directory
     name = name_of(run, facts["mark"])
-    return {"kind": kind, "program": program, "name": name, "image": str(runtime["image"]), "place": place}
+    image = str(runtime["image"])
+    return {"kind": kind, "program": program, "name": name, "image": image, "place": place, **found}
+
+
+def can_limit(known: Mapping[str, Any], controller: str) -> bool:
+    """Whether this container's engine can limit what it uses."""
+    return controller in str(known["limits"]).split()
+
+
+def _may_limit_all() -> Dict[str, str]:
+    return {"limits": " ".join(controller for controller in ("memory", "cpu") if may_limit(controller))}
 
 
 def command_of(
@@ -272,16 +300,9 @@ def command_of(
     write_file(
         path, "".join("%s=%s\n" % each for each in sorted(rest.items())).encode("utf-8", "surrogateescape")
     )
-    command = [known["program"], "run", "--name", known["name"], "--pull=never", "--log-driver=passthrough"]
-    command += ["--network=host", "--sig-proxy=false", "--security-opt=label=disable", "--restart=no"]
+    docker = known["kind"] == DOCKER
+    command = run_words(known, order, path) if docker else _podman_words(known, path)
     command += ["--label", "trainyard.run=%s" % run, "--label", "trainyard.mark=%s" % facts["mark"]]
-    command += ["--pidfile", os.path.join(known["place"], "container.pid")]
-    command += [
-        "--conmon-pidfile",
-        os.path.join(known["place"], "conmon.pid"),
-        "--env-file",
-        _one_of_list(path),
-    ]
     for name in sorted(given):
         command += ["--env", name]
     volumes = [
@@ -297,16 +318,27 @@ def command_of(
     ours = os.path.dirname(os.path.dirname(directory)) + os.sep
     written = [source for source, _target, mode in volumes if mode == "rw" and source.startswith(ours)]
     written += [source for source in (work, facts["tmp"]) if source and source not in written]
-    command += [*_limits(order, runtime), *_user(runtime, known, directory, written)]
-    command += device_options(order.gpus)
-    if any(map(os.path.exists, INIT_PLACES)):
-        command += ["--init"]  # passes signals on to a program that has no handlers, and reaps orphans
+    command += [*_limits(order, runtime, known), *_user(runtime, known, directory, written)]
+    command += device_options(order.gpus, known)
     if runtime.get("workdir"):
         command += ["--workdir", work]
-    if runtime.get("entrypoint"):
-        command += ["--entrypoint", json.dumps(runtime["entrypoint"])]
-    command += [known["image"], *runtime.get("args", [])]
-    return command, {**login_env(), **given}
+    entrypoint, args = runtime.get("entrypoint") or [], runtime.get("args", [])
+    if entrypoint and docker:  # the option takes one word: the others stand before the arguments
+        command, args = [*command, "--entrypoint", entrypoint[0]], [*entrypoint[1:], *args]
+    elif entrypoint:
+        command += ["--entrypoint", json.dumps(entrypoint)]
+    return [*command, known["image"], *args], {**login_env(), **given}
+
+
+def _podman_words(known: Mapping[str, Any], env_file: str) -> List[str]:
+    words = [known["program"], "run", "--name", known["name"], "--pull=never", "--log-driver=passthrough"]
+    words += ["--network=host", "--sig-proxy=false", "--security-opt=label=disable", "--restart=no"]
+    for option, name in (("--pidfile", "container.pid"), ("--conmon-pidfile", "conmon.pid")):
+        words += [option, os.path.join(known["place"], name)]
+    words += ["--env-file", _one_of_list(env_file)]
+    if any(map(os.path.exists, INIT_PLACES)):
+        words += ["--init"]  # passes signals on to a program that has no handlers, and reaps orphans
+    return words
 
 
 def _python_path(program: str, image: str) -> str:
@@ -347,13 +379,13 @@ def mounts(runtime: Mapping[str, Any]) -> List[Tuple[str, str, str]]:
     return found
 
 
-def _limits(order: Order, runtime: Mapping[str, Any]) -> List[str]:
+def _limits(order: Order, runtime: Mapping[str, Any], known: Mapping[str, Any]) -> List[str]:
     shm_mb = runtime.get("shm_mb") or (order.memory_mb or _host_memory_mb()) // 2
     command = ["--shm-size", "%dm" % max(64, int(shm_mb))]
-    if order.memory_mb and may_limit("memory"):
+    if order.memory_mb and can_limit(known, "memory"):
         command += ["--memory", "%dm" % order.memory_mb, "--memory-swap", "%dm" % order.memory_mb]
     # A machine type with memory of its own has so many CPUs; that of "host" leaves both to the host.
-    if order.memory_mb and order.cpus and may_limit("cpu"):
+    if order.memory_mb and order.cpus and can_limit(known, "cpu"):
         command += ["--cpus", "%g" % order.cpus]
     return command
 
@@ -379,6 +411,8 @@ def _user(
 ) -> List[str]:
     """The image's user, who can write into the directories of the run; or ours."""
     is_root = os.getuid() == 0
+    if known["kind"] == DOCKER and not is_root:
+        return user_words(known)
     if runtime.get("user") == "ours":
         keep = [] if is_root else ["--userns=keep-id"]
         return [*keep, "--user", "%d:%d" % (os.getuid(), os.getgid())]
@@ -387,35 +421,3 @@ def _user(
         return as_login(user)
     give(user, written)
     return []
-
-
-def device_options(gpus: List[str]) -> List[str]:
-    """GPUs by the names of their CDI spec, where this host has one; else the nodes of these devices alone."""
-    if not gpus:
-        return []
-    if has_cdi(gpus):
-        return [part for gpu in gpus for part in ("--device", "nvidia.com/gpu=%s" % gpu)]
-    minors = gpu_minors()
-    if any(gpu not in minors for gpu in gpus):
-        raise Refused("runtime", "the device of a GPU is not known: generate a CDI spec with nvidia-ctk")
-    names = ["nvidia%d" % minors[gpu] for gpu in gpus]
-    shared = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
-    names += [name for name in shared if os.path.exists(device_node(name))]
-    return [part for name in names for part in ("--device", "%s:/dev/%s" % (device_node(name), name))]
-
-
-def has_cdi(gpus: List[str]) -> bool:
-    """Whether a spec names all of these devices."""
-    texts = []
-    for place in CDI_PLACES:
-        try:
-            names = os.listdir(place)
-        except OSError:
-            continue
-        for name in names:
-            try:
-                with open(os.path.join(place, name), encoding="utf-8", errors="replace") as file:
-                    texts.append(file.read(1 << 20))
-            except OSError:
-                continue
-    return all(any(gpu in text and "nvidia.com/gpu" in text for text in texts) for gpu in gpus)

@@ -47,6 +47,13 @@ def tag_image(program: str, image: str, name: str) -> List[str]:
     return [program, "tag", image, name]
 
 
+def remove_container_words(engine: str, program: str, name: str) -> List[str]:
+    """Ends a container at once, and removes all that the engine keeps for it."""
+    if engine == DOCKER:
+        return [program, "rm", "--force", "--volumes", name]
+    return [program, "rm", "--force", "--ignore", "--time", "0", "--volumes", name]
+
+
 def parse_description(output: str) -> Dict[str, str]:
     """(id, digest) of what `describe_image` printed. The digest is that of the registry, if it came from one."""
     try:

@@ -144,8 +144,10 @@ def open_shell(request: Message, home: Home) -> Tuple[Program, List[str]]:
     wanted = [str(part) for part in request.get("argv") or []]
     more = {str(name): str(value) for name, value in (request.get("env") or {}).items()}
     if facts["runtime"].get("name"):
-        argv, env = shell_of(facts, wanted, dict(more, TERM="xterm-256color"))
-        return Program(argv, env, facts["work"], []), secrets
+        own = "TRAINYARD_SHELL=%s" % request["shell"]
+        more.update(TERM="xterm-256color", TRAINYARD_SHELL=request["shell"])
+        argv, env = shell_of(facts, wanted, more)
+        return Program(argv, env, facts["work"], [], own), secrets
     os.chdir(facts["work"])  # an error is told to the person now
     env = build_env(order, directory, facts["work"], facts)
     if facts["pid"]:

@@ -11,7 +11,7 @@ import termios
 from typing import Any, Dict, List, NamedTuple, NoReturn, Tuple
 
 from agents.runner.forks import close_all_but, default_signals, execute
-from agents.runner.processes import signal_process
+from agents.runner.processes import all_processes, has_variable, signal_process
 from agents.runner.runs.containment import join_cgroup
 
 READ_BYTES, PIECE_BYTES = 32 * 1024, 16 * 1024
@@ -22,12 +22,14 @@ _IUTF8 = 0o40000
 
 
 class Program(NamedTuple):
-    """What runs in a shell: command, environment, directory, and the cgroups of its run."""
+    """What runs in a shell: command, environment, directory, and the cgroups of its run. `variable` (NAME=VALUE): what
+    its processes have that are not below us, as those in a container."""
 
     argv: List[str]
     env: Dict[str, str]
     work: str
     groups: List[str]
+    variable: str = ""
 
 
 class Terminal:
@@ -36,7 +38,7 @@ class Terminal:
         attributes = termios.tcgetattr(slave)
         attributes[0] |= _IUTF8
         termios.tcsetattr(slave, termios.TCSANOW, attributes)
-        self.size = (0, 0)
+        self.size, self.variable = (0, 0), program.variable
         self.resize(*size)
         os.set_blocking(self.master, False)
         self.unwritten = b""
@@ -107,6 +109,12 @@ class Terminal:
         for pid, ticks in session_of(self.pid):
             signal_process(pid, ticks, signal.SIGKILL)
 
+    def kill_others(self) -> None:
+        """Kill the processes of the shell in its container: an engine leaves them there when its client ends."""
+        for process in all_processes().values() if self.variable else ():
+            if has_variable(process.pid, self.variable):
+                signal_process(process.pid, process.ticks, signal.SIGKILL)
+
     def reap(self) -> int | None:
         """The wait status of the program, once it has ended."""
         try:
@@ -117,6 +125,7 @@ class Terminal:
 
     def close(self) -> None:
         os.close(self.master)
+        self.kill_others()
 
 
 def end_of(status: int, reason: str) -> Dict[str, Any]:

@@ -1,0 +1,202 @@
+"""The process that follows a container of Docker: copies its output into the log of the run, and writes how it ended.
+
+Docker keeps the output, so any of these processes may be killed: the next one leaves out what the log has already.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import select
+import signal
+import time
+from typing import List, Set, Tuple
+
+from agents.runner.files import read_plain, take_lock, write_file
+from agents.runner.processes import read_process
+from agents.runner.programs import Program, start_program
+
+LOCK, BASE, PID, END = "container.lock", "container.base", "container.pid", "container.end"
+STATE = "{{.State.Status}} {{.State.Pid}} {{.State.ExitCode}}"
+ANSWER_S = 20.0
+# How long a container may be about to be made, although the client that makes it is not there any more.
+MADE_S = 5.0
+# How long the daemon may be away after the program has ended; while the program lives, it may be away for ever.
+AWAY_S = 60.0
+LOOK_S = 0.5
+PIECE = 1 << 18
+# So much of the beginning is compared before anything is left out.
+COMPARED = 1 << 16
+# How long the disk may be full before a piece of the output is given up, as a program's own `write` would.
+FULL_S = 5.0
+LOST = b"\ntrainyard: Docker has thrown away the older part of this output. Lines may be missing here.\n"
+# How the client says that it has lost the daemon: on the output of errors, where the program's are too.
+OWN_WORDS = re.compile(
+    rb"(?:unexpected EOF|Error response from daemon: [^\n]*|error during connect: [^\n]*|Cannot connect to [^\n]*)\n\Z"
+)
+GONE, AWAY = "gone", "away"
+OVER = ("exited", "dead", "removing")
+
+
+class Abandoned(Exception):
+    """The keepers of the run are dead: nobody needs this process any more."""
+
+
+class Rotated(Exception):
+    """What Docker has kept does not begin where the output began."""
+
+
+class Follower:
+    """`parents`: the keepers of the run; when both are dead, this process ends too."""
+
+    def __init__(self, directory: str, program: str, name: str, log: int, parents: Set[int]) -> None:
+        self.directory, self.program, self.name = directory, program, name
+        self.log, self.parents = log, parents
+        self.base = 0
+
+    def path(self, name: str) -> str:
+        return os.path.join(self.directory, name)
+
+    def run(self) -> None:
+        if take_lock(self.path(LOCK)) < 0:
+            return  # another one follows it
+        self.base = self.find_base()
+        since, seen, pause = time.monotonic(), False, 0.02
+        with contextlib.suppress(Abandoned):
+            while True:
+                self.check_keepers()
+                state, pid, code = self.look()
+                if state in OVER:
+                    self.copy()
+                    self.end(code)
+                    return
+                if state == "running" or state == "paused":
+                    seen, since = True, time.monotonic()
+                    self.note_pid(pid)
+                    self.copy("--follow")
+                elif self.is_lost(state, seen, time.monotonic() - since):
+                    self.end(None)
+                    return
+                time.sleep(pause)
+                pause = min(LOOK_S, pause * 2)
+
+    def look(self) -> Tuple[str, int, int]:
+        """(state, number of its first process, exit status) in the daemon's words; or GONE; or AWAY, if it does not
+        answer."""
+        command = [self.program, "container", "inspect", "--format", STATE, self.name]
+        status, text = Program(command).answer(ANSWER_S)
+        words = text.split()
+        if status == 0 and len(words) >= 3 and words[-1].lstrip("-").isdigit() and words[-2].isdigit():
+            return words[-3], int(words[-2]), int(words[-1])
+        return (GONE if "no such container" in text.lower() else AWAY), 0, 0
+
+    def is_lost(self, state: str, seen: bool, waited: float) -> bool:
+        """Whether nobody will ever know how it ended."""
+        if state == AWAY:
+            return waited > AWAY_S and not self.program_lives()
+        return waited > MADE_S or (state == GONE and seen)
+
+    def program_lives(self) -> bool:
+        try:
+            found = read_process(int(read_plain(self.path(PID), 32)))
+        except (OSError, ValueError):
+            return False
+        return found is not None and found.state not in "ZX"
+
+    def note_pid(self, pid: int) -> None:
+        if pid:
+            self.write(PID, b"%d" % pid)
+
+    def end(self, code: int | None) -> None:
+        self.write(END, json.dumps({"code": code}).encode())
+
+    def write(self, name: str, data: bytes) -> None:
+        """A full disk is waited for: without this file nobody knows it."""
+        while True:
+            with contextlib.suppress(OSError):
+                write_file(self.path(name), data)
+                return
+            self.check_keepers()
+            time.sleep(0.2)
+
+    def find_base(self) -> int:
+        """The size of the log when the first follower came: what stands before is not the container's."""
+        with contextlib.suppress(OSError, ValueError):
+            return int(read_plain(self.path(BASE), 32))
+        size = os.fstat(self.log).st_size
+        self.write(BASE, b"%d" % size)
+        return size
+
+    def check_keepers(self) -> None:
+        if os.getppid() not in self.parents:
+            raise Abandoned
+
+    # -- its output --
+
+    def copy(self, *options: str) -> None:
+        """Copy what the log has not yet; with `--follow` until the program has ended, or the daemon."""
+        written = os.fstat(self.log).st_size
+        try:
+            self.copy_from([*options], max(0, written - self.base))
+        except Rotated:
+            if not options:
+                return  # there was a reader until now: what it has not read is thrown away as well
+            os.write(self.log, LOST)
+            self.copy_from([*options, "--since", "%.9f" % os.fstat(self.log).st_mtime], 0)
+
+    def copy_from(self, options: List[str], skip: int) -> None:
+        pid, fd = start_program([self.program, "logs", *options, self.name])
+        held, ended = b"", False
+        try:
+            held = self.pour(fd, skip)
+            ended = True
+        finally:
+            os.close(fd)
+            if not ended:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+            _, status = os.waitpid(pid, 0)
+        if status == 0:
+            self.add(held)
+
+    def pour(self, fd: int, skip: int) -> bytes:
+        """Copy all but the first bytes. Returns the last line, not copied, if it may be the client's own."""
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        left, head, held, compared = skip, b"", b"", not skip
+        while True:
+            if not poll.poll(LOOK_S * 1000):
+                self.check_keepers()
+                continue
+            data = os.read(fd, PIECE)
+            if not data:
+                return held
+            if not compared:
+                head += data[: COMPARED - len(head)]
+                if len(head) >= min(skip, COMPARED):
+                    self.compare(head[: min(skip, COMPARED)])
+                    compared = True
+            part = data[left:]
+            left -= len(data) - len(part)
+            part = held + part
+            own = OWN_WORDS.search(part)
+            held = own.group() if own else b""
+            self.add(part[: len(part) - len(held)])
+
+    def compare(self, head: bytes) -> None:
+        if os.pread(self.log, len(head), self.base) != head:
+            raise Rotated
+
+    def add(self, data: bytes) -> None:
+        until = time.monotonic() + FULL_S
+        while data:
+            try:
+                data = data[os.write(self.log, data) :]
+            except OSError:
+                self.check_keepers()
+                if time.monotonic() > until:
+                    self.base -= len(data)  # it is given up: what the log has is by so much less
+                    return
+                time.sleep(0.1)
