@@ -107,7 +107,7 @@ def check_facts(
         ),
         _memory(facts),
         _gpus(facts, missing),
-        CheckItem("Runtimes", *engine_checks.judge(facts.installed, facts.engine, facts.user)),
+        CheckItem("Runtimes", *engine_checks.judge(facts.installed, facts.engine, facts.user, facts.docker)),
         _containment(facts),
         _debuggers(facts),
     ]

@@ -9,18 +9,20 @@ from agents.infra.text import clean_text
 from agents.infra.texts import join, said
 from agents.infra.untrusted import boolean
 
-PODMAN = "podman"
-OLDEST = (4, 3)
+PODMAN, DOCKER = "podman", "docker"
+# The oldest versions that take all options that a start gives them.
+OLDEST = {PODMAN: (4, 3), DOCKER: (20, 10)}
 # How long the probe waits for it (agents/runner/host/engine_probe.py).
 ANSWER_S = 8
-# What podman may lack on a host, as the probe names it.
-NEWUIDMAP, SUBUID, CGROUP = "newuidmap", "subuid", "cgroup"
-PARTS = (NEWUIDMAP, SUBUID, CGROUP)
+# What an engine may lack on a host, as the probe names it.
+NEWUIDMAP, SUBUID, CGROUP, INIT = "newuidmap", "subuid", "cgroup", "init"
+PARTS = (NEWUIDMAP, SUBUID, CGROUP, INIT)
 
 
 @dataclass(frozen=True, slots=True)
 class EngineFacts:
-    """What the probe found out about podman, or the one before it if podman has not `answered`. `missing`: of PARTS."""
+    """What the probe found out about an engine, or the one before it if the engine has not `answered`. `missing`: of
+    PARTS."""
 
     works: bool
     error: str
@@ -31,7 +33,7 @@ class EngineFacts:
 
 
 def read_engine(found: object) -> EngineFacts | None:
-    """None where there is no podman, or the runner is too old to say how it is."""
+    """None where there is no such engine, or the runner is too old to say how it is."""
     if not isinstance(found, Mapping):
         return None
     missing = found.get("missing")
@@ -55,24 +57,60 @@ def with_known(engine: EngineFacts | None, before: object) -> EngineFacts | None
     return replace(known, answered=False)
 
 
-def version_of(runtimes: Sequence[str]) -> str:
-    """The version of podman, or ""."""
-    return next((each.partition(" ")[2] for each in runtimes if each.partition(" ")[0] == PODMAN), "")
+def version_of(runtimes: Sequence[str], name: str = PODMAN) -> str:
+    """The version of an engine, or ""."""
+    return next((each.partition(" ")[2] for each in runtimes if each.partition(" ")[0] == name), "")
 
 
-def is_too_old(version: str) -> bool:
+def is_too_old(version: str, name: str = PODMAN) -> bool:
     numbers = [int(part) for part in version.split(".")[:2] if part.isdigit()]
-    return len(numbers) == len(OLDEST) and tuple(numbers) < OLDEST
+    return len(numbers) == 2 and tuple(numbers) < OLDEST[name]
 
 
-def usable_runtimes(runtimes: Sequence[str], engine: EngineFacts | None) -> tuple[str, ...]:
-    """Those by which jobs may run: without a podman that does not work."""
-    broken = is_too_old(version_of(runtimes)) or (engine is not None and not engine.works)
-    return tuple(each for each in runtimes if not (broken and each.partition(" ")[0] == PODMAN))
+def usable_runtimes(
+    runtimes: Sequence[str], engine: EngineFacts | None, docker: EngineFacts | None = None
+) -> tuple[str, ...]:
+    """Those by which jobs may run: without an engine that does not work."""
+    broken = {
+        name
+        for name, found in ((PODMAN, engine), (DOCKER, docker))
+        if is_too_old(version_of(runtimes, name), name) or (found is not None and not found.works)
+    }
+    return tuple(each for each in runtimes if each.partition(" ")[0] not in broken)
 
 
-def judge(found: Sequence[str], engine: EngineFacts | None, user: str) -> tuple[bool | None, str, str]:
-    """(right, text, cure) of the line. Without podman a host is right too: it runs jobs without images."""
+def judge(
+    found: Sequence[str], engine: EngineFacts | None, user: str, docker: EngineFacts | None = None
+) -> tuple[bool | None, str, str]:
+    """(right, text, cure) of the line. Docker makes it neither right nor wrong: only jobs that name it need it."""
+    right, text, cure = _judge_podman(found, engine, user)
+    if docker is None or not any(each.partition(" ")[0] == DOCKER for each in found):
+        return right, text, cure
+    words, docker_cure = _judge_docker(version_of(found, DOCKER), docker, user)
+    return right, join("; ", [text, words]), join(" ", [part for part in (cure, docker_cure) if part])
+
+
+def _judge_docker(version: str, docker: EngineFacts, user: str) -> tuple[str, str]:
+    if is_too_old(version, DOCKER):
+        old = said("docker {version} is too old for jobs with images", version=version)
+        return old, said("Install Docker 20.10 or newer.")
+    if not docker.works:
+        cure = said(
+            "Only jobs that name docker as their runtime need it. “docker info” must work for the login {user}: put "
+            "it into the group docker, which makes it root on this host, or set up Docker without root.",
+            user=user,
+        )
+        return said("docker cannot be used: {error}", error=docker.error), cure
+    mode = said("without root") if docker.rootless else said("as root")
+    text = said("docker runs {mode}, cgroup {cgroup}", mode=mode, cgroup=docker.cgroup)
+    cures = [_cure(part, user, DOCKER) for part in docker.missing]
+    return text, join(" ", cures) if cures else ""
+
+
+def _judge_podman(
+    found: Sequence[str], engine: EngineFacts | None, user: str
+) -> tuple[bool | None, str, str]:
+    """Without podman a host is right too: it runs jobs without images."""
     listed, version = ", ".join(["host", *found]), version_of(found)
     if not any(each.partition(" ")[0] == PODMAN for each in found):
         return None, listed, said("For jobs with images, install podman 4.3 or newer, and uidmap.")
@@ -102,7 +140,13 @@ def judge(found: Sequence[str], engine: EngineFacts | None, user: str) -> tuple[
     return (None if cures else True), text, join(" ", cures) if cures else ""
 
 
-def _cure(part: str, user: str) -> str:
+def _cure(part: str, user: str, engine: str = PODMAN) -> str:
+    if part == INIT:
+        return said(
+            "A program that is process 1 of its container gets no signal that it does not handle, and may end with "
+            "another exit status than its own: install {program}.",
+            program="docker-init (tini)" if engine == DOCKER else "catatonit",
+        )
     if part == NEWUIDMAP:
         return said("newuidmap is missing: install uidmap.")
     if part == SUBUID:
@@ -110,6 +154,10 @@ def _cure(part: str, user: str) -> str:
             "The login has no ids of its own: add {line} to /etc/subuid and /etc/subgid, and run podman system "
             "migrate.",
             line=f"{user}:100000:65536",
+        )
+    if engine == DOCKER:
+        return said(
+            "Docker cannot limit the memory of containers: its kernel has no memory controller for it."
         )
     return said(
         "Memory and CPUs of containers cannot be limited: the login needs cgroup v2 with the memory controller, which "

@@ -123,6 +123,8 @@ class HostFacts:
     """Those by which jobs may run; `installed` has all that were found."""
     installed: tuple[str, ...]
     engine: EngineFacts | None
+    """Podman's."""
+    docker: EngineFacts | None
     containment: str
     containment_text: str
     memory_limits: bool
@@ -166,6 +168,7 @@ def _facts(d: Mapping[str, Any], before: Mapping[str, Any]) -> HostFacts:
     logout, sshd = mapping(d.get("logout")), mapping(d.get("sshd"))
     installed = _runtimes(d.get("runtimes"))
     engine = with_known(read_engine(d.get("podman")), before.get("engine"))
+    docker = with_known(read_engine(d.get("docker")), before.get("docker"))
     return HostFacts(
         python=clean_text(d.get("python", ""), 40),
         boot_id=clean_text(d.get("boot_id", ""), 64),
@@ -186,9 +189,10 @@ def _facts(d: Mapping[str, Any], before: Mapping[str, Any]) -> HostFacts:
         topology=topology.parse(str(d.get("gpu_topology") or "")),
         gpu_unseen=_count(d.get("gpu_unseen")),
         nvidia_smi=d.get("nvidia_smi") is True,
-        runtimes=usable_runtimes(installed, engine),
+        runtimes=usable_runtimes(installed, engine, docker),
         installed=installed,
         engine=engine,
+        docker=docker,
         containment=clean_text(d.get("containment", "subreaper"), 16),
         containment_text=clean_text(d.get("containment_text", ""), 300),
         memory_limits=d.get("memory_limits") is True,

@@ -1,4 +1,4 @@
-"""Whether podman works for this login, and what it lacks: a part of the probe."""
+"""Whether podman and Docker work for this login, and what they lack: a part of the probe."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ import shutil
 from typing import Any, Dict, List
 
 from agents.runner.preparations.programs_output import NO_ANSWER, run_quietly
-from agents.runner.runtimes.engine_commands import PODMAN, find_engine
+from agents.runner.runtimes.containers import INIT_PLACES
+from agents.runner.runtimes.docker_options import INIT_PLACES as DOCKER_INIT_PLACES
+from agents.runner.runtimes.docker_options import is_rootless, limits_of, parse_info, words_of
+from agents.runner.runtimes.engine_commands import DOCKER, PODMAN, find_engine
 
 # A host that is busy takes seconds. The whole probe has 30 (agents/hosts/enrolment.py).
 TIMEOUT_S = 8.0
@@ -37,6 +40,27 @@ def probe_podman() -> Dict[str, Any] | None:
     }
 
 
+def probe_docker() -> Dict[str, Any] | None:
+    """The same of Docker's daemon, as far as this login reaches it."""
+    program = find_engine(DOCKER)
+    if program is None:
+        return None
+    command = [program, "info", "--format", "{{json .}}"]
+    status, output, errors = run_quietly(command, dict(os.environ), TIMEOUT_S)
+    found = parse_info(output)
+    works = status == 0 and bool(found.get("ServerVersion")) and not found.get("ServerErrors")
+    missing = [] if "memory" in limits_of(found) else ["cgroup"]
+    missing += [] if any(map(os.path.exists, DOCKER_INIT_PLACES)) else ["init"]
+    return {
+        "answered": status != NO_ANSWER and status >= 0,
+        "works": works,
+        "error": "" if works else words_of("%s\n%s" % (errors, output))[:300] or _last_line(""),
+        "rootless": is_rootless(found),
+        "cgroup": "v%s" % found["CgroupVersion"] if found.get("CgroupVersion") else "",
+        "missing": missing if works else [],
+    }
+
+
 def missing_parts(controllers: object) -> List[str]:
     """`controllers`: those of cgroups that podman may use, as it says."""
     missing = []
@@ -47,6 +71,8 @@ def missing_parts(controllers: object) -> List[str]:
             missing.append("subuid")
     if isinstance(controllers, list) and "memory" not in controllers:
         missing.append("cgroup")
+    if not any(map(os.path.exists, INIT_PLACES)):
+        missing.append("init")
     return missing
 
 

@@ -11,9 +11,9 @@ from jobs.rules.spec.custom_job import CustomJobSpec, Pool
 from jobs.rules.spec.json_fields import Complaints
 from jobs.rules.spec.tasks import HOST_IMAGE, PythonPackage
 
-PROCESS, PYTHON, PODMAN = "process", "python", "podman"
-# The engines by which this version runs containers.
-ENGINES = (PODMAN,)
+PROCESS, PYTHON, PODMAN, DOCKER = "process", "python", "podman", "docker"
+# The engines by which this version runs containers. A pool that names none is executed by the first one.
+ENGINES = (PODMAN, DOCKER)
 MAX_NAMED = 8
 
 
@@ -106,7 +106,7 @@ def _check_container(pool: Pool, offer: Offer, path: str, complaints: Complaints
     if engine not in ENGINES:
         complaints.add(
             f"{path}.trainyard.runtime",
-            said('runs no images in this version: leave it out, or say "{engine}".', engine=PODMAN),
+            said('runs no images in this version: leave it out, or say "podman" or "docker".'),
         )
     elif (without := offer.hosts_without(engine)) and len(without) == len(offer.engines):
         complaints.add(

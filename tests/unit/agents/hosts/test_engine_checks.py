@@ -121,3 +121,45 @@ def test_a_runner_that_does_not_tell_is_believed():
 def test_nonsense_is_no_podman_that_works(value):
     engine = facts(podman=value, runtimes=PODMAN).engine
     assert engine is None or (not engine.works and not engine.missing)
+
+
+DOCKER = [{"name": "docker", "version": "20.10.24"}]
+
+
+def docker_line(docker=WORKS, runtimes=(*PODMAN, *DOCKER)):
+    return judged(podman=WORKS, docker=docker, runtimes=list(runtimes))["Runtimes"]
+
+
+def test_the_line_says_how_docker_runs_where_it_is():
+    assert "docker" not in docker_line(runtimes=PODMAN).text
+    seen = docker_line()
+    assert seen.ok is True and seen.fix == ""
+    assert seen.text == (
+        "host, podman 4.3.1, docker 20.10.24; podman runs without root, cgroup v2; docker runs without root, cgroup v2"
+    )
+    assert facts(docker=WORKS, runtimes=DOCKER).runtimes == ("docker 20.10.24",)
+
+
+def test_a_docker_that_the_login_does_not_reach_runs_no_jobs_and_is_no_fault_of_the_host():
+    broken = {**WORKS, "works": False, "error": "permission denied", "missing": []}
+    seen = docker_line(broken)
+    assert seen.ok is True and seen.text.endswith("; docker cannot be used: permission denied")
+    assert "“docker info” must work for the login gpu" in seen.fix
+    assert facts(docker=broken, runtimes=DOCKER).runtimes == ()
+    assert facts(docker=broken, runtimes=[*PODMAN, *DOCKER], podman=WORKS).runtimes == ("podman 4.3.1",)
+
+
+def test_an_old_docker_runs_no_jobs():
+    old = [{"name": "docker", "version": "19.03.5"}]
+    assert "too old" in docker_line(runtimes=old).text and facts(docker=WORKS, runtimes=old).runtimes == ()
+
+
+@pytest.mark.parametrize(("engine", "program"), [("podman", "catatonit"), ("docker", "docker-init (tini)")])
+def test_an_engine_without_an_init_is_told_what_programs_lack(engine, program):
+    found = {**WORKS, "missing": ["init"]}
+    seen = line(found) if engine == "podman" else docker_line(found)
+    assert (
+        seen.ok is (None if engine == "podman" else True)
+        and "process 1 of its container" in seen.fix
+        and program in seen.fix
+    )

@@ -34,6 +34,55 @@ def podman(monkeypatch, tmp_path):
 
 
 @pytest.fixture
+def docker(monkeypatch, tmp_path):
+    """docker(prints, status, errors): a Docker of this test, with an init."""
+
+    def make(prints, status=0, errors=""):
+        program = tmp_path / "docker"
+        program.write_text(f"#!{sys.executable}\nimport sys\n"
+                           f"print({prints!r}); print({errors!r}, file=sys.stderr); sys.exit({status})\n")  # fmt: skip
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+        monkeypatch.setattr(engine_probe, "DOCKER_INIT_PLACES", (str(program),))
+
+    return make
+
+
+DAEMON = (
+    '{"ServerVersion": "20.10.24", "CgroupVersion": "2", "MemoryLimit": true, '
+    '"SecurityOptions": ["name=seccomp,profile=default", "name=rootless"]}'
+)
+
+
+def test_docker_says_whether_its_daemon_works(docker, monkeypatch):
+    docker(DAEMON)
+    found = engine_probe.probe_docker()
+    assert found == {
+        "answered": True, "works": True, "error": "", "rootless": True, "cgroup": "v2", "missing": [],
+    }  # fmt: skip
+    monkeypatch.setattr(engine_probe, "DOCKER_INIT_PLACES", ("/nowhere",))
+    docker(DAEMON.replace("true", "false"))
+    monkeypatch.setattr(engine_probe, "DOCKER_INIT_PLACES", ("/nowhere",))
+    assert engine_probe.probe_docker()["missing"] == ["cgroup", "init"]
+
+
+@pytest.mark.parametrize(
+    ("prints", "status", "errors"),
+    [
+        ('{"ServerErrors": ["permission denied"], "ClientInfo": {}}', 0, ""),
+        ('{"ServerVersion": "", "MemoryLimit": false}', 1, "permission denied"),
+        ("nonsense", 1, "permission denied"),
+    ],
+)
+def test_a_daemon_that_the_login_does_not_reach_is_told_in_the_words_of_the_client(
+    docker, prints, status, errors
+):
+    docker(prints, status, errors)
+    found = engine_probe.probe_docker()
+    assert (found["works"], found["error"], found["answered"]) == (False, "permission denied", True), found
+
+
+@pytest.fixture
 def login(monkeypatch, tmp_path):
     """A login without root: with newuidmap, and with ranges of ids as the test writes them."""
     me = pwd.getpwuid(os.getuid())
@@ -108,4 +157,5 @@ def test_a_login_may_have_its_ids_by_its_number(login):
 
 def test_what_is_not_installed_or_not_delegated_is_missing(login, monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    assert engine_probe.missing_parts(["cpu", "pids"]) == ["newuidmap", "cgroup"]
+    monkeypatch.setattr(engine_probe, "INIT_PLACES", ("/nowhere/catatonit",))
+    assert engine_probe.missing_parts(["cpu", "pids"]) == ["newuidmap", "cgroup", "init"]

@@ -35,11 +35,13 @@ def hosts(add_host):
     return bare, able
 
 
-def asking(image=IMAGE, pools=1):
+def asking(image=IMAGE, pools=1, engine=""):
     document = gang(*[pool_of(machine="n1-standard-4") for _ in range(pools)])
     for pool in document["jobSpec"]["workerPoolSpecs"]:
         if image != "host":
             pool["containerSpec"] = {"imageUri": image}
+        if engine:
+            pool["trainyard"] = {"runtime": engine}
     return document
 
 
@@ -58,6 +60,14 @@ def test_a_job_with_an_image_goes_where_an_engine_is_and_says_where_none_is(host
     assert second.state == "QUEUED"
     assert "Its image needs podman, which is not on bare." in second.reason
     assert "4 CPUs free" not in second.reason, "what is free where it cannot run does not count"
+
+
+def test_a_job_that_names_docker_goes_where_docker_is(hosts, submit):
+    first, second = submit(asking(engine="docker")), submit(asking(engine="docker"))
+    assert places() == ["bare"] and Run.objects.get().job == first
+    assert Run.objects.get().order["runtime"]["kind"] == "docker"
+    second.refresh_from_db()
+    assert "Its image needs docker, which is not on able." in second.reason
 
 
 def test_a_job_without_an_image_goes_anywhere(hosts, submit):

@@ -27,7 +27,7 @@ def test_programs_of_the_host_are_executed():
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
-        ({"task": Container("ghcr.io/lab/train"), "runtime": "docker"}, f"{POOL}.trainyard.runtime"),
+        ({"task": Container("ghcr.io/lab/train"), "runtime": "apptainer"}, f"{POOL}.trainyard.runtime"),
         (
             {"task": PythonPackage("gcr.io/x/pytorch", ("gs://a/b",), "m")},
             f"{POOL}.python_package_spec.executor_image_uri",
@@ -60,6 +60,16 @@ def test_images_run_where_any_host_has_the_engine():
         "args": ["-m", "x"],
     }
     assert runtime_order(pool()) == {}
+
+
+def test_a_pool_that_names_docker_runs_where_docker_is():
+    image = replace(pool(), task=Container("ghcr.io/lab/train"), runtime="docker")
+    job = replace(spec(1), pools=(image, None))
+    check_runtimes(job, Offer({"h1": frozenset({"podman"}), "h2": frozenset({"docker"})}))
+    with pytest.raises(InvalidDocument) as refused:
+        check_runtimes(job, Offer({"h1": frozenset({"podman"})}))
+    assert "Install docker there" in refused.value.violations[0].description
+    assert runtime_order(image)["kind"] == "docker"
 
 
 def test_a_container_with_code_starts_where_the_code_is():
