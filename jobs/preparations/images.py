@@ -25,7 +25,9 @@ from jobs.secrets import image_registries, of_jobs
 
 IMAGE = "image"
 # What engines say of a registry that asks who they are (401), or does not let them (403).
-_NOT_GIVEN = re.compile("unauthorized|authentication required|access denied|is denied|forbidden", re.I)
+_NOT_GIVEN = re.compile(
+    "unauthorized|authentication required|no basic auth|access denied|is denied|forbidden", re.I
+)
 # Hosts say what they have; an engine would take other texts for a name, or an address.
 _ID, _DIGEST = re.compile(r"[0-9a-f]{64}"), re.compile(r"sha256:[0-9a-f]{64}")
 

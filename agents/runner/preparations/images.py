@@ -30,8 +30,9 @@ _LOCAL = "localhost/"
 # What an engine says when the image that was asked for is the fault; anything else is a fault of the host or of the
 # network, and may be over when it is tried again.
 _WRONG_NAME = re.compile(
-    "manifest unknown|not found|name unknown|unauthorized|authentication required|denied|invalid reference"
-    "|no such image|image not known|did not resolve|no image found in|unsupported manifest|short-name",
+    "manifest unknown|not found|name unknown|unauthorized|authentication required|no basic auth|denied"
+    "|invalid reference|no such image|image not known|did not resolve|no image found in|unsupported manifest"
+    "|short-name",
     re.I,
 )
 _OF_THE_HOST = re.compile(

@@ -1,10 +1,11 @@
-"""Images from a real registry, by a real podman: pulled once, and what goes wrong is told in the engine's words."""
+"""Images from a real registry, by a real podman and a real Docker: what goes wrong is told in the engine's words."""
 
 from __future__ import annotations
 
 import base64
 import contextlib
 import os
+import re
 import shutil
 import signal
 import socket
@@ -16,8 +17,9 @@ import urllib.request
 import bcrypt
 import pytest
 
-from tests.harness.containers import Podman
+from tests.harness.containers import Docker, Podman
 from tests.unit.agents.runner.protocol_client import wait_for
+from tests.unit.agents.runner.test_containers import connect
 from tests.unit.agents.runner.test_preparations import hear, leftovers, prepare, words_of
 
 REGISTRY = """\
@@ -26,28 +28,35 @@ storage: {{filesystem: {{rootdirectory: {place}}}}}
 http: {{addr: "127.0.0.1:{port}"}}
 """
 LOCKED = 'auth: {{htpasswd: {{realm: "lab", path: "{place}/people"}}}}\n'
+# Docker says the second, if it has nothing to say who asks.
+NOT_GIVEN = re.compile("authentication required|no basic auth credentials")
 PASSWORD = "canary-of-the-registry"  # noqa: S105
 
 
+@pytest.fixture(scope="module", params=["podman", "docker"])
+def kind(request):
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def registry(tmp_path_factory):
-    """The address of a registry on loopback, which has one image, and the podman that put it there."""
-    with serving(tmp_path_factory.mktemp("registry")) as found:
+def registry(kind, tmp_path_factory):
+    """The address of a registry on loopback, which has one image, and an engine that has not."""
+    with serving(tmp_path_factory.mktemp("registry"), kind=kind) as found:
         yield found
 
 
 @pytest.fixture(scope="module")
-def locked(tmp_path_factory):
+def locked(kind, tmp_path_factory):
     """One that gives its image only to Ada."""
     place = tmp_path_factory.mktemp("locked")
     hashed = bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(4)).decode()
     (place / "people").write_text(f"ada:{hashed}\n")
-    with serving(place, LOCKED, f"ada:{PASSWORD}") as found:
+    with serving(place, LOCKED, f"ada:{PASSWORD}", kind) as found:
         yield found
 
 
 @contextlib.contextmanager
-def serving(place, more="", login=""):
+def serving(place, more="", login="", kind="podman"):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -61,14 +70,18 @@ def serving(place, more="", login=""):
     (place / "registries.conf").write_text(f'[[registry]]\nlocation = "{address}"\ninsecure = true\n')
     podman = Podman(place / "podman")
     podman.env["CONTAINERS_REGISTRIES_CONF"] = str(place / "registries.conf")
+    engine = None
     try:
         wait_for(lambda: answers(address), "the registry")
         podman.make_image(f"{address}/lab/small:1")
         podman("push", *(["--creds", login] if login else []), f"{address}/lab/small:1")
         podman("rmi", f"{address}/lab/small:1")
-        yield address, podman
+        engine = podman if kind == "podman" else Docker(place / "docker")
+        yield address, engine
     finally:
         podman.remove()
+        if engine not in (None, podman):
+            engine.remove()
         server.send_signal(signal.SIGTERM)
         server.wait(30)
 
@@ -82,31 +95,43 @@ def answers(address):
         return False
 
 
+def ask(console, image, **more):
+    prepare(console, image, engine=console.engine, **more)
+
+
 @pytest.fixture
 def console(host, registry):
-    host.env.update(registry[1].env)
-    console = host.connect()
-    console.hello()
-    return console
+    return connect(host, registry[1])
 
 
-def test_an_image_is_pulled_and_its_digest_told(console, registry):
-    address, podman = registry
-    prepare(console, f"{address}/lab/small:1")
+def test_an_image_is_pulled_and_its_digest_told(console, registry, kind):
+    address, engine = registry
+    ask(console, f"{address}/lab/small:1")
     ready = hear(console, "READY")
     assert ready["result"]["digest"].startswith("sha256:") and len(ready["result"]["id"]) == 64
-    assert "Trying to pull" in ready["tail"] and "\x1b" not in ready["tail"]
-    assert f"{address}/lab/small" in podman("images", "--format", "{{.Repository}}")
+    words = "Trying to pull" if kind == "podman" else "Pulling from lab/small"
+    assert words in ready["tail"] and "\x1b" not in ready["tail"]
+    assert f"{address}/lab/small" in engine("images", "--format", "{{.Repository}}")
+
+
+def test_an_image_comes_from_an_archive_of_the_host(console, registry, tmp_path):
+    engine, name = registry[1], "localhost/lab/archived:1"
+    engine.make_image(name)
+    engine("save", "--output", str(tmp_path / "image.tar"), name)
+    engine("rmi", name)
+    ask(console, name, key="k5", archive=str(tmp_path / "image.tar"))
+    assert len(hear(console, "READY", key="k5")["result"]["id"]) == 64
+    assert "lab/archived" in engine("images", "--format", "{{.Repository}}")
 
 
 def test_a_name_that_the_registry_does_not_know_is_the_users_fault(console, registry):
-    prepare(console, f"{registry[0]}/lab/none:1")
+    ask(console, f"{registry[0]}/lab/none:1")
     failed = hear(console, "FAILED")
     assert failed["fault"] == "user" and "unknown" in failed["message"], failed["message"]
 
 
 def test_a_registry_that_does_not_answer_is_no_fault_of_the_user(console):
-    prepare(console, "127.0.0.1:9/lab/small:1")
+    ask(console, "127.0.0.1:9/lab/small:1")
     failed = hear(console, "FAILED")
     assert failed["fault"] == "host" and "refused" in failed["message"], failed["message"]
 
@@ -114,37 +139,34 @@ def test_a_registry_that_does_not_answer_is_no_fault_of_the_user(console):
 @pytest.fixture
 def outside(host, locked):
     """A host whose login has no credential of the locked registry."""
-    host.env.update(locked[1].env)
-    console = host.connect()
-    console.hello()
-    return console
+    return connect(host, locked[1])
 
 
 @pytest.mark.parametrize("password", [None, "a wrong one"])
 def test_a_registry_that_wants_to_know_who_asks_refuses_in_the_engines_words(outside, locked, password):
     known = {"credentials": {"registry": locked[0], "username": "ada", "password": password}}
-    prepare(outside, f"{locked[0]}/lab/small:1", **(known if password else {}))
+    ask(outside, f"{locked[0]}/lab/small:1", **(known if password else {}))
     failed = hear(outside, "FAILED")
-    assert failed["fault"] == "user" and "authentication required" in failed["message"], failed["message"]
+    assert failed["fault"] == "user" and NOT_GIVEN.search(failed["message"]), failed["message"]
 
 
 def test_a_credential_is_used_for_its_pull_and_then_gone(outside, host, locked):
-    address, podman = locked
+    address, engine = locked
     who = {"registry": address, "username": "ada", "password": PASSWORD}
     seen = Seen(host)
     with seen:
-        prepare(outside, f"{address}/lab/small:1", key="k2", credentials=who)
+        ask(outside, f"{address}/lab/small:1", key="k2", credentials=who)
         hear(outside, "READY", key="k2")
-    assert f"{address}/lab/small" in podman("images", "--format", "{{.Repository}}")
+    assert f"{address}/lab/small" in engine("images", "--format", "{{.Repository}}")
     assert seen.modes == {0o600} and seen.commands and not any(PASSWORD in each for each in seen.commands)
     encoded = base64.b64encode(f"ada:{PASSWORD}".encode())
     files = [path for path in host.home.rglob("*") if path.is_file()]
     assert not [
         path for path in files if PASSWORD.encode() in path.read_bytes() or encoded in path.read_bytes()
     ]
-    podman("rmi", "--force", f"{address}/lab/small:1")
-    prepare(outside, f"{address}/lab/small:1", key="k3")
-    assert "authentication required" in hear(outside, "FAILED", key="k3")["message"], "nothing was kept"
+    engine("rmi", "--force", f"{address}/lab/small:1")
+    ask(outside, f"{address}/lab/small:1", key="k3")
+    assert NOT_GIVEN.search(hear(outside, "FAILED", key="k3")["message"]), "nothing was kept"
 
 
 class Seen(threading.Thread):
@@ -173,12 +195,12 @@ class Seen(threading.Thread):
 
 
 def test_a_pull_that_was_killed_is_begun_again(console, host, registry):
-    address, podman = registry
-    podman("rmi", "--force", f"{address}/lab/small:1", check=False)
-    prepare(console, f"{address}/lab/small:1", key="k2")
+    address, engine = registry
+    engine("rmi", "--force", f"{address}/lab/small:1", check=False)
+    ask(console, f"{address}/lab/small:1", key="k2")
     for pid in leftovers(host):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     over = console.hear("prepared", lambda m: m["key"] == "k2" and m["state"] in ("READY", "FAILED", "LOST"))
-    prepare(console, f"{address}/lab/small:1", key="k2", asked=2)
+    ask(console, f"{address}/lab/small:1", key="k2", asked=2)
     assert over["state"] == "READY" or hear(console, "READY", key="k2")["asked"] == 2
