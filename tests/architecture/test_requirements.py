@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
 LISTS = {path.stem: path for path in sorted((ROOT / "tools" / "requirements").glob("*.txt"))}
+LOCKS = ("package-lock.json", "tools/requirements/lighthouse/package-lock.json")
 # Lists of environments beside ours, which have versions of their own.
 OF_THEIR_OWN = ("google-sdk-1.60",)
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -57,6 +59,25 @@ def test_the_lists_have_what_the_project_asks_for(name):
     asked = [re.sub(r"\[.*?\]", "", each) for each in asked]
     found = {package: version for package, (version, _) in entries(LISTS[name].read_text()).items()}
     assert wanted(asked).items() <= found.items(), "run tools/pin"
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=str)
+def test_each_package_of_npm_has_one_version_and_its_digest_and_comes_from_any_registry(lock):
+    packages = json.loads((ROOT / lock).read_text())["packages"]
+    del packages[""]
+    assert packages
+    for name, package in packages.items():
+        assert "version" in package and package["integrity"].startswith("sha512-"), name
+        assert "resolved" not in package, f"{name}: npm install --omit-lockfile-registry-resolved"
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=str)
+def test_no_package_of_npm_asks_for_whatever_is_newest(lock):
+    """`npm ci` refuses such a lock as soon as there is a newer release: `overrides` name the version."""
+    project = json.loads((ROOT / lock).with_name("package.json").read_text())
+    for name, package in json.loads((ROOT / lock).read_text())["packages"].items():
+        newest = {each for each, asked in package.get("dependencies", {}).items() if asked == "latest"}
+        assert newest <= project.get("overrides", {}).keys(), name
 
 
 def test_pip_resolves_nothing_since_it_may_ask_for_a_newer_release_that_has_no_digest():

@@ -19,22 +19,29 @@ from tests.harness.product import job_spec
 TEXT, BINARY, PING, PONG = 1, 2, 9, 10
 # As the page does (static/log.js).
 ACK_STEP = 32 * 1024
+LIST_SECONDS = 10
 
 
 def viewers(options):
-    """Many sockets on one log at 100 lines/s; and one that never reads."""
-    count = 40 if options.quick else 200
+    """Many sockets on one log at 100 lines/s, many on the list of jobs, and one that never reads."""
+    count, of_list = (40, 30) if options.quick else (500, 300)
     with product_on_hosts("apart") as product:
         script = PRINTER.replace("0.02", "0.01")
-        job_id = product.submit(job_spec(["python3", "-c", script, 3000], name="viewed"))
+        job_id = product.submit(job_spec(["python3", "-c", script, 12_000], name="viewed"))
         product.client.wait_for_log(job_id, ".")
         delays, cores = watch(product, job_id, count)
+        changes, list_cores = watch_list(product, of_list)
         grown = deaf_viewer(product)
     p50 = percentile(delays, 0.5)
     yield Figure(
         f"{count} viewers of one log at 100 lines/s", spread(delays), "", None, "p50 ≤ 20 ms", p50 <= 20
     )
     yield Figure("of a core in web meanwhile", f"{cores:.2f}", "", None, "≤ 1", cores <= 1)
+    what = f"{of_list} viewers of the list: POST answered → each has the job"
+    yield Figure(what, spread(changes), "", None, "p50 ≤ 500 ms", percentile(changes, 0.5) <= 500)
+    yield Figure(
+        "of a core in web meanwhile, a job a second", f"{list_cores:.2f}", "", None, "≤ 1", list_cores <= 1
+    )
     yield Figure(
         "a viewer that never reads a 30 MB log", f"+{short(grown)} MB in web", "", None, "bounded", grown < 20
     )
@@ -55,12 +62,8 @@ def deaf_viewer(product):
 
 def watch(product, job_id, count):
     """Measure the delay of every line at every viewer, and the part of a core that the web process needed."""
-    sockets = [Viewer(product, f"/ws/jobs/{job_id}/log/workerpool0-0") for _ in range(count)]
-    poll, by_number = select.epoll(), {}
-    for viewer in sockets:
-        viewer.send(TEXT, json.dumps({"tail": 0}).encode())
-        poll.register(viewer.socket.fileno(), select.EPOLLIN)
-        by_number[viewer.socket.fileno()] = viewer
+    path = f"/ws/jobs/{job_id}/log/workerpool0-0"
+    poll, by_number = opened(product, path, count, Viewer.delays, json.dumps({"tail": 0}).encode())
 
     def read(seconds):
         delays, until = [], time.time() + seconds
@@ -74,9 +77,57 @@ def watch(product, job_id, count):
     before, began = cpu_seconds(web), time.time()
     delays = read(8)
     cores = (cpu_seconds(web) - before) / (time.time() - began)
-    for viewer in sockets:
+    for viewer in by_number.values():
         viewer.socket.close()
     return delays, cores
+
+
+def opened(product, path, count, read, first=b""):
+    """Open many sockets, and read those that are open meanwhile: the product cuts off who answers no ping for 20 s."""
+    poll, by_number = select.epoll(), {}
+    for _ in range(count):
+        viewer = Viewer(product, path)
+        if first:
+            viewer.send(TEXT, first)
+        poll.register(viewer.socket.fileno(), select.EPOLLIN)
+        by_number[viewer.socket.fileno()] = viewer
+        for number, _ in poll.poll(0):
+            read(by_number[number])
+    return poll, by_number
+
+
+def watch_list(product, count):
+    """Submit a job a second. Measure until every viewer of the list has got a frame with it, and what web needs."""
+    poll, by_number = opened(product, "/ws/jobs", count, Viewer.contents)
+    web, delays = product.processes.of("web"), []
+    frames_until(poll, by_number, time.time() + 3)
+    before, began = cpu_seconds(web), time.time()
+    for second in range(1, LIST_SECONDS + 1):
+        job_id = product.submit(job_spec(["sleep", "20"], name=f"listed {second}"))
+        answered, missing = time.time(), set(by_number)
+        address = f"/jobs/{job_id}".encode()
+        until = max(began + second, answered + 0.2)
+        while missing and time.time() < answered + 30:
+            for number, content in frames_until(poll, by_number, time.time()):
+                if address in content and number in missing:
+                    missing.discard(number)
+                    delays.append((time.time() - answered) * 1000)
+        assert not missing, f"{len(missing)} of {count} viewers of the list have not got the job"
+        frames_until(poll, by_number, until)
+    cores = (cpu_seconds(web) - before) / (time.time() - began)
+    for each in by_number.values():
+        each.socket.close()
+    return delays, cores
+
+
+def frames_until(poll, by_number, until):
+    """Read all sockets until then, and answer pings. Returns each socket's number with the content of a frame."""
+    found = []
+    while True:
+        for number, _ in poll.poll(min(0.1, max(0.005, until - time.time()))):
+            found += [(number, content) for content in by_number[number].contents()]
+        if time.time() >= until:
+            return found
 
 
 class Viewer:
@@ -114,6 +165,17 @@ class Viewer:
                 self.send(PONG, data)
             if kind == BINARY:
                 found += self.lines(data)
+        return found
+
+    def contents(self):
+        """Return the content of each whole frame that has come."""
+        self.came += self.socket.recv(1 << 17)
+        found = []
+        while (frame := self.next_frame()) is not None:
+            kind, data = frame
+            if kind == PING:
+                self.send(PONG, data)
+            found.append(data)
         return found
 
     def lines(self, data):

@@ -22,10 +22,10 @@ ARGUMENTS = [
 
 
 @contextlib.contextmanager
-def headless_chromium():
+def headless_chromium(*arguments):
     path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
+        browser = playwright.chromium.launch(executable_path=path, args=[*ARGUMENTS, *arguments])
         yield browser
         browser.close()
 
