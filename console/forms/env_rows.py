@@ -6,6 +6,7 @@ A secret value is sent by the browser and never sent back to it: the row is show
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from django.http import QueryDict
 from django.template.loader import render_to_string
 from django.utils.datastructures import MultiValueDict
 from django.utils.safestring import SafeString
+from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 
 from jobs.rules.spec.secret_variables import PERSON, PROJECT
@@ -83,7 +85,7 @@ def add_rows(data: QueryDict, name: str, rows: Iterable[EnvRow]) -> None:
 class EnvRows(forms.Widget):
     """Repeated inputs NAME-name, NAME-value, NAME-kind and NAME-stored, one of each in a row."""
 
-    spare = 2
+    spare, folded = 2, 6
 
     def value_from_datadict(self, data: Mapping[str, Any], files: Any, name: str) -> tuple[EnvRow, ...]:
         return read_rows(data, name)
@@ -96,9 +98,16 @@ class EnvRows(forms.Widget):
     ) -> SafeString:
         """Render with a template of ours. Django's form renderer finds only the templates of its own widgets."""
         rows = [*(row.shown for row in value or ()), *[EnvRow("")] * self.spare]
-        return render_to_string(
-            "forms/env_rows.html", {"name": name, "id": (attrs or {}).get("id"), "rows": rows}
-        )
+        folded = _folded(name, len(rows), self.folded, get_language() or "")
+        context = {"name": name, "id": (attrs or {}).get("id"), "rows": rows, "folded": folded}
+        return render_to_string("forms/env_rows.html", context)
+
+
+@lru_cache(maxsize=256)
+def _folded(name: str, above: int, count: int, _language: str) -> SafeString:
+    """Empty rows for browsers without scripts. They are the same in every form, so they are rendered once."""
+    counters = range(above + 1, above + count + 1)
+    return render_to_string("forms/env_folded.html", {"name": name, "row": EnvRow(""), "counters": counters})
 
 
 class EnvField(forms.Field):

@@ -158,7 +158,7 @@ def _text(value: object) -> str:
 class ParameterRows(forms.Widget):
     """Repeated inputs NAME-name, NAME-kind and so on, one of each in a row."""
 
-    spare = 2
+    spare, folded = 2, 10
 
     def value_from_datadict(self, data: Mapping[str, Any], files: Any, name: str) -> tuple[ParameterRow, ...]:
         if not isinstance(data, MultiValueDict):
@@ -179,6 +179,7 @@ class ParameterRows(forms.Widget):
             "name": name,
             "id": (attrs or {}).get("id"),
             "rows": rows,
+            "folded": [ParameterRow()] * self.folded,
             "kinds": KINDS,
             "scales": SCALES,
         }

@@ -605,6 +605,15 @@ def test_pasted_lines_are_answered_as_rows_for_the_page(browser):
     assert browser("vera").post("/jobs/new/env-rows", {"pool": "pool1", "lines": ""}).status_code == 403
 
 
+def test_without_scripts_more_rows_unfold_so_that_no_form_is_sent_and_loses_its_secrets(browser):
+    page = browser("bob").get("/jobs/new").content.decode()
+    rows, _, folded = page[page.index('id="pool0"') :].partition("<noscript>")
+    folded = folded.partition("</noscript>")[0]
+    assert rows.count('name="pool0-env-name"') == 3 and folded.count('name="pool0-env-name"') == 6
+    assert "<summary>More rows</summary>" in folded and 'aria-label="Name of variable 4"' in folded
+    assert 'type="submit"' not in folded and "formaction" not in folded
+
+
 SECRET_ROWS = {
     "pool0-env-name": ["HF_TOKEN", "WANDB"],
     "pool0-env-value": ["hf_very-secret", ""],
