@@ -35,9 +35,10 @@ RECEIVED = "received_body"
 
 class Sink(Protocol):
     """Where a body goes. A problem of `write` ends the receiving, and is raised in the second call. `renew` keeps what
-    it has reserved of a quota while the body waits to be stored. `project`: whose body it is, 0 where that is in it."""
+    it has reserved of a quota while the body waits to be stored. `share`: of which share of the places for uploads it
+    takes one (jobs/artifacts/incoming.py)."""
 
-    project: int
+    share: str
 
     def write(self, data: bytes) -> None: ...
 

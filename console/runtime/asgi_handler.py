@@ -72,7 +72,7 @@ class ThreadedHandler(ASGIHandler):
         response: HttpResponseBase | None = await self._call(scope, io.BytesIO(), None)
         rest = True
         if isinstance(response, BodyWanted):
-            with large_requests.place(response.sink.project) as is_free:
+            with large_requests.place(response.sink.share) as is_free:
                 if is_free:
                     response, rest = await self._receive_and_store(scope, response, receive)
                 else:

@@ -22,8 +22,7 @@ Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 # Threads that write and hash. One keeps up with a network of 10 Gbit/s.
 THREADS = 4
 # How many uploads a web process has at the same time, each from its first byte until it is stored; of one project, half
-# as many. While it is received
-# it takes three pieces of memory; then a file waits for the storage.
+# as many. While it is received it takes three pieces of memory; then a file waits for the storage.
 MOST_AT_ONCE = 64
 # How often the reservation of one that waits is renewed.
 RENEWED_S = 60.0
@@ -32,24 +31,24 @@ DROPPED_BYTES = 16 * 1024 * 1024
 DROPPED_S = 2.0
 
 _threads = ThreadPoolExecutor(THREADS, thread_name_prefix="upload")
-# By project: its uploads that are under way.
-_open: Counter[int] = Counter()
+# By share (of a project, or of a person): its uploads that are under way.
+_open: Counter[str] = Counter()
 
 
 @contextmanager
-def place(project: int) -> Iterator[bool]:
-    """The place of an upload until it is stored. False when too many are under way at this moment: a project has no
+def place(share: str) -> Iterator[bool]:
+    """The place of an upload until it is stored. False when too many are under way at this moment: a share has no
     more places than it leaves free, so that its uploads to a slow storage do not turn those of the next one away."""
-    if _open[project] >= MOST_AT_ONCE - _open.total():
+    if _open[share] >= MOST_AT_ONCE - _open.total():
         yield False
         return
-    _open[project] += 1
+    _open[share] += 1
     try:
         yield True
     finally:
-        _open[project] -= 1
-        if not _open[project]:
-            del _open[project]
+        _open[share] -= 1
+        if not _open[share]:
+            del _open[share]
 
 
 async def receive_body(wanted: BodyWanted, receive: Receive) -> Received:

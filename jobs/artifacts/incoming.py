@@ -76,7 +76,7 @@ class Incoming:
         self, path: Path, most: int | None = None, with_md5: bool = False, reserve: Reserve | None = None
     ) -> None:
         self.path, self._most, self._step, self._reserve = path, most, STEP_BYTES, reserve
-        self.project = 0
+        self.share = ""
         self._hashes = Hashes(with_md5)
         self._file = path.open("wb", buffering=0)
         file_locks.take(self._file.fileno())
@@ -124,11 +124,22 @@ class Incoming:
             self._reserve.release()
 
 
+def share_of_project(project_id: int) -> str:
+    """The share of a project of the places for uploads: each share leaves places to the others."""
+    return f"project {project_id}"
+
+
+def share_of_person(user_id: int) -> str:
+    """The share of a person, for an upload that says only in its body to which project it goes."""
+    return f"person {user_id}"
+
+
 def new_file(project: Project | None, most: int | None = None, with_md5: bool = False) -> Incoming:
     """A new file to receive into. `project`: whose quota its bytes take as they come."""
     path = storage.receiving_directory() / f"one-{secrets.token_hex(12)}"
     file = Incoming(path, most, with_md5, Reserve(project, path.name, while_it_comes()) if project else None)
-    file.project = project.pk if project else 0
+    if project is not None:
+        file.share = share_of_project(project.pk)
     return file
 
 

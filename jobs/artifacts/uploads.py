@@ -23,7 +23,7 @@ from agents.infra.refusals import Exhausted, Refused, Unavailable
 from agents.infra.texts import said
 from jobs.artifacts import blobs, file_locks, incoming, objects, room, storage
 from jobs.artifacts.file_locks import Lock
-from jobs.artifacts.incoming import Digests, Hashes, TooLarge
+from jobs.artifacts.incoming import Digests, Hashes, TooLarge, share_of_project
 from jobs.artifacts.objects import About
 from jobs.artifacts.room import Reserve
 from jobs.models import Bucket, StoredObject, Upload
@@ -61,7 +61,7 @@ class Part:
     """The bytes of one request of an upload, appended to its file. Only one request appends at a time."""
 
     def __init__(self, upload: Upload, start: int, most: int | None) -> None:
-        self.project = upload.bucket.project_id
+        self.share = share_of_project(upload.bucket.project_id)
         self._file = FileIO(path_of(upload), "ab+")
         try:
             self._lock()

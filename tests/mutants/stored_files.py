@@ -211,7 +211,7 @@ STORED_FILES = (
     Safeguard(
         "places-of-uploads-of-other-projects",
         "console/runtime/large_requests.py",
-        "    if _open[project] >= MOST_AT_ONCE - _open.total():",
+        "    if _open[share] >= MOST_AT_ONCE - _open.total():",
         "    if _open.total() >= MOST_AT_ONCE:",
         (f"{SLOW}::test_the_uploads_of_one_project_leave_places_to_the_others",),
     ),
@@ -232,7 +232,7 @@ STORED_FILES = (
     Safeguard(
         "places-of-uploads",
         "console/runtime/large_requests.py",
-        "    _open[project] += 1\n",
+        "    _open[share] += 1\n",
         "",
         (f"{SLOW}::test_an_upload_counts_until_it_is_stored",),
     ),

@@ -55,7 +55,7 @@ class _Begin(StorageView):
         if large_bodies.is_first_call(request._request):
             file = incoming.new_file(*sink)
             # The place that it takes is its project's, also where its bytes take nothing of the quota.
-            file.project = row.project_id
+            file.share = incoming.share_of_project(row.project_id)
             return BodyWanted(file)
         with large_bodies.received(request._request, *sink) as file:
             if way == "resumable":

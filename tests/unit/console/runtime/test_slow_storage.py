@@ -315,13 +315,13 @@ def test_the_uploads_of_one_project_leave_places_to_the_others():
     """Each may have as many as it leaves free: however many one sends, others have a place."""
     with ExitStack() as places:
 
-        def taken(project):
+        def taken(share):
             count = 0
-            while places.enter_context(large_requests.place(project)):
+            while places.enter_context(large_requests.place(share)):
                 count += 1
             return count
 
         most = large_requests.MOST_AT_ONCE
-        assert [taken(project) for project in (1, 2, 3, 4)] == [most // 2, most // 4, most // 8, most // 16]
-        assert taken(1) == 0
+        assert [taken(share) for share in "abcd"] == [most // 2, most // 4, most // 8, most // 16]
+        assert taken("a") == 0
     assert not large_requests._open
