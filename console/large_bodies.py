@@ -25,7 +25,7 @@ ADDRESSES = re.compile(
     r"/+(?:resumable/)?upload/storage/v1/"
     r"|/+api/v1/projects/[^/]+/(?:artifacts/?$|buckets/[^/]+/objects/)"
     r"|/projects/[^/]+/storage/(?:artifacts/add|b/[^/]+/upload)$"
-    r"|/jobs/new/code$"
+    r"|/jobs/(?:pipelines/)?new/code$"
 )
 METHODS = frozenset({"POST", "PUT"})
 PIECE = 1024 * 1024

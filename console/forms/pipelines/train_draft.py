@@ -54,12 +54,12 @@ class TrainDraft(Draft):
             kind = pool.fields["kind"]
             assert isinstance(kind, forms.ChoiceField)
             kind.choices = CONTAINERS
-            if pool.number == 0 and not pool.is_bound:
-                pool.initial["kind"] = IMAGE
 
     @classmethod
     def empty(cls, chosen: JobDestination) -> TrainDraft:
-        return cls.from_document(EMPTY, chosen)
+        draft = cls.from_document(EMPTY, chosen)
+        draft.pools[0].initial["kind"] = IMAGE
+        return draft
 
     def pipeline_of(self, job: Mapping[str, Any]) -> dict[str, Any]:
         """The TrainingPipeline that makes this job."""

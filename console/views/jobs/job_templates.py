@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.db import transaction
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST, require_safe
 
+from agents.infra.sentences import shown
 from console.auth import access
 from console.auth.person import person
+from console.forms.jobs import AnyDraft, JobDestination
 from console.views.jobs.form_choices import FormChoices
+from console.views.jobs.form_requests import new_destination
+from jobs import services
 from jobs.models import Job, JobTemplate, Project
-from jobs.projects import job_templates
+from jobs.projects import job_templates, locations
+from jobs.rules.spec import parse
 from jobs.rules.spec.custom_job import CustomJob
+from jobs.rules.spec.parse import Violation
+from jobs.scheduling import machine_types
 
 OF_PROJECT = "project"
 
@@ -48,8 +58,32 @@ def get(request: HttpRequest, template_id: int) -> JobTemplate:
     return get_object_or_404(_visible(request), pk=template_id)
 
 
-def save(request: HttpRequest, job: CustomJob, project: Project, location: str) -> None:
-    """Save the job of the form under the name that was typed. Raises Refused."""
+def chosen(request: HttpRequest) -> tuple[JobTemplate, JobDestination]:
+    """The template that the address names, and where its job goes."""
+    named = request.GET["template"]
+    if not (named.isascii() and named.isdigit() and len(named) <= 18):
+        raise Http404
+    row = get(request, int(named))
+    destination = new_destination(row.project.name if row.project else "")
+    return row, replace(destination, location=row.location_name)
+
+
+def save_form(request: HttpRequest, draft: AnyDraft) -> tuple[Iterable[Violation], str]:
+    """Save the job of a form. Returns what is wrong with the job, and what is wrong with the template."""
+    project = access.project_or_404(request.user, "submit", draft.destination.project)
+    location = draft.destination.location
+    try:
+        locations.check_serves(project, location)
+        _save(request, machine_types.read(draft.document(), location)[0], project, location)
+    except parse.InvalidDocument as refused:
+        return refused.violations, ""
+    except services.Refused as refused_:
+        return (), shown(refused_.message)
+    return (), ""
+
+
+def _save(request: HttpRequest, job: CustomJob, project: Project, location: str) -> None:
+    """Save the job under the name that was typed. Raises Refused."""
     who, name = person(request), request.POST.get("template_name", "").strip()
     owner = project if request.POST.get("template_of") == OF_PROJECT else who
     with transaction.atomic():

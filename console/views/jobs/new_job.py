@@ -24,24 +24,20 @@ from agents.infra.sql import read_ahead
 from console import large_bodies
 from console.auth import access
 from console.auth.person import person
-from console.forms.code_fields import STORED
 from console.forms.env_lines import read_env_lines
 from console.forms.env_rows import EnvRow
 from console.forms.jobs import POOLS, AnyDraft, Draft, JobDestination, JsonDraft, draft_of
 from console.forms.sample import SAMPLE
-from console.forms.storage import NewCode
-from console.large_bodies import BodyWanted, Received
 from console.presenters import brought
 from console.presenters.brought import Brought
 from console.presenters.new_job import as_code
 from console.presenters.new_job import summary as summaries
 from console.views.fragments import page_or_fragment
-from console.views.jobs import job_templates
+from console.views.jobs import code_uploads, job_templates
 from console.views.jobs.form_choices import FormChoices
 from console.views.jobs.form_requests import READS, chosen_project, new_destination, only_submitters, pressed
 from jobs import services
-from jobs.artifacts import artifacts, blobs, incoming, room
-from jobs.models import Artifact, ArtifactKind, Job, Project
+from jobs.models import Job
 from jobs.projects import locations
 from jobs.rules.spec import parse
 from jobs.rules.spec.parse import Violation
@@ -130,40 +126,13 @@ def env_rows(request: HttpRequest) -> HttpResponse:
 def upload_code(request: HttpRequest) -> HttpResponse:
     """Store an archive of code from the form, and show the form with it. Scripts send theirs to the REST address."""
     only_submitters(request)
-    stores = {row.name: row for row in access.projects_allowing(person(request), "store")}
     if large_bodies.is_first_call(request):
-        free = [room.free_bytes(row) for row in stores.values()]
-        # The project is in the form, so its quota is looked at when that has come.
-        most = None if None in free else max(filter(None, free), default=0)
-        return BodyWanted(incoming.new_file(None, most), as_form=True)
-    data, project = request.POST.copy(), stores.get(request.POST.get("project", ""))
-    stored, problems = (
-        (None, [_("Choose a project first.")]) if project is None else _stored_code(request, project)
-    )
-    data["code-source"] = STORED
-    if stored is not None:
-        data["code-stored"] = stored.sha256
+        return code_uploads.body_wanted(request)
+    data, problems = code_uploads.stored_code(request)
     draft = Draft.from_post(data)
     FormChoices.of(request).set_in(draft)
     draft.is_valid()
     return _show(request, draft, code_problems=problems, status=400 if problems else 200)
-
-
-def _stored_code(request: HttpRequest, project: Project) -> tuple[Artifact | None, list[str]]:
-    """The archive that the form has, or what is wrong with it."""
-    received = getattr(request, large_bodies.RECEIVED, None)
-    try:
-        if isinstance(received, Received):
-            large_bodies.check_complete(received)
-        form = NewCode(request.POST, request.FILES, prefix="code")
-        if not form.is_valid():
-            return None, [str(error) for error in form.errors["file"]]
-        file = form.cleaned_data["file"]
-        blobs.check_announced(project, file.size)
-        by = person(request).username
-        return artifacts.add_artifact(project, ArtifactKind.ARCHIVE, file.name, file.chunks(), by), []
-    except (services.Refused, services.Unavailable) as refused:
-        return None, [shown(refused.message)]
 
 
 @require_safe
@@ -202,13 +171,7 @@ def sample(request: HttpRequest) -> HttpResponse:
 
 
 def _from_template(request: HttpRequest) -> HttpResponse:
-    named = request.GET["template"]
-    if not (named.isascii() and named.isdigit() and len(named) <= 18):
-        raise Http404
-    row = job_templates.get(request, int(named))
-    destination = replace(
-        new_destination(row.project.name if row.project else ""), location=row.location_name
-    )
+    row, destination = job_templates.chosen(request)
     return _show(request, draft_of(row.document, destination), template=row)
 
 
@@ -278,16 +241,8 @@ def _check(request: HttpRequest, draft: AnyDraft) -> HttpResponse:
 
 def _save_template(request: HttpRequest, draft: AnyDraft) -> HttpResponse:
     """Save the form as a template, and show it again."""
-    project = access.project_or_404(request.user, "submit", draft.destination.project)
-    location = draft.destination.location
-    try:
-        locations.check_serves(project, location)
-        job_templates.save(request, machine_types.read(draft.document(), location)[0], project, location)
-    except parse.InvalidDocument as refused:
-        return _show(request, draft, violations=refused.violations)
-    except services.Refused as refused:
-        return _show(request, draft, template_problem=shown(refused.message))
-    return _show(request, draft)
+    violations, problem = job_templates.save_form(request, draft)
+    return _show(request, draft, violations, template_problem=problem)
 
 
 def _to_json(request: HttpRequest, draft: AnyDraft) -> HttpResponse:

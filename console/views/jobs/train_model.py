@@ -7,25 +7,31 @@ from dataclasses import replace
 from typing import Any
 
 from django.conf import settings
+from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
 from agents.infra.sentences import shown
 from agents.infra.sql import read_ahead
+from console import large_bodies
 from console.auth import access
 from console.auth.person import person
+from console.forms import code_fields
 from console.forms.jobs import JobDestination
 from console.forms.pipelines.train_draft import TrainDraft, without_directory
 from console.presenters.new_job import pipeline_code
 from console.presenters.new_job import summary as summaries
 from console.presenters.trained_models import names_of_models
 from console.views.fragments import page_or_fragment
+from console.views.jobs import code_uploads, job_templates
 from console.views.jobs.form_choices import FormChoices
 from console.views.jobs.form_requests import READS, chosen_project, new_destination, only_submitters, pressed
 from jobs import services
@@ -42,6 +48,8 @@ from jobs.scheduling import machine_types
 def train(request: HttpRequest) -> HttpResponse:
     only_submitters(request)
     if request.method != "POST":
+        if "template" in request.GET:
+            return _from_template(request)
         return _show(request, TrainDraft.empty(new_destination(chosen_project(request))))
     draft = TrainDraft.from_post(request.POST)
     FormChoices.of(request).set_in(draft)
@@ -50,6 +58,9 @@ def train(request: HttpRequest) -> HttpResponse:
     if pressed(request) == "check":
         found = tuple(_violations_of_job(request, draft))
         return _show(request, draft, found, checked=not found)
+    if pressed(request) == "template":
+        violations, problem = job_templates.save_form(request, draft)
+        return _show(request, draft, violations, template_problem=problem)
     return _start(request, draft, draft.destination)
 
 
@@ -72,6 +83,32 @@ def summary(request: HttpRequest) -> HttpResponse:
         offers = {} if has_them else choices.offers(draft)
     context = {"draft": draft, "changed": True, **offers, **seen}
     return render(request, "jobs/_summary_exchange.html", context)
+
+
+@never_cache
+@sensitive_post_parameters()
+@require_POST
+@login_required
+def upload_code(request: HttpRequest) -> HttpResponse:
+    """Store an archive of code from the form, and show the form with it. Scripts send theirs to the REST address."""
+    only_submitters(request)
+    if large_bodies.is_first_call(request):
+        return code_uploads.body_wanted(request)
+    data, problems = code_uploads.stored_code(request)
+    draft = TrainDraft.from_post(data)
+    FormChoices.of(request).set_in(draft)
+    draft.is_valid()
+    return _show(request, draft, code_problems=problems, status=400 if problems else 200)
+
+
+def _from_template(request: HttpRequest) -> HttpResponse:
+    """Begin with the job of a template. Code that differs between pools is shown by the new-job form only."""
+    row, destination = job_templates.chosen(request)
+    if not code_fields.can_show(row.document.get("jobSpec", {}).get("workerPoolSpecs", [])):
+        text = _("The pools of {name} bring different code, and this form has one for all of them.")
+        messages.info(request, text.format(name=row.name))
+        return redirect(f"{reverse('new-job')}?template={row.pk}")
+    return _show(request, TrainDraft.from_document(row.document, destination), template=row)
 
 
 def _start(request: HttpRequest, draft: TrainDraft, destination: JobDestination) -> HttpResponse:
@@ -124,6 +161,7 @@ def _show(
     unavailable: str = "",
     status: int = 200,
     checked: bool = False,
+    **more: object,
 ) -> HttpResponse:
     """Show the form. `checked`: the person asked whether the training would start now."""
     with read_ahead(READS, for_all=True):
@@ -140,8 +178,10 @@ def _show(
         "unavailable": unavailable,
         "preview": seen["summary"].start if checked else None,
         "models_of_project": names_of_models(project) if project is not None else (),
+        "code_file": choices.code_file(draft),
         **offers,
         **seen,
+        **more,
     }
     return page_or_fragment(request, "jobs/train_model.html", "jobs/_train_model.html", context, status)
 

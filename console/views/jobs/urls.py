@@ -39,6 +39,7 @@ urlpatterns = [
     path("jobs/templates/<int:template_id>/delete", job_templates.remove, name="remove-job-template"),
     path("jobs/pipelines/", models.pipelines, name="pipelines"),
     path("jobs/pipelines/new", train_model.train, name="train-model"),
+    path("jobs/pipelines/new/code", train_model.upload_code, name="train-model-code"),
     path("jobs/pipelines/new/summary", train_model.summary, name="train-model-summary"),
     path("jobs/models/", models.models, name="models"),
     path("jobs/models/<str:project>/<slug:model_id>/", models.model, name="model"),

@@ -128,7 +128,7 @@ PAGES = {
     "replay-shell": (("job", "replay_shell"),),
     "shell-recording": (("job", "replay_shell"),),
     "pipelines": (),
-    **dict.fromkeys(("train-model", "train-model-summary"), (("Job", "submit"),)),
+    **dict.fromkeys(("train-model", "train-model-code", "train-model-summary"), (("Job", "submit"),)),
     "models": (),
     "model": (("project", "see"),),
     "default-model-version": (("project", "submit"),),

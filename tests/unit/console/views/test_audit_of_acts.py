@@ -102,6 +102,7 @@ ELSEWHERE = {
             "delete-bucket",
             "add-artifact",
             "new-job-code",
+            "train-model-code",
             "delete-artifact",
             "delete-object",
         ),

@@ -6,11 +6,15 @@ import json
 import re
 
 import pytest
+from django.contrib.auth.models import User
 from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import RequestFactory
+from django.urls import resolve
 from django.utils import timezone
 
+from console import large_bodies
 from jobs.artifacts import artifacts, objects
-from jobs.models import Artifact, Job, JobSecret, Project
+from jobs.models import Artifact, Job, JobSecret, Membership, Project, Role
 from jobs.secrets import store
 from tests.unit.console.views.example_rows import a_host, a_job, a_stored_file
 from tests.unit.console.views.test_new_job import FORM, posted
@@ -365,3 +369,20 @@ def test_the_difference_of_two_jobs_shows_other_bytes(browser, cast, project, do
     )
     text = browser("bob").get(f"/jobs/{other.pk}/diff").content.decode()
     assert COMMIT in text and 40 * "d" in text
+
+
+@pytest.mark.parametrize("address", ["/jobs/new/code", "/jobs/pipelines/new/code"])
+def test_an_upload_takes_a_place_of_its_project_or_of_its_person(browser, cast, project, address):
+    """Its project is said in its body. One person's uploads do not turn away those of the next one."""
+
+    def share(who):
+        request = RequestFactory().post(address)
+        request.user, request.received_body = User.objects.get(username=who), None
+        wanted = resolve(address).func(request)
+        wanted.sink.discard()
+        return wanted.sink.share
+
+    assert large_bodies.is_large("POST", address)
+    assert share("bob") == share("bella") == f"project {project.pk}"
+    Membership.objects.create(user=cast.bob, project=cast.elsewhere, role=Role.SUBMITTER)
+    assert share("bob") == f"person {cast.bob.pk}" and share("bella") == f"project {project.pk}"

@@ -218,6 +218,7 @@ POST = {
     "rerun-job": row(302, 302, 302, 302, 403, 404, 404),
     # Without a file: the form comes back and says so.
     "new-job-code": row(400, 400, 400, 400, 403, 400, 404),
+    "train-model-code": row(400, 400, 400, 400, 403, 400, 404),
     "new-job-env-rows": row(200, 200, 200, 200, 403, 200, 404),
     "new-job": row(200, 200, 200, 200, 403, 200, 404),
     "add-host": ROOT_ONLY,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
 
-from jobs.models import Job, RegisteredModel, TrainingPipeline
+from jobs.models import Artifact, Job, JobTemplate, RegisteredModel, TrainingPipeline
 from jobs.rules.spec.pipeline import CUSTOM
 from tests.unit.console.views.example_rows import a_host, a_job, a_pipeline, a_stored_file, one_line
 
@@ -184,3 +185,57 @@ def test_the_lists_lead_to_the_page_those_who_may_start_a_training(browser, cast
     for page in ("/jobs/pipelines/", "/jobs/models/"):
         assert f'href="{TRAIN}"' in text_of(browser("bob").get(page))
         assert f'href="{TRAIN}"' not in text_of(browser("vera").get(page))
+
+
+def test_an_archive_of_code_is_uploaded_without_scripts_and_trains(bob):
+    def upload(name):
+        return bob.post(f"{TRAIN}/code", {**FORM, "code-file": SimpleUploadedFile(name, b"code")})
+
+    page = bob.get(TRAIN).content.decode()
+    assert f'formaction="{TRAIN}/code"' in page and "/storage/code" in page
+    refused = upload("train.py")
+    assert "Choose a tar or zip file" in text_of(refused, 400) and not Artifact.objects.exists()
+    draft = upload("code.tar.gz").context["draft"]
+    stored = Artifact.objects.get()
+    assert draft.code["stored"].value() == stored.sha256 and draft.model["leaves"].value() == "model"
+    assert draft.job["base_output_directory"].value() == "gs://runs/digits"
+    code = {"code-source": "stored", "code-stored": stored.sha256}
+    started(bob.post(TRAIN, {**FORM, **code}))
+    (pool,) = Job.objects.get().spec["workerPoolSpecs"]
+    assert pool["trainyard"] == {"code": {"artifact": stored.sha256}}
+
+
+SAVE = {**FORM, "action": "template", "template_name": "nightly", "template_of": "me"}
+
+
+def test_the_job_of_the_form_is_saved_as_a_template_and_one_begins_the_form(bob):
+    text = text_of(bob.post(TRAIN, SAVE))
+    assert "Saved as the template nightly." in text and 'value="digits"' in text
+    row = JobTemplate.objects.get()
+    assert row.document["displayName"] == "digits" and not TrainingPipeline.objects.exists()
+    assert f'href="{TRAIN}?template={row.pk}"' in text_of(bob.get("/jobs/templates/"))
+    draft = bob.get(f"{TRAIN}?template={row.pk}").context["draft"]
+    assert draft.pools[0]["image"].value() == "ghcr.io/lab/train:1.2"
+    assert draft.job["base_output_directory"].value() == "gs://runs/digits"
+    assert bob.get(f"{TRAIN}?template=x").status_code == 404
+    assert "The name of a template must be" in text_of(bob.post(TRAIN, {**SAVE, "template_name": "a/b"}))
+
+
+def test_a_template_keeps_its_kind_of_program_and_one_of_others_is_not_found(bob, browser):
+    bob.post("/jobs/new", {**SAVE, "pool0-kind": "bash", "pool0-program": "python3 train.py"})
+    row = JobTemplate.objects.get()
+    draft = bob.get(f"{TRAIN}?template={row.pk}").context["draft"]
+    assert (draft.pools[0]["kind"].value(), draft.pools[0]["program"].value()) == ("bash", "python3 train.py")
+    assert browser("bella").get(f"{TRAIN}?template={row.pk}").status_code == 404
+
+
+def test_a_template_whose_pools_bring_different_code_opens_in_the_new_job_form(bob):
+    bob.post("/jobs/new", {**SAVE, "pool0-kind": "bash", "pool0-program": "a"})
+    row = JobTemplate.objects.get()
+    (pool,) = row.document["jobSpec"]["workerPoolSpecs"]
+    coded = {**pool, "trainyard": {"code": {"artifact": 64 * "a"}}}
+    row.document["jobSpec"]["workerPoolSpecs"] = [coded, pool]
+    row.save()
+    answer = bob.get(f"{TRAIN}?template={row.pk}", follow=True)
+    assert answer.redirect_chain == [(f"/jobs/new?template={row.pk}", 302)]
+    assert "The pools of nightly bring different code" in text_of(answer)
