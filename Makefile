@@ -17,7 +17,7 @@ help:
 	@echo "make rooms    draw docs/rooms.md again, from the imports"
 	@echo "make bench    the measurements of tests/bench/README.md (PARTS=\"first-line shell\")"
 	@echo "make scale    100,000 jobs, 1,000 hosts, 8,000 GPUs: the time, queries and bytes of every page (SCALE=\"--database sqlite\")"
-	@echo "make walks    a new admin, a researcher, a viewer and an operator in light and dark, 1280 and 360 px, each language; pictures in var/walks"
+	@echo "make walks    a new admin, a researcher, a viewer and an operator in light and dark, 1280 and 360 px, two languages; pictures in var/walks (WALKS=\"dark-360-pt-br\")"
 	@echo "make programs  train with torch 2, Lightning, Accelerate, DeepSpeed, JAX, TensorFlow and MPI on test hosts; installs 3 GB below var/"
 	@echo "make runner-pythons  the tests of the runner, and of whole hosts, with other Pythons (PYTHONS=\"3.7 3.8 3.13\")"
 	@echo "make up-pythons  make up in a fresh clone with each Python that Trainyard promises (PYTHONS=\"3.11 3.13\")"
@@ -75,7 +75,7 @@ exhaustive: install
 
 walks: install
 	@tools/install-test-packages
-	@WALKS=1 tools/with-hosts $(PY) -m pytest -q tests/walks
+	@WALKS="$(or $(WALKS),all)" tools/with-hosts $(PY) -m pytest -q tests/walks
 
 simulate: install
 	@$(PY) -m tests.bench.simulate --plot docs/scheduling.svg

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
-from jobs.models import TrainingPipeline
+from jobs.models import Artifact, TrainingPipeline
 from tests.unit.console.views.conftest import browser, cast, project
 from tests.unit.console.views.example_rows import a_host
 
@@ -97,6 +97,28 @@ def test_a_check_names_what_is_missing_and_keeps_what_was_typed(train):
     assert train.get_by_label("Name", exact=True).input_value() == "digits"
     is_accessible(train)
     assert not TrainingPipeline.objects.exists()
+
+
+def test_code_is_uploaded_from_the_page_and_a_template_begins_it_again(train, tmp_path):
+    archive = tmp_path / "lab.tar.gz"
+    archive.write_bytes(b"code")
+    fill_in(train)
+    train.get_by_label("Files", exact=True).check()
+    train.locator("#code-file").set_input_files(archive)
+    train.locator("#code [data-code-file]").get_by_text("This is lab.tar.gz").wait_for()
+    stored = Artifact.objects.get()
+    train.locator("#summary-body").get_by_text(stored.sha256).first.wait_for()
+    train.get_by_text("Save as a template").click()
+    train.get_by_label("Name of the template").fill("nightly")
+    train.get_by_role("button", name="Save", exact=True).click()
+    train.locator("[data-message=success]").get_by_text("nightly").wait_for()
+    train.goto(train.url.partition("/jobs/")[0] + "/jobs/templates/")
+    train.get_by_role("main").get_by_role("link", name="Train new model nightly").click()
+    assert train.get_by_label("Name", exact=True).input_value() == "digits"
+    train.get_by_role("button", name="Start training").last.click()
+    train.wait_for_url(lambda url: "/pipelines/" not in url)
+    (pool,) = TrainingPipeline.objects.get().job.spec["workerPoolSpecs"]
+    assert pool["trainyard"]["code"] == {"artifact": stored.sha256}
 
 
 @pytest.mark.parametrize("width", [1280, 360])

@@ -12,16 +12,20 @@ from tests.harness.hosts import Fleet
 from tests.harness.product import Product
 from tests.harness.product.product import PASSWORD
 from tests.walks.hanging_job import HangingJob
-from tests.walks.look import COMBINATIONS, Walk
+from tests.walks.look import COMBINATIONS, How, Walk
 
+ALL = "all"
 __all__ = ["pytest_runtest_setup", "pytest_runtest_teardown"]
 
 
 def pytest_generate_tests(metafunc):
-    """In `make test` each person walks once, each in another combination; in `make walks` in all of them."""
+    """In `make test` each person walks once, each in another combination; in `make walks` in all of them, or in those
+    that WALKS names."""
     if "how" in metafunc.fixturenames:
         [mark] = metafunc.definition.iter_markers("walk")
-        chosen = COMBINATIONS if os.environ.get("WALKS") else [COMBINATIONS[mark.args[0] % len(COMBINATIONS)]]
+        asked = os.environ.get("WALKS", "")
+        chosen = [How.named(name) for name in asked.split()] if asked != ALL else COMBINATIONS
+        chosen = chosen or [COMBINATIONS[mark.args[0] % len(COMBINATIONS)]]
         metafunc.parametrize("how", chosen, ids=lambda how: how.name)
 
 

@@ -19,6 +19,7 @@ AXE = ROOT / "node_modules" / "axe-core" / "axe.min.js"
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 PICTURES = ROOT / "var" / "walks"
 WIDE, PHONE = 1280, 360
+SCHEMES = ("light", "dark")
 PATIENCE_MS = 40_000
 # What hangs over the right edge, and is not in a box that scrolls.
 CUT = """() => [...document.querySelectorAll("main *")].filter((one) => {
@@ -38,9 +39,17 @@ DRAWN = """() => new Promise((done) => {
 
 
 class How(NamedTuple):
+    """`named` reads what `name` writes: dark-360-pt-br."""
+
     scheme: str
     width: int
     language: str
+
+    @classmethod
+    def named(cls, name):
+        scheme, width, language = name.split("-", 2)
+        assert scheme in SCHEMES and language in dict(settings.LANGUAGES), name
+        return cls(scheme, int(width), language)
 
     @property
     def name(self):
@@ -52,7 +61,7 @@ def languages():
     return [code for code, _ in settings.LANGUAGES if code in ("en", "ja")]
 
 
-COMBINATIONS = [How(*each) for each in product(("light", "dark"), (WIDE, PHONE), languages())]
+COMBINATIONS = [How(*each) for each in product(SCHEMES, (WIDE, PHONE), languages())]
 
 
 class ShellTab:

@@ -1,4 +1,5 @@
-"""A person who tunes: the sample study by the form, its trials live, brushed, the best one with its curve."""
+"""A person who tunes: the sample study by the form, its trials live, brushed, the best one with its curve; then a model
+that is trained."""
 
 from __future__ import annotations
 
@@ -21,6 +22,7 @@ def test_a_tuner(walk):
     brushes_the_best(walk)
     looks_at_the_parameters(walk)
     follows_the_best_trial(walk)
+    trains_a_model(walk)
 
 
 def submits_the_sample(walk):
@@ -78,3 +80,28 @@ def follows_the_best_trial(walk):
     page.locator(".tabs a[href*='/metrics']").click()
     expect(page.locator("figure", has_text="loss").locator("svg path, canvas").first).to_be_attached()
     walk.look("curve of the best trial")
+
+
+def trains_a_model(walk):
+    page = walk.page
+    walk.open("/jobs/pipelines/new", "train new model")
+    page.locator("[name=display_name]").fill("digits")
+    page.locator("[name=base_output_directory]").fill("gs://runs/digits")
+    page.locator("[name=code-source][value=stored]").check()
+    page.locator("[name=pool0-kind][value=bash]").check()
+    page.locator("#id_pool0-program").fill("true")
+    page.locator("#id_pool0-machine_type").fill("tiny")
+    page.locator(".sticky button[value=check]").click()
+    # It says at which field the code is missing.
+    expect(page.locator("#draft > .verdict .tone-bad a")).to_have_count(1)
+    walk.look("train new model without its code")
+    page.locator("[name=code-source][value=none]").check()
+    page.locator(".sticky button[value=check]").click()
+    expect(page.locator("#draft > .verdict .tone-bad")).to_have_count(0)
+    walk.look("train new model checked")
+    page.locator(".sticky button[value=submit]").click()
+    page.wait_for_url(re.compile(r"/jobs/\d+/$"))
+    walk.state("SUCCEEDED")
+    walk.look("a trained model")
+    for path in ("/jobs/pipelines/", "/jobs/models/", "/jobs/templates/", "/studies/"):
+        walk.open(path, path.strip("/").replace("/", " "))
