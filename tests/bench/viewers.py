@@ -98,7 +98,7 @@ def opened(product, path, count, read, first=b""):
 
 def watch_list(product, count):
     """Submit a job a second. Measure until every viewer of the list has got a frame with it, and what web needs."""
-    poll, by_number = opened(product, "/ws/jobs", count, Viewer.contents)
+    poll, by_number = opened(product, "/ws/live?at=%2Fjobs%2F", count, Viewer.contents)
     web, delays = product.processes.of("web"), []
     frames_until(poll, by_number, time.time() + 3)
     before, began = cpu_seconds(web), time.time()
