@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import socket
 import subprocess
+import tempfile
 from pathlib import Path
+from urllib.request import urlopen
+
+from playwright.sync_api import sync_playwright
 
 from tests.bench.figures import Figure, percentile, short
 from tests.bench.hosts_and_product import product_on_hosts
-from tests.harness.browser import headless_chromium, log_in
+from tests.harness.browser import ARGUMENTS, log_in
 from tests.harness.product import job_spec
+from tests.harness.wait_and_processes import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 # tools/install-lighthouse puts it there, before the bench enters the network of the hosts.
 LIGHTHOUSE = ROOT / "var/lighthouse/node_modules/lighthouse/cli/index.js"
 # A laptop at a line of 10 Mbit/s; Lighthouse's phone has slow 4G and a quarter of the processor.
 DEVICES = {"desktop": ("--preset=desktop",), "phone": ()}
+# The last report of each page, to be read: what costs points, and why.
+REPORTS = ROOT / "var/lighthouse-reports"
 CATEGORIES = ("performance", "accessibility")
 AIM = 95
 JOBS, LINES = 60, 3_000
@@ -33,13 +41,12 @@ def lighthouse(options):
         yield Figure("lighthouse", "not measured", "run tools/install-lighthouse")
         return
     runs = 1 if options.quick else 3
-    port = free_port()
-    debugging = f"--remote-debugging-port={port}"
-    with product_on_hosts("apart") as product, headless_chromium(debugging) as browser:
-        log_in_for_all_tabs(browser, product)
+    with product_on_hosts("apart") as product, chromium_with_session(product) as port:
         for name, path in pages(product).items():
             for device, settings in DEVICES.items():
                 reports = [report(f"{product.url}{path}", port, settings) for _ in range(runs)]
+                REPORTS.mkdir(parents=True, exist_ok=True)
+                (REPORTS / f"{name} {device}.json".replace(" ", "-")).write_text(json.dumps(reports[-1]))
                 yield from figures(f"{name}, {device}", reports)
 
 
@@ -57,15 +64,41 @@ def pages(product):
     }
 
 
-def log_in_for_all_tabs(browser, product):
-    """Lighthouse opens tabs of its own, in the browser's default profile: they get the session too."""
-    page = browser.new_page()
-    log_in(page, product.url)
-    cookies = [
-        {"name": each["name"], "value": each["value"], "url": product.url} for each in page.context.cookies()
-    ]
-    page.context.close()
-    browser.new_browser_cdp_session().send("Storage.setCookies", {"cookies": cookies})
+@contextlib.contextmanager
+def chromium_with_session(product):
+    """The port of a Chromium in which somebody is logged in. Playwright lets go of it before Lighthouse comes: two that
+    drive one browser disturb the recording."""
+    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
+    port = free_port()
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        options = [
+            *ARGUMENTS,
+            "--headless=new",
+            f"--remote-debugging-port={port}",
+            f"--user-data-dir={folder}",
+        ]
+        process = subprocess.Popen(
+            ["setpriv", "--pdeathsig", "KILL", path, *options, "about:blank"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            wait_for(lambda: answers(port), "Chromium to answer")
+            with sync_playwright() as playwright:
+                browser = playwright.chromium.connect_over_cdp(f"http://127.0.0.1:{port}")
+                page = browser.contexts[0].new_page()
+                log_in(page, product.url)
+                page.close()
+                browser.close()
+            yield port
+        finally:
+            process.terminate()
+            process.wait(20)
+
+
+def answers(port):
+    with contextlib.suppress(OSError):
+        return urlopen(f"http://127.0.0.1:{port}/json/version", timeout=2).status == 200
 
 
 def report(url, port, settings):
@@ -77,7 +110,6 @@ def report(url, port, settings):
         f"--port={port}",
         *settings,
         f"--only-categories={','.join(CATEGORIES)}",
-        "--disable-storage-reset",
         "--output=json",
         "--quiet",
         "--no-enable-error-reporting",

@@ -22,10 +22,10 @@ ARGUMENTS = [
 
 
 @contextlib.contextmanager
-def headless_chromium(*arguments):
+def headless_chromium():
     path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=[*ARGUMENTS, *arguments])
+        browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
         yield browser
         browser.close()
 
