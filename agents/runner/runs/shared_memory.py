@@ -50,7 +50,7 @@ class SharedMemory:
         self.inotify.watch(PLACE, IN_CREATE | IN_MOVED_TO)
         self.fd = self.inotify.fd
         self.files, self.segments = read_note(directory)
-        self.known: Set[str] = set(entries())
+        self.known = listed()
         self.known_segments: Set[int] = {each.shmid for each in segments()}
         # When the next look is wanted, and before which moment there is none. Now nothing can be new.
         self.look_at, self.next_look = time.monotonic() + LOOK_EVERY_S, 0.0
@@ -60,10 +60,10 @@ class SharedMemory:
         began = time.monotonic()
         for _ in self.inotify.read() if self.fd >= 0 else ():
             pass
-        names = entries()
-        new = {name: inode for name, inode in names.items() if name not in self.known}
+        there = listed()
+        new = own_files(there - self.known)
         found = [each for each in segments() if each.shmid not in self.known_segments]
-        self.known = set(names)
+        self.known = there
         self.known_segments |= {each.shmid for each in found}
         if new or found:
             own = self.living() | {ended}
@@ -136,15 +136,22 @@ def _sentence(gone: List[str], removed: int, freed: int) -> str:
     return "what it left was removed: %s; %.1f MB" % (" and ".join(what), freed / 1e6)
 
 
-def entries() -> Dict[str, int]:
-    """The plain files of this login in /dev/shm, with their inodes."""
+def listed() -> Set[tuple[str, int]]:
+    """The names in /dev/shm with their inodes, whosever they are. Training programs keep thousands of files there, and
+    each run looks: so this asks for no file by itself."""
+    with contextlib.suppress(OSError), os.scandir(PLACE) as there:
+        return {(entry.name, entry.inode()) for entry in there}
+    return set()
+
+
+def own_files(names: Set[tuple[str, int]]) -> Dict[str, int]:
+    """Those of them that are plain files of this login, with their inodes."""
     found, uid = {}, os.getuid()
-    with contextlib.suppress(OSError), os.scandir(PLACE) as listed:
-        for entry in listed:
-            with contextlib.suppress(OSError):
-                status = entry.stat(follow_symlinks=False)
-                if status.st_uid == uid and stat.S_ISREG(status.st_mode):
-                    found[entry.name] = status.st_ino
+    for name, _ in names:
+        with contextlib.suppress(OSError):
+            status = os.lstat(os.path.join(PLACE, name))
+            if status.st_uid == uid and stat.S_ISREG(status.st_mode):
+                found[name] = status.st_ino
     return found
 
 

@@ -91,6 +91,17 @@ def test_shared_memory_that_a_run_left_is_removed_and_told(console, name, end):
     assert facts["message"] == f"what it left was removed: 1 file in /dev/shm ({name}); 1.0 MB"
 
 
+def test_a_file_that_a_run_makes_anew_is_its_own(console, host, name):
+    """Also if there was one of that name before, whosever it was."""
+    (SHM / name).touch()
+    remove = f"os.unlink('/dev/shm/{name}')"
+    console.start("r1", [*command("import os", remove, *MAKES, "time.sleep(100)"), name])
+    note = host.run_dir("r1") / "shared.json"
+    wait_for(lambda: note.exists() and name in note.read_text(), "the note")
+    console.stop("r1", 0)
+    assert console.closed("r1")["message"] == f"what it left was removed: 1 file in /dev/shm ({name}); 1.0 MB"
+
+
 def test_what_somebody_else_made_or_still_uses_is_left_alone(console, name):
     """A person of the login, another run, and a file that was there before: only the run's own goes."""
     (SHM / f"{name}-before").write_bytes(b"data")
