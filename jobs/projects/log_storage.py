@@ -21,6 +21,7 @@ from jobs.rules.scheduling.quota import Metric
 
 RELIED_FOR = timedelta(seconds=2)
 _held: SharedAnswers[str, frozenset[str]] = SharedAnswers(RELIED_FOR, 1)
+_high_projects: SharedAnswers[str, frozenset[int]] = SharedAnswers(RELIED_FOR, 1)
 _high = SelectStatement(
     lambda: (
         LogStorage.objects.filter(project=Parameter("project"), level__gt=0)
@@ -105,6 +106,15 @@ def warning(project: Project | int) -> str:
     pk = project if isinstance(project, int) else project.pk
     rows = _high(project=pk)
     return rules.text(*rows[0]) if rows else ""
+
+
+def recent_warning(project: int) -> str:
+    """The same, and at most RELIED_FOR late: each submit asks, and mostly no project is near its limit."""
+    return warning(project) if project in _high_projects.get("all", _read_high_projects) else ""
+
+
+def _read_high_projects() -> frozenset[int]:
+    return frozenset(LogStorage.objects.filter(level__gt=0).order_by().values_list("project", flat=True))
 
 
 def held_text(run: Run) -> str:

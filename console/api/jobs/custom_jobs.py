@@ -102,7 +102,7 @@ def warnings(job: Job) -> dict[str, str]:
     texts = [
         one.text for one in output_directories.advice_of(job) if one.kind == WARNING or WITHOUT in one.text
     ]
-    if full := log_storage.warning(job.project_id):
+    if full := log_storage.recent_warning(job.project_id):
         texts.append(full)
     return as_header(texts)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from agents.infra import shared_answers
 from console import cli
 from console.live import tails
-from jobs.models import Run
+from jobs.models import LogStorage, Run
 from jobs.projects import log_storage
 from tests.unit.console.api.conftest import JOBS
 from tests.unit.console.views.example_rows import a_host, a_job, document, one_line
@@ -48,6 +50,14 @@ def test_the_limit_is_told_before_it_is_reached(script, cast, project, client, c
     assert bob.get(f"/api/v1/jobs/{job.pk}").json()["logStorage"].startswith(words)
     answer = bob.post(JOBS, json.dumps(document()), content_type="application/json")
     assert answer.status_code == 200 and words in answer["Warning"]
+    with CaptureQueriesContext(connection) as asked:
+        LogStorage.objects.update(level=0)
+        assert words not in log_storage.recent_warning(project.pk)
+        shared_answers.forget_all()
+        assert not any(log_storage.recent_warning(project.pk) for _ in range(20))
+    assert len(asked) == 3, "while there is room, one statement in two seconds serves all submits"
+    log_storage.measure(timezone.now())
+    shared_answers.forget_all()
     client.force_login(cast.bob)
     assert words in one_line(client.get("/projects/default/").text)
     assert words in one_line(client.get(f"/jobs/{job.pk}/").text)
