@@ -10,11 +10,12 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
+from collections import defaultdict
 from datetime import datetime, timedelta
 
 from django.db import transaction
 
-from agents.infra.sql import Parameter, SelectStatement
+from agents.infra.sql import Parameter, SelectStatement, UpdateStatement, write_together
 from jobs.logs import stored_bytes
 from jobs.logs.segments import block_of
 from jobs.models import LogGap, LogPiece, Run
@@ -35,6 +36,11 @@ _due = SelectStatement(
         .order_by("prove_due_at")
         .values_list("pk")[:BATCH]
     )
+)
+
+
+_verified = UpdateStatement(
+    lambda: Run.objects.filter(pk__among=Parameter("runs")), "log_digest_here", prove_due_at=None
 )
 
 
@@ -70,7 +76,8 @@ def _end_deleted(run_ids: list[str]) -> set[str]:
 
 
 def _verify_short(run_ids: list[str]) -> set[str]:
-    """Verify the short logs that are still in rows, as most are, with a handful of queries for all of them.
+    """Verify the short logs that are still in rows, as most are, with a handful of queries for all of them, and a
+    small one for each that is like no other.
 
     A log that this cannot do (a gap, a piece that cannot be read) is left to be verified alone.
     """
@@ -87,10 +94,9 @@ def _verify_short(run_ids: list[str]) -> set[str]:
         found[piece.run_id].update(data)
         held[piece.run_id] += len(data)
     verified = sorted(run_id for run_id, size in sizes.items() if held[run_id] == size)
-    done = [
-        Run(pk=run_id, log_digest_here=f"sha256:{found[run_id].hexdigest()}", prove_due_at=None)
-        for run_id in verified
-    ]
+    by_digest = defaultdict(list)
+    for run_id in verified:
+        by_digest[f"sha256:{found[run_id].hexdigest()}"].append(run_id)
     with transaction.atomic():
         # All code locks runs in this order.
         list(
@@ -99,7 +105,9 @@ def _verify_short(run_ids: list[str]) -> set[str]:
             .order_by("pk")
             .values_list("pk")
         )
-        Run.objects.bulk_update(done, ["log_digest_here", "prove_due_at"])
+        with write_together():
+            for digest, runs_with_it in by_digest.items():
+                _verified(runs=runs_with_it, log_digest_here=digest)
         announce.hints(f"log:{run_id}" for run_id in verified)
     return set(verified)
 

@@ -63,7 +63,8 @@ def test_short_logs_are_verified_together_and_a_broken_one_alone(
     runs = verify.due_for_verification(timezone.now())
     LogPiece.objects.filter(run=runs[0]).update(data=b"junk", z=True)
     LogGap.objects.create(run_id=runs[1], start=0, end=1, reason="test")
-    with django_assert_max_num_queries(25):
+    # One small statement for each log that is like no other; on PostgreSQL they make one trip.
+    with django_assert_max_num_queries(18 + len(runs)):
         verify.verify_logs(runs, timezone.now())
     told = {run.pk: (run.log_digest_here, run.log_digest_host) for run in Run.objects.filter(pk__in=runs)}
     assert told[runs[0]][0] == told[runs[1]][0] == "" and "cannot be verified" in caplog.text
