@@ -7,6 +7,7 @@ from tests.mutants.safeguard import Safeguard
 JOBS = "tests/unit/jobs/preparations/test_preparations.py"
 RUNNER = "tests/unit/agents/runner/test_preparations.py"
 REGISTRIES = "tests/unit/jobs/secrets/test_image_registries.py"
+DOCKER = "tests/unit/agents/runner/test_docker.py"
 ENGINES = "tests/unit/jobs/scheduling/test_engines.py"
 
 PREPARATIONS = (
@@ -105,6 +106,36 @@ PREPARATIONS = (
         "living",
         (
             "tests/unit/agents/runner/test_containers.py::test_a_stop_is_for_the_programs_and_not_for_what_passes_it_on",
+        ),
+    ),
+    Safeguard(
+        "output-of-docker-copied-twice",
+        "agents/runner/runtimes/docker_follower.py",
+        "self.copy_from([*options], max(0, written - self.base))",
+        "self.copy_from([*options], 0)",
+        (f"{DOCKER}::test_each_byte_of_both_outputs_is_in_the_log_once",),
+    ),
+    Safeguard(
+        "output-of-docker-before-its-end",
+        "agents/runner/runtimes/docker_follower.py",
+        "                    self.copy()\n                    self.end(code)",
+        "                    self.end(code)",
+        ("tests/unit/agents/runner/test_containers.py::test_it_runs_prints_and_ends_with_its_status",),
+    ),
+    Safeguard(
+        "words-of-the-client-of-docker-in-the-log",
+        "agents/runner/runtimes/docker_follower.py",
+        "        if status == 0:\n            self.add(held)",
+        "        self.add(held)",
+        (f"{DOCKER}::test_the_daemon_is_killed_and_comes_again",),
+    ),
+    Safeguard(
+        "shell-that-stays-in-its-container",
+        "agents/runner/shells/terminal.py",
+        "        self.kill_others()\n",
+        "",
+        (
+            "tests/unit/agents/runner/test_containers.py::test_a_shell_that_ends_leaves_no_process_in_the_container",
         ),
     ),
     Safeguard(
