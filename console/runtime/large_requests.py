@@ -24,6 +24,8 @@ THREADS = 4
 # How many uploads a web process has at the same time, each from its first byte until it is stored; of one project, half
 # as many. While it is received it takes three pieces of memory; then a file waits for the storage.
 MOST_AT_ONCE = 64
+# Parts of a body that are smaller are copied.
+SMALL = 16 * 1024
 # How often the reservation of one that waits is renewed.
 RENEWED_S = 60.0
 # How much of a refused body is read and dropped, and for how long, so that the client reads the answer and not a reset.
@@ -90,20 +92,22 @@ async def _until_gone(receive: Receive) -> None:
 async def _pump(sink: Sink, receive: Receive) -> Received:
     """While a piece is written, the next one is received."""
     writing: asyncio.Future[None] | None = None
-    buffer = bytearray()
+    # As they came: to put them together would copy each byte twice on the event loop, which all requests share.
+    parts: list[bytes | bytearray] = []
+    size = 0
     try:
         more = True
         while more:
             message = await receive()
             if message["type"] == "http.disconnect":
                 return Received(sink, complete=False)
-            buffer += message.get("body", b"")
+            size += _add(parts, message.get("body", b""))
             more = message.get("more_body", False)
-            if len(buffer) >= PIECE or not more:
+            if size >= PIECE or not more:
                 if writing is not None:
                     await writing
-                writing = _in_thread(sink.write, bytes(buffer))
-                buffer.clear()
+                writing = _in_thread(_write, sink, parts)
+                parts, size = [], 0
         if writing is not None:
             await writing
             writing = None
@@ -116,6 +120,22 @@ async def _pump(sink: Sink, receive: Receive) -> Received:
             await asyncio.wait([writing])
             # What it raised is of no interest where the client has gone.
             writing.exception()
+
+
+def _add(parts: list[bytes | bytearray], data: bytes) -> int:
+    """A client may send its body byte by byte: what is small is put together, or its objects would take the memory."""
+    if len(data) >= SMALL:
+        parts.append(data)
+    elif parts and isinstance(parts[-1], bytearray):
+        parts[-1] += data
+    else:
+        parts.append(bytearray(data))
+    return len(data)
+
+
+def _write(sink: Sink, parts: list[bytes | bytearray]) -> None:
+    for part in parts:
+        sink.write(bytes(part))
 
 
 async def discard(sink: Sink) -> None:

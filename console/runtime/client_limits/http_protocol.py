@@ -179,8 +179,15 @@ class Protocol(HttpToolsProtocol):
         if self._is_large and self._body_size >= self._next_look:
             self._next_look = self._body_size + LARGE_STEP
             self._expect(self.limits.body_s)
-        if not self._refused:
-            super().on_body(body)
+        if self._refused:
+            return
+        if self._is_large and not self.cycle.body:
+            # Handed on as it is: uvicorn would copy it into a buffer, and out of it again.
+            self.cycle.body = body  # type: ignore[assignment]
+            body = b""
+        elif isinstance(self.cycle.body, bytes):
+            self.cycle.body = bytearray(self.cycle.body)
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         self._without_progress = 0
