@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness import hosts
-from tests.harness.containers import IMAGE, Podman
+from tests.harness.containers import ENGINES, IMAGE
 from tests.unit.agents.runner.protocol_client import Host, wait_for
 
 
@@ -35,26 +35,30 @@ PROGRAMS = sorted({"/usr", "/lib", "/lib64", sys.prefix, sys.base_prefix})
 UUIDS = ("GPU-a", "GPU-b", "MIG-GPU-a/1/0")
 
 
-@pytest.fixture(scope="session")
-def engine(tmp_path_factory):
-    engine = Podman(tmp_path_factory.mktemp("engine"))
+@pytest.fixture(scope="session", params=["process", "podman", "docker"])
+def runtime_of_runs(request, tmp_path_factory):
+    """What executes the runs of a test, and the engine, if it is one."""
+    if request.param == "process":
+        yield request.param, None
+        return
+    engine = ENGINES[request.param](tmp_path_factory.mktemp(request.param))
     engine.make_image()
-    yield engine
+    yield request.param, engine
     engine.remove()
 
 
-@pytest.fixture(params=["process", "podman"])
-def each_runtime(request, host, tmp_path):
-    """The runs of a test are executed by the host itself, or by podman in containers, which have the GPUs of a fake
+@pytest.fixture
+def each_runtime(runtime_of_runs, host, tmp_path):
+    """The runs of a test are executed by the host itself, or by an engine in containers, which have the GPUs of a fake
     driver as device nodes. No container is left."""
-    if request.param == "process":
-        yield request.param
+    kind, engine = runtime_of_runs
+    if engine is None:
+        yield kind
         return
-    engine = request.getfixturevalue("engine")
     host.env |= {**engine.env, "TRAINYARD_GPU_ROOT": str(fake_devices(tmp_path / "gpus"))}
     mounts = [[path, path, "ro"] for path in PROGRAMS if Path(path).exists()]
-    host.runtime = {"kind": "podman", "image": IMAGE, "mounts": mounts, "workdir": True}
-    yield request.param
+    host.runtime = {"kind": kind, "image": IMAGE, "mounts": mounts, "workdir": True}
+    yield kind
     wait_for(lambda: not engine.containers(), "no container to be left")
 
 
