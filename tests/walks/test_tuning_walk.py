@@ -67,7 +67,7 @@ def brushes_the_best(walk):
 def looks_at_the_parameters(walk):
     page = walk.page
     page.locator(".tabs a[href$='/parameters']").click()
-    expect(page.locator("#study-parameters .bar")).to_have_count(2)
+    expect(page.locator("#study-parameters .importance-bar")).to_have_count(2)
     expect(page.locator("#study-contour .shade").first).to_be_attached()
     walk.look("parameters of a study")
 
