@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from django.utils.translation import gettext, gettext_noop
 
 from agents.models import GpuState, HostStatus
-from jobs.rules.lifecycle.states import JobState, ReplicaState, RunPhase
+from jobs.rules.lifecycle.states import FlagName, JobState, ReplicaState, RunPhase
 from jobs.rules.tuning.trials import TrialState
 
 
@@ -85,7 +85,8 @@ UNREACHABLE = Badge("UNREACHABLE", gettext_noop("Unreachable"), "warn", "unplugg
 RETIRED = Badge("retired", gettext_noop("Removed"), "still", "slash")
 CORDONED = Badge("cordoned", gettext_noop("Takes no new jobs"), "still", "stop")
 
-# The from_state and to_state of a transition hold states of jobs or replicas, phases of runs, or a word of their own.
+# The from_state and to_state of a transition hold states of jobs or replicas, phases of runs, flags, or a word of their
+# own.
 _ANY = JOB | REPLICA
 _PHASES = {phase.value: phase.value for phase in RunPhase}
 
@@ -93,4 +94,11 @@ _PHASES = {phase.value: phase.value for phase in RunPhase}
 def word(state: str) -> str:
     """Return the word for a state in a transition, whatever its subject is."""
     known = _ANY.get(state)
+    if known is None and state in FlagName.__members__:
+        return flag_word(state)
     return known.word if known else _PHASES.get(state, state.lower().replace("_", " "))
+
+
+def flag_word(name: str) -> str:
+    """The word for a flag. One that a later version has is shown as it is."""
+    return gettext(name.capitalize()) if name in FlagName.__members__ else name

@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.utils.translation import gettext
 
 from agents.infra.sentences import shown
 from console.auth import access
@@ -20,7 +19,7 @@ from console.presenters.queue.expected_start import Expected, expected_start
 from jobs.models import ExpectedStart, Job, JobLabel
 from jobs.projects import log_storage
 from jobs.rules.lifecycle.retry import CANCELLED_TEXT
-from jobs.rules.lifecycle.states import TERMINAL, FlagName, JobState
+from jobs.rules.lifecycle.states import TERMINAL, JobState
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +119,9 @@ def error_text(job: Job) -> str:
 def _flag(flag: Mapping[str, str]) -> FlagLine:
     name = str(flag.get("flag") or flag.get("name") or "")
     since = flag.get("since")
-    word = gettext(FlagName(name).value.capitalize()) if name in FlagName.__members__ else name
-    return FlagLine(word, shown(flag.get("text", "")), datetime.fromisoformat(since) if since else None)
+    return FlagLine(
+        badges.flag_word(name), shown(flag.get("text", "")), datetime.fromisoformat(since) if since else None
+    )
 
 
 def _since(job: Job) -> datetime:

@@ -1,14 +1,19 @@
-"""Every kind of line in a host's history has words."""
+"""Every kind of line in a host's history has words, and so has every flag of a job."""
 
 from __future__ import annotations
 
 import ast
 from pathlib import Path
 
+import pytest
+from django.conf import settings
+from django.utils import translation
+
 from agents.hosts.recovery import FORGED_MARK
 from agents.models import HostStatus
-from console.presenters import words
+from console.presenters import badges, words
 from jobs.lifecycle.advance import JOB_ENDED
+from jobs.rules.lifecycle.states import FlagName
 
 ROOT = Path(__file__).resolve().parents[4]
 NAMED = {"FORGED_MARK": FORGED_MARK, "JOB_ENDED": JOB_ENDED}
@@ -37,3 +42,13 @@ def test_every_kind_of_a_host_s_history_has_words():
     kinds = kinds_in_the_code()
     assert len(kinds) > 30 and {"edited", "retired", "login_refused"} <= kinds
     assert kinds - set(words._WORDS) == set()
+
+
+@pytest.mark.parametrize("flag", FlagName)
+def test_a_flag_in_the_events_of_a_job_has_a_word_in_each_language(flag):
+    found = {}
+    for code, _ in settings.LANGUAGES:
+        with translation.override(code):
+            found[code] = badges.word(flag)
+    assert found.pop("en") == flag.capitalize()
+    assert all(word and word.lower() != flag.lower() for word in found.values()), found
