@@ -5,6 +5,7 @@
 import { Wire } from "./wire.js";
 
 const { htmx, Idiomorph } = window;
+const TIMES = "[data-when], [data-ago], [data-since], [data-until]";
 
 // Whether a person has changed this field since it was shown.
 function isChanged(node) {
@@ -22,11 +23,33 @@ Object.assign(Idiomorph.defaults, { ignoreActiveValue: true });
 Object.assign(Idiomorph.defaults.callbacks, {
   // What the person opened stays open; what they are typing stays typed.
   beforeAttributeUpdated: (name, node) => !(name === "open" && node.matches("details, dialog")),
-  // A time that has not changed keeps the text in the zone of the person (frame/times.js).
+  // A time that has not changed keeps the text in the zone of the person (frame/times.js). What is equal is left alone.
   beforeNodeMorphed: (node, fresh) =>
-    !(node instanceof Element && (node.matches("[data-keep], :popover-open") || isChanged(node) ||
+    !(node instanceof Element && (node.isEqualNode(fresh) || node.matches("[data-keep], :popover-open") || isChanged(node) ||
       (node.dataset.when && node.dataset.when === fresh.dataset?.when))),
 });
+
+// What a part says, without the words of its times: scripts write those on, and those of the server grow old.
+function said(part) {
+  const copy = part.cloneNode(true);
+  for (const time of copy.querySelectorAll(TIMES)) {
+    time.textContent = "";
+    time.removeAttribute("title");
+  }
+  return copy;
+}
+
+// Of each part that the page came with. The socket begins with the whole of it: most often, with the same.
+const served = new Map([...document.querySelectorAll(".live-part[id]")].map((part) => [part.id, said(part)]));
+
+// What a person asks for meanwhile is no longer what the page came with.
+document.addEventListener("htmx:beforeSwap", () => served.clear());
+
+function isServed(part) {
+  const first = served.get(part.id);
+  served.delete(part.id);
+  return Boolean(first?.isEqualNode(said(part)));
+}
 
 // What the extension takes for a WebSocket. It reconnects by itself, so the extension learns only of its end.
 class LiveSocket extends EventTarget {
@@ -100,7 +123,8 @@ htmx.defineExtension("live", {
     const template = document.createElement("template");
     template.innerHTML = text;
     for (const part of [...template.content.children]) {
-      if (part.id && document.getElementById(part.id)) part.setAttribute("hx-swap-oob", "morph");
+      if (isServed(part)) part.remove();
+      else if (part.id && document.getElementById(part.id)) part.setAttribute("hx-swap-oob", "morph");
       else part.remove();
     }
     return template.innerHTML;

@@ -23,11 +23,18 @@ def fragment(number, extra=""):
     )
 
 
+def part(words, ago="1 h ago"):
+    return (
+        f'<div id="kept" class="live-part"><p id="words">{words}</p>'
+        f'<time data-ago="2026-01-01T00:00:00Z">{ago}</time></div>'
+    )
+
+
 @pytest.fixture(scope="module")
 def site():
     content = (
         '<span id="link-dot"></span><div id="live" hidden hx-ext="ws,live" ws-connect="/ws/live?at=%2F"></div>'
-        f'<div hx-ext="morph">{fragment(0)}<input id="outside"><div id="story">once</div></div>'
+        f'<div hx-ext="morph">{fragment(0)}{part("served")}<input id="outside"><div id="story">once</div></div>'
     )
     html = page_of("Live", [], "live.js", content)
     scripts = "".join(f'<script src="/static/{name}" defer></script>' for name in LIBRARIES)
@@ -81,6 +88,42 @@ def test_one_update_changes_separate_parts_of_the_page(page, sockets):
     page.get_by_text("upon a time").wait_for()
     assert page.get_by_text("version 1").is_visible() and page.locator("#nowhere").count() == 0
     assert page.locator("#outside").input_value() == "typed between them"
+
+
+def by_script(page):
+    page.evaluate("document.getElementById('words').textContent = 'by a script'")
+
+
+def words(page, sockets, number):
+    """What the part says, after another part has been shown."""
+    send(sockets, number)
+    page.get_by_text(f"version {number}").wait_for()
+    return page.locator("#words").inner_text()
+
+
+def test_a_part_that_the_page_came_with_is_left_alone_when_the_socket_brings_it_again(page, sockets):
+    """Most sockets begin with it. Words of times are written by the page, so they make no difference."""
+    by_script(page)
+    sockets[-1].send(part("served", "2 h ago"))
+    assert words(page, sockets, 1) == "by a script"
+    # Only the first: what the page shows may be another thing by then.
+    sockets[-1].send(part("served"))
+    assert words(page, sockets, 2) == "served"
+    sockets[-1].send(part("other"))
+    assert words(page, sockets, 3) == "other"
+
+
+def test_a_part_that_differs_or_that_a_person_has_exchanged_is_replaced(page, sockets):
+    sockets[-1].send(part("changed since"))
+    assert words(page, sockets, 1) == "changed since"
+    page.reload()
+    page.get_by_text("Live", exact=True).wait_for()
+    by_script(page)
+    page.evaluate(
+        "document.body.dispatchEvent(new CustomEvent('htmx:beforeSwap', { bubbles: true, detail: {} }))"
+    )
+    sockets[-1].send(part("served"))
+    assert words(page, sockets, 2) == "served"
 
 
 def test_scripts_in_a_fragment_do_not_run(page, sockets):

@@ -210,7 +210,9 @@ def submits_by_a_template(walk):
     page.locator("button[name=action][value=template]").click()
     walk.page.wait_for_load_state()
     walk.open("/jobs/templates/", "templates")
-    page.locator("tr", has_text=f"Finetuning {walk.how.name}").locator("a[href^='/jobs/new?template=']").click()
+    page.locator("tr", has_text=f"Finetuning {walk.how.name}").locator(
+        "a[href^='/jobs/new?template=']"
+    ).click()
     expect(page.locator("#id_display_name")).to_have_value("finetune")
     walk.look("new job of a template")
     page.locator(".sticky button[value=submit]").click()
