@@ -124,8 +124,8 @@ SHELLS = (
     Safeguard(
         "keys-of-a-watcher",
         "agents/runner/shells/holder.py",
-        "if keys and viewer.types and not self.end_frame:",
-        "if keys and not self.end_frame:",
+        "if keys and viewer.types and not self.end_frame and",
+        "if keys and not self.end_frame and",
         (f"{HOLDER}::test_a_watcher_types_nothing_and_holds_up_nobody",),
     ),
     Safeguard(

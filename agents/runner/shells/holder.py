@@ -285,8 +285,7 @@ class Holder:
         kind, length, number = HEAD.unpack_from(data)
         if kind != IN or length != size or number != self.taken.get(viewer.client, 0):
             return False
-        self.terminal.write(data[HEAD.size :])
-        if self.terminal.unwritten:
+        if not self.terminal.write(data[HEAD.size :]):
             self.regulate()
         self.count_typed(viewer, number + size, size)
         return True
@@ -297,10 +296,8 @@ class Holder:
         if number > taken:
             raise WireError("typed bytes are missing: %d were taken, and these begin at %d" % (taken, number))
         keys = keys[taken - number :] if number < taken else keys
-        if keys and viewer.types and not self.end_frame:
-            self.terminal.write(keys)
-            if self.terminal.unwritten:
-                self.regulate()
+        if keys and viewer.types and not self.end_frame and not self.terminal.write(keys):
+            self.regulate()
         self.count_typed(viewer, taken + len(keys), len(keys))
 
     def count_typed(self, viewer: Viewer, taken: int, new: int) -> None:

@@ -61,19 +61,20 @@ class Terminal:
         except OSError:
             return data or None  # after the last output, the next call tells the end
 
-    def write(self, data: bytes) -> None:
-        """Type; what the terminal does not take now waits in `unwritten`."""
+    def write(self, data: bytes) -> bool:
+        """Type. False if the terminal does not take all of it now: the rest waits in `unwritten`."""
         if self.unwritten:
             self.unwritten += data
-            return
+            return False
         try:
             written = os.write(self.master, data)
         except BlockingIOError:
             written = 0
         except OSError:
-            return  # the program is gone; its end is noticed by `read`
+            return True  # the program is gone; its end is noticed by `read`
         if written < len(data):
             self.unwritten = data[written:]
+        return not self.unwritten
 
     def write_rest(self) -> None:
         rest, self.unwritten = self.unwritten, b""
