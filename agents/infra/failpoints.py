@@ -58,15 +58,15 @@ NAMES = (
 )
 
 
-# Opened at import or never. Processes share the file: each appends whole lines atomically.
 _TRACE = os.environ.get("TRAINYARD_TRACE", "")
-_trace = os.open(_TRACE, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600) if _TRACE else -1
 
 
 def trace(name: str) -> None:
-    """Append the monotonic time, the process id and the name of the point to the trace."""
-    if _trace >= 0:
-        os.write(_trace, f"{time.monotonic():.6f} {os.getpid()} {name}\n".encode())
+    """Append the monotonic time, the process id and the name of the point to the trace. Processes share the file: each
+    appends whole lines. It is opened anew each time, because a fork closes what was open."""
+    if _TRACE:
+        with open(_TRACE, "ab", buffering=0) as file:
+            file.write(f"{time.monotonic():.6f} {os.getpid()} {name}\n".encode())
 
 
 def failpoint(name: str) -> None:
