@@ -15,6 +15,7 @@ import pytest
 from tests.flows.test_brought import Storage
 from tests.harness.containers import REGISTRIES, Podman, give_podman
 from tests.harness.hosts import Fleet
+from tests.harness.hosts.disk import UID
 from tests.harness.hosts.network import GATEWAY
 from tests.harness.product import Product
 from tests.harness.wait_and_processes import wait_for
@@ -68,7 +69,7 @@ def registry(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def yard(registry):
-    fleet = Fleet(2, disk_mb=400, own_boot_id=False, cgroups=True).boot()
+    fleet = Fleet(2, disk_mb=400, cgroups=True).boot()
     product = Product()
     try:
         for host in fleet:
@@ -176,6 +177,37 @@ def test_a_user_of_an_image_writes_where_only_the_login_may(yard, registry, clie
     yard.check()
 
 
+@pytest.mark.parametrize(("user", "number"), [("ada", b"1234\n"), ("root", b"0\n")])
+def test_a_bucket_on_shared_storage_is_mounted_for_each_user_of_an_image(
+    yard, registry, client, user, number
+):
+    """All hosts of the location have it. What a replica wrote belongs to the login, and the next job finds it."""
+    image = registry.push(f"bucket-{user}:1", f"USER {user}")
+    location = f"{client.url}/api/v1/locations/default"
+    client.call("PATCH", location, json={"storage": {"models": "/mnt/shared/models"}})
+    shared = yard.fleet.shared_dir / "models"
+    shared.mkdir(exist_ok=True)
+    shutil.chown(shared, UID, UID)
+    path = f"/gcs/models/{user}"
+    write = f"id -u; mkdir -p {path} && echo kept > {path}/w && cat {path}/w"
+    write += ' && echo "$AIP_MODEL_DIR" > "$AIP_MODEL_DIR/m"'
+    base = {"baseOutputDirectory": {"outputUriPrefix": f"gs://models/{user}"}}
+    try:
+        job = submit(yard, pool(image, write), name=f"writes as {user}", **base)
+        client.wait(job, "SUCCEEDED", timeout=300)
+        assert client.log(job, "workerpool0-0") == number + b"kept\n"
+        assert (shared / user / "w").read_text() == "kept\n"
+        assert (shared / user / "model" / "m").read_text() == f"/gcs/models/{user}/model/\n"
+        assert {(shared / user / name).stat().st_uid for name in ("w", "model/m")} == {UID}
+        again = submit(yard, pool(image, f"cat {path}/w"), name=f"reads as {user}", **base)
+        client.wait(again, "SUCCEEDED", timeout=300)
+        assert client.log(again, "workerpool0-0") == b"kept\n"
+    finally:
+        client.call("PATCH", location, json={"storage": {}})
+    none_is_left(yard)
+    yard.check()
+
+
 def stored(client, url):
     answer = client.session.get(url, params={"alt": "media"}, timeout=60)
     return answer.content if answer.status_code == 200 else None
@@ -194,6 +226,27 @@ def test_a_container_leaves_a_drained_host(yard, registry, client):
     client.wait(job, "CANCELLED")
     none_is_left(yard)
     yard.check()
+
+
+def test_a_host_reboots_under_a_container(yard, registry, client):
+    """The run is lost with the host and its replica starts anew, once. What podman kept of the container is removed."""
+    image = registry.push("small:1", "ENV WHICH=image")
+    program = 'echo "run $TRAINYARD_RUN on $(hostname)"; sleep 600'
+    job = submit(yard, pool(image, program), name="reboot")
+    client.wait_for_log(job, " on ", timeout=300)
+    host = next(each for each in yard.fleet if containers(each))
+    (before,), (first,) = containers(host), yard.runs(job)
+    host.reboot()
+    wait_for(lambda: len(yard.runs(job)) == 2, "a new run", 300, dump=yard.tail)
+    old, new = yard.runs(job)
+    assert (old["id"], old["why"], old["exit_code"]) == (first["id"], "reboot", None)
+    wait_for(lambda: f"run {new['id']} on".encode() in client.log(job), "its output", 300, dump=yard.tail)
+    wait_for(lambda: before not in containers(host), "what podman kept of the container to be removed", 200)
+    assert sum(len(containers(each)) for each in yard.fleet) == 1
+    client.cancel(job)
+    client.wait(job, "CANCELLED")
+    none_is_left(yard)
+    yard.check("after a reboot under a container")
 
 
 def test_a_pull_onto_a_full_disk_fails_in_the_engines_words_and_the_next_one_succeeds(yard, registry, client):

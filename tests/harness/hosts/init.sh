@@ -31,6 +31,9 @@ if [ -n "$BOOT_ID" ]; then
   # The kernel counts for all hosts of this machine: what it kills on one of them must not look like a loss of another.
   cp "$ROOT/proc/vmstat" "$ROOT/run/host/vmstat"
   mount --bind "$ROOT/run/host/vmstat" "$ROOT/proc/vmstat"
+  # The kernel lets a login mount a /proc for its containers only where the host has one with nothing mounted over it.
+  mkdir "$ROOT/run/host/proc"
+  mount -t proc proc "$ROOT/run/host/proc"
 fi
 hostname "$NAME"
 read -r _
