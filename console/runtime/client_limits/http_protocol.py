@@ -181,12 +181,13 @@ class Protocol(HttpToolsProtocol):
             self._expect(self.limits.body_s)
         if self._refused:
             return
-        if self._is_large and not self.cycle.body:
+        before: bytes | bytearray = self.cycle.body
+        if self._is_large and not before:
             # Handed on as it is: uvicorn would copy it into a buffer, and out of it again.
             self.cycle.body = body  # type: ignore[assignment]
             body = b""
-        elif isinstance(self.cycle.body, bytes):
-            self.cycle.body = bytearray(self.cycle.body)
+        elif isinstance(before, bytes):
+            self.cycle.body = bytearray(before)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
