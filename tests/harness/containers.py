@@ -134,18 +134,19 @@ class Podman(Engine):
 
 
 class Docker(Engine):
-    """A daemon of root, which dies with the tests. It touches neither the network of this machine nor its firewall."""
+    """A daemon of root, which dies with the tests. It touches neither the network of this machine nor its firewall, and
+    what it mounts is in a namespace of its own: nothing stays mounted where the tests are killed."""
 
     kind = "docker"
 
-    def __init__(self, place: Path, wrap=()):
-        """`wrap`: words before the command of the daemon, by which it starts elsewhere."""
+    def __init__(self, place: Path):
         super().__init__(place)
         (place / "daemon.json").write_text("{}")
         (place / "containerd.toml").write_text(CONTAINERD.format(place=place))
-        self.socket, self.wrap, self.daemon = place / "socket", list(wrap), None
+        self.socket, self.daemon = place / "socket", None
         self.env = {"DOCKER_HOST": f"unix://{self.socket}", "DOCKER_CONFIG": str(place / "client")}
-        self.containerd = self.spawn("containerd", "--config", place / "containerd.toml")
+        own = ["unshare", "--mount", "--propagation", "private"]
+        self.containerd = self.spawn(*own, "containerd", "--config", place / "containerd.toml")
         wait_for((place / "containerd.sock").exists, "containerd", 60, dump=(place / "log").read_text)
         self.start()
 
@@ -154,14 +155,13 @@ class Docker(Engine):
         words += ["--containerd", self.place / "containerd.sock", "--pidfile", self.place / "pid"]
         words += ["--data-root", self.place / "data", "--exec-root", self.place / "exec"]
         words += ["--bridge=none", "--iptables=false", "--ip-forward=false", "--ip-masq=false"]
-        self.daemon = self.spawn("dockerd", *words)
+        enter = ["nsenter", "--target", str(self.containerd.pid), "--mount"]
+        self.daemon = self.spawn(*enter, "dockerd", *words)
         wait_for(self.answers, "Docker's daemon", 60, dump=(self.place / "log").read_text)
 
     def spawn(self, *words):
         with open(self.place / "log", "ab") as log:
-            return subprocess.Popen(
-                ["setpriv", "--pdeathsig", "TERM", *self.wrap, *words], stdout=log, stderr=log
-            )
+            return subprocess.Popen(["setpriv", "--pdeathsig", "TERM", *words], stdout=log, stderr=log)
 
     def answers(self):
         return self("version", "--format", "{{.Server.Version}}", check=False).strip()
@@ -177,9 +177,6 @@ class Docker(Engine):
         self.stop()
         self.containerd.terminate()
         self.containerd.wait(60)
-        mounted = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
-        for path in (each for each in mounted if each.startswith(f"{self.place}/")):
-            subprocess.run(["umount", "--lazy", path], check=False)
         shutil.rmtree(self.place, ignore_errors=True)
 
 
