@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -61,6 +62,7 @@ __all__ = [
     "check_request_id",
     "delete",
     "new_id",
+    "read_together",
     "rerun",
     "submit",
 ]
@@ -105,6 +107,14 @@ def submit(
     """A new job, or the job that the same request made before. `cloned_from`: the job whose document this was.
     `same_bytes`: what that job has brought is brought again, where the document names the same. `trial`: it waits for
     its parameters. Raises InvalidDocument and the classes of refusals.py."""
+    with read_together(project):
+        return _submit(
+            project, user, document, location, request_id, now, may_prioritize, cloned_from, same_bytes, trial
+        )
+
+
+def read_together(project: Project) -> AbstractContextManager[None]:
+    """In this block, what each submit to the project asks for is read once, in one trip to the database."""
     of_project = {"project": project.pk}
     reads = {
         locations.BINDINGS: {},
@@ -113,10 +123,7 @@ def submit(
         quotas.LOG_LIMIT: of_project,
         quotas.ANY_OF_QUEUE: of_project,
     }
-    with read_ahead(reads, for_all=True):
-        return _submit(
-            project, user, document, location, request_id, now, may_prioritize, cloned_from, same_bytes, trial
-        )
+    return read_ahead(reads, for_all=True)
 
 
 def rerun(job: Job, user: User, request_id: str | None, now: datetime, may_prioritize: bool = False) -> Job:

@@ -241,9 +241,10 @@ def read_ahead(reads: Mapping[SelectStatement, Mapping[str, Any]], for_all: bool
 
     In the block, the first call of each of them with the same values (`for_all`: every such call) returns what was
     read. Every other call reads anew. A trip takes several times as long as most statements, and after it the thread
-    waits for its turn again.
+    waits for its turn again. What a block around this one has read for all its calls is not read again.
     """
-    if not _has_pipeline():
+    reads = {each: values for each, values in reads.items() if not _is_read_for_all(each, values)}
+    if not reads or not _has_pipeline():
         yield
         return
     found = _rows_of(reads)
@@ -266,6 +267,11 @@ def _rows_of(
     return {
         statement: (values, found) for (statement, values), found in zip(reads.items(), rows, strict=True)
     }
+
+
+def _is_read_for_all(statement: SelectStatement, values: Mapping[str, Any]) -> bool:
+    known, _, for_all = _read_ahead.rows.get(statement, (None, None, False))
+    return for_all and known == values
 
 
 def _take_read_ahead(statement: SelectStatement, values: Mapping[str, Any]) -> list[Row] | None:

@@ -21,6 +21,7 @@ from jobs.rules.lifecycle.states import TERMINAL
 from jobs.rules.spec.custom_job import CustomJobSpec, Pool
 from jobs.rules.spec.image_registries import registry_of
 from jobs.rules.spec.runtime_choice import runtime_order
+from jobs.rules.spec.tasks import HOST_IMAGE
 from jobs.secrets import image_registries, of_jobs
 
 IMAGE = "image"
@@ -78,7 +79,10 @@ def cure(failed: Preparation, project: str) -> str:
 def as_before(spec: CustomJobSpec, resolved: dict[str, Any], copied: int | None) -> dict[str, Any]:
     """`resolved`, with the images of the job that is copied, wherever the document names the same and means the same by
     the aliases of today."""
-    old = Job.objects.only("spec", "resolved").filter(pk=copied).first() if copied is not None else None
+    has_image = any(pool is not None and pool.task.image != HOST_IMAGE for pool in spec.pools)
+    old = None
+    if copied is not None and has_image:
+        old = Job.objects.only("spec", "resolved").filter(pk=copied).first()
     if old is None:
         return resolved
     old_pools = old.spec["workerPoolSpecs"]

@@ -20,6 +20,7 @@ from agents.infra.database_errors import DATABASE_UNAVAILABLE
 from agents.infra.failpoints import failpoint
 from agents.infra.refusals import Refused
 from agents.infra.secrets import SecretUnreadable
+from agents.infra.sql import Parameter, UpdateStatements
 from agents.infra.texts import said
 from jobs import services
 from jobs.lifecycle import faulty_jobs
@@ -46,6 +47,9 @@ LOOK_AT_CURVES = timedelta(seconds=5)
 RETRY_AFTER_ERROR = timedelta(minutes=1)
 # So many trials are asked for in one transaction.
 MAX_AT_ONCE = 20
+
+_trial = UpdateStatements(lambda: Trial.objects.filter(pk=Parameter("trial")))
+_tuning_job = UpdateStatements(lambda: TuningJob.every.filter(pk=Parameter("tuning_job")))
 
 NO_POINT_LEFT = said("Every point of the space was tried.")
 REFUSALS = (InvalidDocument, Refused, SecretUnreadable)
@@ -163,7 +167,7 @@ def _write(
     ):
         columns["updated_at"] = now
         announce.hints([f"tuning:{tuning_job.pk}", f"jobs:{tuning_job.project.name}"])
-    TuningJob.every.filter(pk=tuning_job.pk).update(**columns)
+    _tuning_job(columns, tuning_job=tuning_job.pk)
     if over:
         of_tuning_jobs.forget(tuning_job)
         tuning_job.refresh_from_db()
@@ -193,7 +197,7 @@ def _write_trials(study: StudySpec, rows: Sequence[Trial], plan: TuningPlan) -> 
         if trial.job_state != trial.job.state:
             columns["job_state"] = trial.job.state
         if columns:
-            Trial.objects.filter(pk=trial.pk).update(**columns)
+            _trial(columns, trial=trial.pk)
             changed = True
     return changed
 
@@ -201,11 +205,14 @@ def _write_trials(study: StudySpec, rows: Sequence[Trial], plan: TuningPlan) -> 
 def _request(tuning_job: TuningJob, numbers: Sequence[int], now: datetime) -> str:
     """Ask for these trials. Returns why one of them could not be submitted: that is no failure of a trial, and it is
     tried again."""
+    if not numbers:
+        return ""
     request = trials.requests(tuning_job, now)
-    for number in numbers:
-        try:
-            with transaction.atomic():
-                request(number)
-        except REFUSALS as refused:
-            return said("Trial {number} cannot be submitted: {why}", number=number, why=str(refused))
+    with services.read_together(tuning_job.project):
+        for number in numbers:
+            try:
+                with transaction.atomic():
+                    request(number)
+            except REFUSALS as refused:
+                return said("Trial {number} cannot be submitted: {why}", number=number, why=str(refused))
     return ""

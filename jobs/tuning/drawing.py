@@ -15,6 +15,7 @@ from django.db import transaction
 from django.db.models import F
 from django.utils.module_loading import import_string
 
+from agents.infra.sql import Parameter, UpdateStatement
 from jobs.lifecycle import snapshot as of_job
 from jobs.models import Job, Trial, TuningJob
 from jobs.rules.lifecycle.states import TERMINAL, JobState
@@ -25,6 +26,21 @@ from jobs.rules.tuning.study import StudySpec
 from jobs.rules.tuning.trials import FINISHED, TrialState
 from jobs.tuning import prior_studies, sampler_memory, snapshot
 from jobs.wake import announce, hints
+
+_job = UpdateStatement(
+    lambda: Job.every.filter(pk=Parameter("job")),
+    "spec",
+    "updated_at",
+    undrawn=False,
+    version=F("version") + 1,
+)
+_trial = UpdateStatement(
+    lambda: Trial.objects.filter(pk=Parameter("trial")),
+    "parameters",
+    "why",
+    "sampler_sealed",
+    state=TrialState.ACTIVE,
+)
 
 # So long the first of several trials waits for the others.
 DRAW_FOR_S = 0.1
@@ -117,11 +133,7 @@ def _write(
 def _write_one(study: StudySpec, trial: Trial, job: Job, suggestion: Suggestion, now: datetime) -> None:
     trial.parameters = point = dict(suggestion.parameters)
     spec = with_arguments(of_job.spec_of(job), point, study.parameters)
-    Job.every.filter(pk=job.pk).update(
-        spec=to_document(spec), undrawn=False, version=F("version") + 1, updated_at=now
-    )
+    _job(job=job.pk, spec=to_document(spec), updated_at=now)
     why = suggestion.expected and asdict(suggestion.expected)
     memory = sampler_memory.sealed(suggestion.memory)
-    Trial.objects.filter(pk=trial.pk).update(
-        parameters=point, why=why, sampler_sealed=memory, state=TrialState.ACTIVE
-    )
+    _trial(trial=trial.pk, parameters=point, why=why, sampler_sealed=memory)

@@ -10,6 +10,7 @@ from functools import cache, partial
 from django.contrib.auth.models import User
 
 from agents.infra.refusals import Refused
+from agents.infra.sql import InsertStatement
 from agents.infra.texts import said
 from jobs import services
 from jobs.models import Trial, TuningJob
@@ -24,6 +25,8 @@ from jobs.secrets import of_tuning_jobs
 from jobs.services import TrialOfJob
 
 MAX_NAME = 128
+
+_insert = InsertStatement(Trial)
 
 
 def request(tuning_job: TuningJob, number: int, now: datetime) -> Trial:
@@ -49,9 +52,10 @@ def requests(tuning_job: TuningJob, now: datetime) -> Callable[[int], Trial]:
             common.first,
             trial=TrialOfJob(number, common.values),
         )
-        return Trial.objects.create(
+        made = Trial(
             tuning_job=tuning_job, number=number, state=TrialState.REQUESTED, job=job, job_state=job.state
         )
+        return _insert(made)
 
     return make
 

@@ -256,6 +256,18 @@ if connection.vendor == "postgresql":
             assert read.column(status="new") == ["h0"], "other values are read anew"
         assert read.column(status="up") == ["h1", "h2", "h3"]
 
+    def test_what_a_block_around_has_read_for_all_calls_is_not_read_again(hosts):
+        read, other = by_status(), by_status()
+        with read_ahead({read: {"status": "up"}}, for_all=True):
+            Host.objects.filter(name="h0").update(status=HostStatus.NEW)
+            with read_ahead({read: {"status": "up"}, other: {"status": "up"}}, for_all=True):
+                assert read.column(status="up") == ["h0", "h1", "h2", "h3"]
+                assert other.column(status="up") == ["h1", "h2", "h3"]
+            assert read.column(status="up") == ["h0", "h1", "h2", "h3"], "it is the outer block's"
+            with read_ahead({read: {"status": "new"}}, for_all=True):
+                assert read.column(status="new") == ["h0"], "other values are read"
+        assert read.column(status="up") == ["h1", "h2", "h3"]
+
     def test_what_is_read_ahead_is_one_trip(hosts, monkeypatch):
         reads, trips = [by_status() for _ in range(5)], []
         wait = psycopg.Connection.wait

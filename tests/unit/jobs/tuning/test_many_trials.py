@@ -90,5 +90,5 @@ def test_queries_do_not_grow_with_the_trials_that_are_over(study, monkeypatch):
     with_history(study, 60)
     small = steps(study)
     with_history(study, 1_000)
-    # One or two more or less: what a process keeps for some seconds is read again.
-    assert all(abs(now - before) <= 5 for now, before in zip(steps(study), small, strict=True))
+    # One or two more: what a process keeps for some seconds is read again. It may be fewer, for the same reason.
+    assert all(now <= before + 5 for now, before in zip(steps(study), small, strict=True))
