@@ -19,6 +19,7 @@ time.sleep(0.2)
 """
 # After the first five the search learns from what came before, so a lost or doubled measurement would show.
 TRIALS = 8
+PARALLEL = 3
 SEED = 4711
 # In every process that works on a study, at what it does for it.
 POINTS = (
@@ -42,18 +43,20 @@ def shape():
 
 
 class Study:
-    """One trial after the other, so that nothing but the seed and the rows decides what comes next."""
+    """One trial after the other, so that nothing but the seed and the rows decides what comes next. `parallel`: or
+    several at once; `search` then says by which algorithm."""
 
-    def __init__(self, yard):
+    def __init__(self, yard, parallel=1, **search):
         self.yard = yard
         document = {
             "displayName": "study",
             "studySpec": {
                 "metrics": [{"metricId": "loss", "goal": "MINIMIZE"}],
                 "parameters": [{"parameterId": "x", "doubleValueSpec": {"minValue": 0.0, "maxValue": 1.0}}],
+                **search,
             },
             "maxTrialCount": TRIALS,
-            "parallelTrialCount": 1,
+            "parallelTrialCount": parallel,
             "trialJobSpec": job_spec(["python3", "-c", PROGRAM])["jobSpec"],
         }
         url = yard.client.jobs_url.replace("customJobs", "hyperparameterTuningJobs")
@@ -73,6 +76,30 @@ class Study:
         self.yard.replace_dead_extras()
         found = self.yard.client.call("GET", self.url, 60).json()
         return found if found["state"] in OVER else None
+
+    def drawn(self):
+        """The parameters of the trials that have some, by number."""
+        rows = self.yard.query(
+            f"SELECT number, parameters FROM jobs_trial WHERE tuning_job_id = {self.url.rpartition('/')[2]}"  # noqa: S608
+        )
+        return {row["number"]: str(row["parameters"]) for row in rows if row["parameters"]}
+
+    def over_without_another_draw(self, killed=()):
+        """The same as `over`, where parameters that were seen once never change. `killed`: roles of processes, one of
+        which is killed whenever another trial has been drawn."""
+        seen, left = {}, list(killed)
+
+        def ended():
+            found = self.drawn()
+            assert seen.items() <= found.items(), (seen, found)
+            if left and len(found) > len(seen):
+                self.yard.processes.kill(left.pop())
+            seen.update(found)
+            return self.ended()
+
+        wait_for(ended, "the study to end", timeout=400, dump=self.yard.tail)
+        assert len(seen) == TRIALS and not left
+        return self.over()
 
     def over(self):
         found = wait_for(self.ended, "the study to end", timeout=400, dump=self.yard.tail)
@@ -96,3 +123,32 @@ def test_a_study_is_the_same_whatever_is_killed(yard):
     finally:
         yard.disarm()
     yard.check("after a study whose processes were killed")
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "points", "roles"),
+    [("RANDOM_SEARCH", POINTS, ()), ("ALGORITHM_UNSPECIFIED", (), ("web", "worker", "dispatcher", "beat"))],
+)
+def test_trials_that_run_at_once_are_drawn_and_run_once_whatever_is_killed(yard, algorithm, points, roles):
+    """Which trials have ended when the next one is drawn depends on time. So the model's parameters may be others in
+    another run; those of a random search follow from the seed and the number alone."""
+    yard.settle()
+    study = Study(yard, PARALLEL, algorithm=algorithm)
+    for point in points:
+        yard.arm(point, "kill")
+    try:
+        found = study.over_without_another_draw(roles)
+        assert not yard.armed()
+    finally:
+        yard.disarm()
+    assert {trial for trial, *_ in found} == {str(number) for number in range(1, TRIALS + 1)}
+    # What each measured is what its own parameters give, at the last step: no trial has the reports of another.
+    for _, state, [parameter], [metric] in found:
+        assert state == "SUCCEEDED"
+        assert metric["value"] == pytest.approx((parameter["value"] - 0.3) ** 2 + 1 / 2)
+    # A run that was started twice, or a report that was lost, would show here.
+    yard.check("after a study of which several trials ran at once")
+    if algorithm == "RANDOM_SEARCH":
+        assert [each[:3] for each in Study(yard, PARALLEL, algorithm=algorithm).over()] == [
+            each[:3] for each in found
+        ]
