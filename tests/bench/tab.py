@@ -14,6 +14,8 @@ from tests.harness.product import job_spec
 
 RATE = 5000
 RANKS = 64
+# So small that all ranks have room on the hosts of any machine.
+SMALL, MACHINE = "printer", {"cpus": 0.05, "memoryMb": 32}
 # PROGRAM LINES_A_SECOND SECONDS: prints in turns of at least 10 ms, each line with the time at which it is printed.
 PRINTER = (
     "import sys, time\n"
@@ -46,6 +48,7 @@ def tab(options):
         page = browser.new_page(viewport={"width": 1200, "height": 800})
         page.set_default_timeout(60_000)
         log_in(page, product.url)
+        product.client.call("PUT", f"{product.url}/api/v1/machineTypes/{SMALL}", json=MACHINE)
         yield from quiet(product, page)
         yield from flood(product, page, "one replica", 1, seconds)
         if not options.quick:
@@ -55,9 +58,9 @@ def tab(options):
 def opened(product, page, rate, seconds, replicas=1):
     """Submit a job that prints, and open its log."""
     command = ["python3", "-c", PRINTER, str(rate), str(seconds)]
-    pools = [command, {"command": command, "replicas": replicas - 1}][: 1 + (replicas > 1)]
-    spec = job_spec(*pools, name="printer")
-    job_id = product.submit(spec)
+    counts = [1, replicas - 1][: 1 + (replicas > 1)]
+    pools = [{"command": command, "machine": SMALL, "replicas": count} for count in counts]
+    job_id = product.submit(job_spec(*pools, name="printer"))
     product.client.wait(job_id, "RUNNING", timeout=120)
     page.goto(f"{product.url}/jobs/{job_id}/log" + ("/workerpool0-0" if replicas == 1 else ""))
     page.locator(".log-body .row").first.wait_for()
