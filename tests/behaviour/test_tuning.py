@@ -9,11 +9,24 @@ import pytest
 from tests.harness.product import job_spec
 from tests.harness.wait_and_processes import wait_for
 
-# Prints what it finds. The loss stands in its log alone.
-MEMBER = """import json, os, sys
+# Prints what it finds. The loss stands in its log alone. The job ends with its primary, which waits until the others
+# have printed: each of them then answers at its own address.
+MEMBER = """import json, os, socket, sys, time
 print("environment", json.dumps(dict(os.environ)))
 print("argv", json.dumps(sys.argv[1:]))
-print("step=1 loss=%s" % sys.argv[-1].partition("=")[2])
+print("step=1 loss=%s" % sys.argv[-1].partition("=")[2], flush=True)
+spec = json.loads(os.environ["CLUSTER_SPEC"])
+cluster, task = spec["cluster"], spec["task"]
+if task["type"] != "workerpool0":
+    socket.create_server(("", int(cluster[task["type"]][task["index"]].rpartition(":")[2]))).accept()
+for address in sum(list(cluster.values())[1:], []) if task["type"] == "workerpool0" else ():
+    host, _, port = address.rpartition(":")
+    while True:
+        try:
+            socket.create_connection((host, int(port))).close()
+            break
+        except OSError:
+            time.sleep(0.05)
 """
 POOLS = ("workerpool0-0", "workerpool1-0", "workerpool1-1", "workerpool2-0")
 STUDY = {
