@@ -113,11 +113,12 @@ def run_with_timeout(act: Callable[[], None], patience_s: float) -> bool:
             os._exit(0)
         finally:
             os._exit(1)
-    until = time.monotonic() + patience_s
+    until, pause = time.monotonic() + patience_s, 0.0005
     while time.monotonic() < until:
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
             return status == 0
-        time.sleep(0.005)
+        time.sleep(pause)
+        pause = min(pause * 1.5, 0.005)
     os.kill(pid, signal.SIGKILL)
     return False

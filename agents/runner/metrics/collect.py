@@ -11,14 +11,17 @@ import stat
 import time
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Tuple
 
+from agents.runner.forks import run_with_timeout
 from agents.runner.metrics.directories import Found, event_files, metric_files, of_mlflow, open_below
 from agents.runner.metrics.hypertune_file import HypertuneFile
 from agents.runner.metrics.journal import Journal
 from agents.runner.metrics.places import (
+    HELD,
     MLFLOW_DIRECTORY,
     SPOOL,
     Place,
     has_own_reports,
+    hypertune_path,
     may_use_directories,
     own_path,
     sources_of,
@@ -29,8 +32,9 @@ from agents.runner.metrics.tensorboard import next_record, scalars
 # What one pass reads of one file; the next one goes on there.
 SLICE_BYTES = 2 << 20
 PASS_BYTES = 16 << 20
-# Of so little, the keeper itself makes the last pass: it takes a millisecond.
+# Of so little, the keeper has the last pass made at once: it takes a few milliseconds. It waits so long for it.
 LITTLE_BYTES = 64 << 10
+LAST_PASS_S = 2.0
 SLACK_S = 5.0
 Read = Callable[[bytes, bool], Tuple[List[Report], int]]
 
@@ -44,22 +48,32 @@ def read_last(base: str, directory: str, facts: Mapping[str, Any]) -> bool:
     """The end of a run, by its keeper, when no process of it is left. Returns whether its program may have reported.
 
     What little there is in the run's own directory is read here and now, so that nobody waits for a pass. Directories
-    of the program may not answer, and the end of the run must not wait for them: they are left to a pass.
+    of the program may not answer, and the end of the run must not wait for them: they are left to a pass. The program
+    may also have written into the run's own directory what it liked. So a child reads it, with a deadline: it may hang
+    or raise, and the run closes all the same.
     """
     if may_use_directories(base, directory, facts):
         return True
     if not has_own_reports(directory):
         return False
-    # A full disk costs the metrics, not the end of the run.
+    # A host without another process or memory to spare costs the metrics, not the end of the run.
     with contextlib.suppress(OSError):
-        if _own_bytes(directory) <= LITTLE_BYTES:
-            Pass(directory, "", since_of(facts)).collect(is_over=True, with_directories=False)
+        run_with_timeout(lambda: _read_little(directory, since_of(facts)), LAST_PASS_S)
     return True
 
 
+def _read_little(directory: str, since: float) -> None:
+    if _own_bytes(directory) <= LITTLE_BYTES:
+        Pass(directory, "", since).collect(is_over=True, with_directories=False)
+
+
 def _own_bytes(directory: str) -> int:
+    paths = [os.path.join(directory, SPOOL), own_path(directory), hypertune_path(directory)]
+    held = os.path.join(directory, HELD)
+    with contextlib.suppress(OSError):
+        paths += [os.path.join(held, name) for name in os.listdir(held)]
     found = 0
-    for path in (os.path.join(directory, SPOOL), own_path(directory)):
+    for path in paths:
         with contextlib.suppress(FileNotFoundError):
             found += os.lstat(path).st_size
     return found

@@ -313,9 +313,16 @@ def append(path: str, lines: List[bytes], limit: int) -> None:
 
 
 def tail_of(path: str) -> List[bytes]:
-    with contextlib.suppress(OSError), open(path, "rb") as file:
-        file.seek(max(0, os.path.getsize(path) - READ_BYTES))
-        return whole_lines(file.read())[0][-REMEMBERED:]
+    """The last lines of a plain file. The program may have put a pipe or a link in its place."""
+    with contextlib.suppress(OSError):
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            found = os.fstat(fd)
+            if stat.S_ISREG(found.st_mode):
+                data = os.pread(fd, READ_BYTES, max(0, found.st_size - READ_BYTES))
+                return whole_lines(data)[0][-REMEMBERED:]
+        finally:
+            os.close(fd)
     return []
 
 
@@ -324,5 +331,5 @@ def held_files(directory: str) -> Iterator[str]:
     place = os.path.join(directory, HELD)
     with contextlib.suppress(OSError):
         for name in sorted(os.listdir(place)):
-            if name.isdigit():
+            if name.isascii() and name.isdigit():  # others are digits too, and no numbers: ²
                 yield os.path.join(place, name)

@@ -78,7 +78,7 @@ def _is_report(found: Any) -> bool:
     if not isinstance(found, list) or len(found) != 5:
         return False
     source, name, step, value, at = found
-    with contextlib.suppress(ValueError, TypeError):
+    with contextlib.suppress(ValueError, TypeError, OverflowError):
         found[3] = float(value)
         return isinstance(source, str) and isinstance(name, str) and type(step) is int and _number(at) > 0
     return False

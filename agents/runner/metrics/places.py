@@ -128,11 +128,11 @@ def may_use_directories(base: str, directory: str, facts: Mapping[str, Any]) -> 
 
 def has_own_reports(directory: str) -> bool:
     """Whether something was reported in the run's own directory."""
-    if os.path.exists(own_path(directory)):
+    if os.path.lexists(own_path(directory)):
         return True
     for name in (SPOOL, JOURNAL, HELD):
-        if os.path.exists(os.path.join(directory, name)):
+        if os.path.lexists(os.path.join(directory, name)):
             return True
     with contextlib.suppress(OSError):
-        return os.path.getsize(hypertune_path(directory)) > 0
+        return os.lstat(hypertune_path(directory)).st_size > 0
     return False

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
 import types
 
 import pytest
 
 from agents.runner.metrics import collect
+from agents.runner.metrics.hypertune_file import held_files, tail_of
 from agents.runner.metrics.journal import Journal, committed
-from agents.runner.metrics.places import JOURNAL
+from agents.runner.metrics.places import HELD, JOURNAL, SPOOL
 from agents.runner.metrics.pull import MAX_PASSES, NOTHING, MetricsPull
 from agents.runner.metrics.reports import Report
 from agents.runner.wire import Decoder
@@ -53,6 +55,67 @@ def test_a_keeper_looks_into_no_directory_of_its_program(console, host, tmp_path
     console.start("r1", [*REPORTS[:-1], f"{REPORTS[-1]}\n{also}"], env={"COUNT": "1", **told})
     assert console.closed("r1")["metrics"] is True
     assert not committed(str(host.run_dir("r1")))[1]
+
+
+HOSTILE = {
+    "a-pipe": "os.mkfifo(run + '/metrics.spool')",
+    "a-huge-number": "open(run + '/metrics.state', 'w').write('{\"series\": {\"a\": {\"left\":'"
+    " '[[\"file\", \"a\", 1, %s, 1.0]]}}}' % ('9' * 400))",
+    "no-number": "os.mkdir(run + '/metrics.held'); open(run + '/metrics.held/\\u00b2', 'w')",
+}
+
+
+@pytest.mark.parametrize("way", HOSTILE)
+def test_no_file_of_a_program_keeps_its_run_open(console, host, way):
+    """Its keeper reads what the program has left in the run's directory."""
+    prepare = command(
+        "import os",
+        "own = os.environ['TRAINYARD_METRICS']",
+        "run = os.path.dirname(os.path.dirname(own))",
+        "open(own, 'w').write('{\"loss\": 1}\\n')",
+        HOSTILE[way],
+        "print('prepared')",
+    )
+    console.start("r1", prepare)
+    console.text("r1", "prepared")
+    wait_for(lambda: host.facts("r1")["phase"] == "closed", "the end of the run", 5.0)
+    assert committed(str(host.run_dir("r1")))[1]
+    assert host.facts("r1")["exit_code"] == 0
+
+
+@pytest.mark.parametrize("harm", ["hangs", "raises"])
+def test_a_last_pass_that_hangs_or_raises_keeps_no_run_open(tmp_path, monkeypatch, harm):
+    (tmp_path / "metrics").mkdir()
+    (tmp_path / "metrics" / "reports.jsonl").write_text('{"loss": 1}\n')
+
+    def collect_(*_args, **_named):
+        if harm == "hangs":
+            time.sleep(600)
+        raise RuntimeError("out of a parser")
+
+    monkeypatch.setattr(collect.Pass, "collect", collect_)
+    monkeypatch.setattr(collect, "LAST_PASS_S", 0.2)
+    began = time.monotonic()
+    assert collect.read_last(str(tmp_path), str(tmp_path), {"claimed_at": 1.0}) is True
+    assert time.monotonic() - began < 60
+
+
+def test_much_that_is_held_is_left_to_a_pass(tmp_path):
+    (tmp_path / "metrics").mkdir()
+    (tmp_path / HELD).mkdir()
+    (tmp_path / HELD / "00000001").write_bytes(b"\n" * (collect.LITTLE_BYTES + 1))
+    assert collect.read_last(str(tmp_path), str(tmp_path), {"claimed_at": 1.0}) is True
+    assert not committed(str(tmp_path))[1]
+
+
+def test_only_plain_files_are_read_of_the_spool(tmp_path):
+    (tmp_path / "file").write_bytes(b"{}\n")
+    (tmp_path / SPOOL).symlink_to(tmp_path / "file")
+    assert tail_of(str(tmp_path / "file")) == [b"{}"] and tail_of(str(tmp_path / SPOOL)) == []
+    (tmp_path / HELD).mkdir()
+    for name in ("00000001", "\u00b2", "x"):
+        (tmp_path / HELD / name).touch()
+    assert list(held_files(str(tmp_path))) == [str(tmp_path / HELD / "00000001")]
 
 
 class Kept:
