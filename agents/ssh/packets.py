@@ -258,14 +258,14 @@ class LoopReader:
             message = self._packets.look_into(data)
         except InvalidTag:
             return False
-        if message[0] != MSG_CHANNEL_DATA or len(message) <= DATA.size:
+        if len(message) <= DATA.size or message[0] != MSG_CHANNEL_DATA:
             return False
         _, number, length = DATA.unpack_from(message)
         if (
             number != channel.chanid
             or length != len(message) - DATA.size
             or channel.in_window_sofar + length > channel.in_window_threshold
-            or not self._show(message[DATA.size :])
+            or not self._is_shown(self._show, message[DATA.size :])
         ):
             return False
         self._packets.count_received(size)
@@ -274,6 +274,13 @@ class LoopReader:
         if self._pause_s > 0:
             self._pause()
         return True
+
+    def _is_shown(self, show: ShowOutput, data: bytes) -> bool:
+        try:
+            return show(data)
+        except Exception:  # a bug of the viewer, which gets the output once more with all that is kept
+            log.exception("The viewer of a shell failed to show its output.")
+            return False
 
     def _read_packets(self) -> bool:
         """Read the packets that have arrived, up to a limit. False when the loop is not to watch the socket now:
@@ -284,6 +291,8 @@ class LoopReader:
                 if kept == TURN_PACKETS or self._pause_s > 0:
                     return self._pause()
                 payload, number = self._packets.read_whole(self._socket, size)
+                if not payload:
+                    raise paramiko.SSHException("the host sent a packet without a message")
                 if not self._keep_output(payload):
                     message = paramiko.Message(payload[1:])
                     message.seqno = number

@@ -61,7 +61,7 @@ class Connection:
         while True:
             try:
                 kind, message = self.packetizer.read_message()
-            except (EOFError, OSError, InvalidTag):
+            except (EOFError, OSError, InvalidTag, paramiko.SSHException):
                 return
             if kind == MSG_CHANNEL_DATA:
                 self.channel._feed(message)
@@ -177,6 +177,36 @@ async def test_a_packet_that_was_changed_ends_the_shell(connection):
         while not connection.reader._ended:
             await asyncio.sleep(0.01)
     assert (screen.seen, screen.shown) == (b"", 0)
+
+
+async def test_a_packet_of_padding_only_ends_the_shell(connection):
+    failed = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: failed.append(context))
+    screen = Screen(connection)
+    inner = bytes((31,)) + bytes(31)
+    head = len(inner).to_bytes(4, "big")
+    connection.hosts_socket.sendall(head + AESGCM(KEY).encrypt(NONCE, inner, head))
+    async with asyncio.timeout(5):
+        while not (connection.reader._ended or failed):
+            await asyncio.sleep(0.01)
+    assert failed == [] and connection.reader._ended
+    assert (screen.seen, screen.shown) == (b"", 0)
+
+
+async def test_output_that_a_viewer_fails_to_show_is_kept(connection):
+    failed = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: failed.append(context))
+
+    class Faulty(Screen):
+        def show(self, data):
+            raise RuntimeError("no screen")
+
+    screen = Faulty(connection)
+    connection.send(frame(OUT, 0, b"x"))
+    async with asyncio.timeout(5):
+        while not (screen.seen or failed):
+            await asyncio.sleep(0.01)
+    assert failed == [] and screen.seen == b"x"
 
 
 async def test_the_host_is_given_a_new_window_for_echoes_too(connection):
