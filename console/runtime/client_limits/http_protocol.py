@@ -42,6 +42,7 @@ TEXTS = {
     431: "The headers of a request may have at most {limits.head_bytes} bytes.",
     503: "Trainyard has as many connections as it may have. Try again soon.",
 }
+NO_HANDSHAKE = "This is not the handshake of a WebSocket."
 
 
 class Protocol(HttpToolsProtocol):
@@ -104,6 +105,10 @@ class Protocol(HttpToolsProtocol):
         protocol = self.transport.get_protocol()
         if isinstance(protocol, websocket_protocol.Protocol):
             protocol.when_lost = self.give_back
+            if not protocol.handshake_initiated:
+                # It has a body, for example. The library would say nothing, and the connection stay open.
+                self.transport.write(_response(400, NO_HANDSHAKE))
+                self.transport.close()
 
     # what comes in
 
