@@ -1,4 +1,5 @@
-"""Tuning jobs, moved on: load, decide, write; then draw the parameters that are wanted.
+"""Tuning jobs, moved on: load, decide, write; make a scheduling pass where trials were asked for; then draw the
+parameters that are wanted.
 
 Any process may run it, at any time, twice. The row of the tuning job is locked meanwhile, so two processes never ask
 for the same trial. Jobs of trials are cancelled after the commit: whoever holds the row of a job never waits for the
@@ -97,7 +98,7 @@ def _advance(pk: int, clock: Clock) -> None:
         if not tuning_job.outcome and tuning_job.cancel_requested_at is None:
             early_stops.note(study, rows)
         plan = decide(snapshot.view_of(tuning_job, study, rows), clock.now())
-        more = _write(tuning_job, study, rows, plan, clock.now())
+        made, more = _write(tuning_job, study, rows, plan, clock.now())
         failpoint("tuning.before")
     failpoint("tuning.after")
     jobs = {trial.number: trial.job for trial in rows}
@@ -105,12 +106,22 @@ def _advance(pk: int, clock: Clock) -> None:
         services.cancel(jobs[number], TRAINYARD, clock.now(), why)
     if more:
         hints.tuning([pk])
-    if plan.requested:
-        # Here and now: mostly there is a place, and a hint to a dispatcher and one back would be waited for.
-        scheduler.schedule(clock.now(), drawn_by_caller=pk)
-    if plan.requested or any(map(drawing.is_wanted, rows)):
+    if made:
+        _place(pk, clock)
+    if made or any(map(drawing.is_wanted, rows)):
         # With what the decision has learnt from trials that have ended.
         _draw(pk, clock)
+
+
+def _place(pk: int, clock: Clock) -> None:
+    """A scheduling pass, here and now: mostly there is a place, and a hint to a dispatcher and one back would be waited
+    for. It is over the whole queue, so what it fails at is no fault of this study."""
+    try:
+        scheduler.schedule(clock.now(), drawn_by_caller=pk)
+    except Exception:
+        log.exception("The scheduling pass for tuning job %s failed; a dispatcher makes it.", pk)
+        hints.schedule()
+        hints.tuning([pk])  # of a trial for which the pass had found a place, nobody else is told
 
 
 def _draw(pk: int, clock: Clock) -> None:
@@ -139,10 +150,11 @@ def _lock(pk: int) -> TuningJob | None:
 
 def _write(
     tuning_job: TuningJob, study: StudySpec, rows: Sequence[Trial], plan: TuningPlan, now: datetime
-) -> bool:
-    """Write what the plan says. Returns whether more is left for another transaction."""
+) -> tuple[int, bool]:
+    """Write what the plan says. Returns how many trials were made, and whether more is left for another
+    transaction."""
     changed = _write_trials(study, rows, plan)
-    refused = _request(tuning_job, plan.requested[:MAX_AT_ONCE], now)
+    made, refused = _request(tuning_job, plan.requested[:MAX_AT_ONCE], now)
     reason = refused or awaited.reason(tuning_job, rows, plan.awaited)
     if not reason and plan.outcome is None:
         reason = silent_trials.reason(study, rows, now)
@@ -172,7 +184,7 @@ def _write(
         of_tuning_jobs.forget(tuning_job)
         tuning_job.refresh_from_db()
         ended_studies.tell(tuning_job, now)
-    return len(plan.requested) > MAX_AT_ONCE and not refused
+    return made, len(plan.requested) > MAX_AT_ONCE and not refused
 
 
 def _look_again(study: StudySpec, plan: TuningPlan) -> timedelta:
@@ -202,17 +214,18 @@ def _write_trials(study: StudySpec, rows: Sequence[Trial], plan: TuningPlan) -> 
     return changed
 
 
-def _request(tuning_job: TuningJob, numbers: Sequence[int], now: datetime) -> str:
-    """Ask for these trials. Returns why one of them could not be submitted: that is no failure of a trial, and it is
-    tried again."""
+def _request(tuning_job: TuningJob, numbers: Sequence[int], now: datetime) -> tuple[int, str]:
+    """Ask for these trials. Returns how many were made, and why the next one could not be submitted: that is no failure
+    of a trial, and it is tried again."""
     if not numbers:
-        return ""
+        return 0, ""
     request = trials.requests(tuning_job, now)
     with services.read_together(tuning_job.project):
-        for number in numbers:
+        for made, number in enumerate(numbers):
             try:
                 with transaction.atomic():
                     request(number)
             except REFUSALS as refused:
-                return said("Trial {number} cannot be submitted: {why}", number=number, why=str(refused))
-    return ""
+                why = said("Trial {number} cannot be submitted: {why}", number=number, why=str(refused))
+                return made, why
+    return len(numbers), ""

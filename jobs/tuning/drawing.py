@@ -53,6 +53,8 @@ def draw_next(pk: int, now: datetime) -> tuple[list[Trial], bool]:
 
     Each is drawn as if those before it had been committed, so nothing depends on how many are drawn at once.
     """
+    if not _is_any_wanted(pk):
+        return [], False  # without reading all trials of the study
     with transaction.atomic():
         tuning_job = _lock(pk)
         if tuning_job is None:
@@ -70,6 +72,12 @@ def _lock(pk: int) -> TuningJob | None:
     """None: it is over, or ends."""
     rows = TuningJob.every.select_for_update(no_key=True, of=("self",))
     return rows.filter(pk=pk, outcome="", cancel_requested_at=None).exclude(state__in=TERMINAL).first()
+
+
+def _is_any_wanted(pk: int) -> bool:
+    open_ = Trial.objects.filter(tuning_job=pk, ended_at=None, wanted_at__isnull=False)
+    waiting = open_.filter(job__state=JobState.QUEUED, job__undrawn=True, job__cancel_requested_at=None)
+    return waiting.filter(parameters__isnull=True).exists()
 
 
 def is_wanted(trial: Trial) -> bool:

@@ -36,7 +36,10 @@ def request(tuning_job: TuningJob, number: int, now: datetime) -> Trial:
 
 
 def requests(tuning_job: TuningJob, now: datetime) -> Callable[[int], Trial]:
-    """The same for several numbers: what their jobs have in common is read once, at the first."""
+    """The same for several numbers: what their jobs have in common is read once, at the first.
+
+    No hint is sent for their jobs (services.submit): after the commit, the caller makes a scheduling pass, or sends
+    `hints.schedule`."""
     shared = cache(partial(_shared, tuning_job))
 
     def make(number: int) -> Trial:
