@@ -88,7 +88,7 @@ _outputs = SelectStatement(
 # What a host mostly has nothing of: one statement tells, in place of one for each.
 _has = SelectStatement(
     lambda: (
-        Host.objects.filter(pk=Parameter("host"))
+        Host.every.filter(pk=Parameter("host"))
         .order_by()
         .values_list(
             Exists(
@@ -139,8 +139,11 @@ def wanted(host_id: int, ordered: Collection[str] = ()) -> dict[str, Wanted]:
     # The runs first: a run of a job that is over must not be forgotten for want of what began after they were read.
     with read_ahead({_on_host: {"host": host_id, "ordered": ordered}, _has: {"host": host_id}}):
         rows = _on_host(host=host_id, ordered=ordered)
-        # Without its row, a host may have anything.
-        has_recordings, has_outputs, in_recovery, has_strays = next(iter(_has(host=host_id)), (True,) * 4)
+        answers = list(_has(host=host_id))
+    # Without its row, a host may have anything.
+    has_recordings, has_outputs, in_recovery, has_strays = (
+        answers[0] if answers else (True, True, recovery.in_recovery_mode(), True)
+    )
     disk_low: bool | None = None
     found: dict[str, Wanted] = {}
     recordings = _recordings_of(host_id) if has_recordings else {}

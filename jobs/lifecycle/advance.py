@@ -249,9 +249,12 @@ def _concerns_study(rows: Rows, state: JobState) -> bool:
 
 
 def _is_reporting(run: Run) -> bool:
-    """Whether more of what its program reported is on its way (host_sync/intake.py)."""
+    """Whether more of what its program reported is on its way (host_sync/intake.py), which then tells the study. Where
+    that never comes, the sweep finds that the trial has ended."""
     if run.forgotten_at is not None:
         return False
+    if run.declared_lost_at is not None and run.proved_at is None:
+        return False  # its host is gone; tuning/measured.py waits for nothing of it either
     return not run.metrics_proof or (run.metrics_read is not None and run.log_complete_at is None)
 
 

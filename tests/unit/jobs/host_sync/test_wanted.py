@@ -7,6 +7,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from agents.models import Host
 from jobs import services
 from jobs.models import Run
 from jobs.scheduling.scheduler import schedule
@@ -44,3 +45,10 @@ def test_a_host_on_which_nothing_is_unusual_costs_two_statements(run, control_pl
     with CaptureQueriesContext(connection) as asked:
         assert list(control_plane.wanted_runs(run.host_id)) == [run.pk]
     assert len(asked) == 2
+
+
+def test_a_run_on_a_host_that_is_out_of_service_is_still_stopped(run, control_plane):
+    """Nothing is in doubt about it, as in recovery mode, where nothing is stopped."""
+    Run.objects.update(stop_wanted_at=timezone.now())
+    Host.every.update(retired_at=timezone.now())
+    assert control_plane.wanted_runs(run.host_id)[run.pk].stop

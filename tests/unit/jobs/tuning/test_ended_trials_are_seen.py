@@ -100,6 +100,8 @@ def test_the_first_start_of_a_study_wakes_it_and_later_ones_wait_for_the_sweep(s
         ({"metrics_proof": "none", "metrics_read": 0, "log_complete_at": None}, False),
         ({"metrics_proof": ""}, False),
         ({"metrics_proof": "", "forgotten_at": "now"}, True),
+        ({"metrics_proof": "", "declared_lost_at": "now"}, True),
+        ({"metrics_proof": "", "declared_lost_at": "now", "proved_at": "now"}, False),
     ],
 )
 def test_the_end_of_a_trial_wakes_its_study_unless_the_rest_of_its_reports_will(study, woken, of_run, wakes):
