@@ -184,8 +184,8 @@ class Protocol(HttpToolsProtocol):
         if self._is_large and self._body_size >= self._next_look:
             self._next_look = self._body_size + LARGE_STEP
             self._expect(self.limits.body_s)
-        if self._refused or (self.parser.should_upgrade() and self._should_upgrade()):
-            return  # nobody reads the body of a handshake, which begins no cycle
+        if self._refused:
+            return
         before: bytes | bytearray = self.cycle.body
         if self._is_large and not before:
             # Handed on as it is: uvicorn would copy it into a buffer, and out of it again.
