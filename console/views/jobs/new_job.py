@@ -35,7 +35,15 @@ from console.presenters.new_job import summary as summaries
 from console.views.fragments import page_or_fragment
 from console.views.jobs import code_uploads, job_templates
 from console.views.jobs.form_choices import FormChoices
-from console.views.jobs.form_requests import READS, chosen_project, new_destination, only_submitters, pressed
+from console.views.jobs.form_requests import (
+    READS,
+    chosen_project,
+    new_destination,
+    only_submitters,
+    pressed,
+    problems_of,
+    violations_of,
+)
 from jobs import services
 from jobs.models import Job
 from jobs.projects import locations
@@ -226,17 +234,10 @@ def _more_violations(request: HttpRequest, draft: AnyDraft) -> Iterable[Violatio
 
 
 def _check(request: HttpRequest, draft: AnyDraft) -> HttpResponse:
-    project = access.project_or_404(request.user, "submit", draft.destination.project)
-    try:
-        locations.check_serves(project, draft.destination.location)
-        job, types = machine_types.read(draft.document(), draft.destination.location)
-        services.check_priority(job, project, access.can(request.user, "prioritize", project))
-        destination = draft.destination
-        copied = _source(request, destination.cloned_from) if destination.same_bytes else None
-        services.check_brought(job, project, person(request), destination.location, copied)
-    except (parse.InvalidDocument, services.Refused) as refused:
-        return _show(request, draft, violations=_violations_of(refused))
-    return _show(request, draft, checked=True)
+    destination = draft.destination
+    copied = _source(request, destination.cloned_from) if destination.same_bytes else None
+    found = problems_of(request, draft, copied)
+    return _show(request, draft, found, checked=not found)
 
 
 def _save_template(request: HttpRequest, draft: AnyDraft) -> HttpResponse:
@@ -252,7 +253,7 @@ def _to_json(request: HttpRequest, draft: AnyDraft) -> HttpResponse:
     try:
         document = _canonical(request, draft)
     except (parse.InvalidDocument, services.Refused) as refused:
-        violations = _violations_of(refused)
+        violations = violations_of(refused)
     return _show(request, JsonDraft.from_document(document, draft.destination), violations=violations)
 
 
@@ -261,7 +262,7 @@ def _to_form(request: HttpRequest, draft: AnyDraft) -> HttpResponse:
     try:
         document = _canonical(request, draft)
     except (parse.InvalidDocument, services.Refused) as refused:
-        return _show(request, draft, violations=_violations_of(refused))
+        return _show(request, draft, violations=violations_of(refused))
     shown_as = draft_of(document, draft.destination)
     if isinstance(shown_as, JsonDraft):
         messages.info(
@@ -277,12 +278,6 @@ def _canonical(request: HttpRequest, draft: AnyDraft) -> dict[str, Any]:
     project = access.project_or_404(request.user, "submit", draft.destination.project)
     locations.check_serves(project, draft.destination.location)
     return parse.to_document(machine_types.read(draft.document(), draft.destination.location)[0])
-
-
-def _violations_of(refused: parse.InvalidDocument | services.Refused) -> Iterable[Violation]:
-    if isinstance(refused, services.Refused):
-        return [Violation(refused.field, shown(refused.message))]
-    return refused.violations
 
 
 ACTIONS: dict[str, Callable[[HttpRequest, AnyDraft], HttpResponse]] = {

@@ -33,7 +33,14 @@ from console.presenters.trained_models import names_of_models
 from console.views.fragments import page_or_fragment
 from console.views.jobs import code_uploads, job_templates
 from console.views.jobs.form_choices import FormChoices
-from console.views.jobs.form_requests import READS, chosen_project, new_destination, only_submitters, pressed
+from console.views.jobs.form_requests import (
+    READS,
+    chosen_project,
+    new_destination,
+    only_submitters,
+    pressed,
+    problems_of,
+)
 from jobs import services
 from jobs.pipelines import pipelines
 from jobs.rules.spec.json_fields import InvalidDocument
@@ -56,7 +63,7 @@ def train(request: HttpRequest) -> HttpResponse:
     if not draft.is_valid():
         return _show(request, draft, _violations_of_job(request, draft))
     if pressed(request) == "check":
-        found = tuple(_violations_of_job(request, draft))
+        found = problems_of(request, draft)
         return _show(request, draft, found, checked=not found)
     if pressed(request) == "template":
         violations, problem = job_templates.save_form(request, draft)

@@ -166,6 +166,13 @@ def test_a_question_whether_it_would_start_starts_nothing(bob):
     assert not Job.objects.exists()
 
 
+def test_code_that_cannot_be_brought_would_not_start(bob):
+    on_host = {**FORM, "pool0-kind": "bash", "pool0-program": "true", "action": "check"}
+    answer = bob.post(TRAIN, {**on_host, "code-source": "stored", "code-stored": 64 * "a"})
+    assert [one.html_name for one in answer.context["draft"].fields_with_errors] == ["code-stored"]
+    assert answer.context["preview"] is None
+
+
 def test_the_same_form_sent_twice_starts_one_training_and_a_changed_one_another(bob):
     for _ in range(2):
         bob.post(TRAIN, FORM)
