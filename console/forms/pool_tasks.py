@@ -10,9 +10,9 @@ from django.utils.translation import gettext_lazy
 
 from console.forms.command_line import question, read_arguments, unclosed_quote, write_arguments
 from console.forms.env_rows import row_of
-from jobs.rules.spec import parse
+from jobs.rules.spec import parse, reduction
 from jobs.rules.spec.runtime_choice import ENGINES, PROCESS, PYTHON
-from jobs.rules.spec.tasks import HOST_IMAGE
+from jobs.rules.spec.tasks import HOST_IMAGE, REDUCTION_SERVER
 
 COMMAND, IMAGE, PACKAGE = "argv", "image", "package"
 KINDS = (
@@ -30,10 +30,10 @@ _CARRIED = {IMAGE: "", PACKAGE: PYTHON}
 
 
 def task_of(typed: Mapping[str, Any]) -> dict[str, Any]:
-    """The task of a pool, as fields of the pool: what runs, and the runtime if one is pinned."""
+    """The task of a pool, as fields of the pool: what runs, the runtime if one is pinned, and how reducers send."""
     kind, env = typed["kind"], [row.document() for row in typed["env"]]
-    runtime = typed["runtime"] if kind == IMAGE else _carried_runtime(kind, typed["base"])
-    pinned = {"trainyard": {"runtime": runtime}} if runtime else {}
+    extensions = _extensions(typed)
+    pinned = {"trainyard": extensions} if extensions else {}
     if kind == PACKAGE:
         package = {
             "executorImageUri": typed["executor"].strip() or HOST_IMAGE,
@@ -73,9 +73,10 @@ def initial(pool: Mapping[str, Any]) -> dict[str, Any]:
             "module": package.get("pythonModule", ""),
             "args": write_arguments(args),
         }
-    image = container.get("imageUri", HOST_IMAGE)
+    image, runtime = container.get("imageUri", HOST_IMAGE), _runtime(pool)
+    if runtime == REDUCTION_SERVER and image == HOST_IMAGE:
+        image = reduction.IMAGES[0]  # which means the same, and has a field
     if image != HOST_IMAGE:
-        runtime = _runtime(pool)
         return found | {
             "kind": IMAGE,
             "image": image,
@@ -106,8 +107,24 @@ def unclosed() -> str:
 
 
 def _runtime(pool: Mapping[str, Any]) -> str:
+    return str(_ours(pool).get("runtime") or "")
+
+
+def _ours(pool: Mapping[str, Any]) -> Mapping[str, Any]:
     ours = pool.get("trainyard")
-    return str(ours.get("runtime") or "") if isinstance(ours, Mapping) else ""
+    return ours if isinstance(ours, Mapping) else {}
+
+
+def _extensions(typed: Mapping[str, Any]) -> dict[str, Any]:
+    """The `trainyard` of the pool, without its code. What the form does not show is as the document had it, if it is
+    still one for this kind of task."""
+    kind, carried = typed["kind"], _ours(typed["base"])
+    found = {name: value for name, value in carried.items() if name not in ("runtime", "code", "wire")}
+    runtime = typed["runtime"] if kind == IMAGE else _carried_runtime(kind, typed["base"])
+    if kind == IMAGE and reduction.is_image(typed["image"]):
+        found |= {"wire": carried["wire"]} if "wire" in carried else {}
+        runtime = runtime or (REDUCTION_SERVER if _runtime(typed["base"]) == REDUCTION_SERVER else "")
+    return found | ({"runtime": runtime} if runtime else {})
 
 
 def _carried_runtime(kind: str, base: Mapping[str, Any]) -> str:
