@@ -82,6 +82,16 @@ def save_form(request: HttpRequest, draft: AnyDraft) -> tuple[Iterable[Violation
     return (), ""
 
 
+def named(request: HttpRequest, row: JobTemplate | None) -> dict[str, str]:
+    """What the form says under which name, and for whom, it is to be saved: what was typed, or the template that the
+    form began with."""
+    of = OF_PROJECT if row is not None and row.project_id else "me"
+    return {
+        "template_name": request.POST.get("template_name", row.name if row is not None else ""),
+        "template_of": request.POST.get("template_of", of),
+    }
+
+
 def _save(request: HttpRequest, job: CustomJob, project: Project, location: str) -> None:
     """Save the job under the name that was typed. Raises Refused."""
     who, name = person(request), request.POST.get("template_name", "").strip()

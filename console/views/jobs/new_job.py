@@ -45,7 +45,7 @@ from console.views.jobs.form_requests import (
     violations_of,
 )
 from jobs import services
-from jobs.models import Job
+from jobs.models import Job, JobTemplate
 from jobs.projects import locations
 from jobs.rules.spec import parse
 from jobs.rules.spec.parse import Violation
@@ -296,9 +296,11 @@ def _show(
     unavailable: str = "",
     status: int = 200,
     checked: bool = False,
+    template: JobTemplate | None = None,
     **context: object,
 ) -> HttpResponse:
-    """Show the form. `checked`: the person asked whether the job would start now."""
+    """Show the form. `checked`: the person asked whether the job would start now. `template`: it begins with
+    this one."""
     with read_ahead(READS, for_all=True):
         choices = FormChoices.of(request)
         choices.set_in(draft)
@@ -314,6 +316,7 @@ def _show(
         "unavailable": unavailable,
         "preview": seen["summary"].start if checked else None,
         "kept": _kept(request, draft),
+        **job_templates.named(request, template),
         "code_file": choices.code_file(draft),
         **offers,
         **seen,

@@ -42,6 +42,7 @@ from console.views.jobs.form_requests import (
     problems_of,
 )
 from jobs import services
+from jobs.models import JobTemplate
 from jobs.pipelines import pipelines
 from jobs.rules.spec.json_fields import InvalidDocument
 from jobs.rules.spec.parse import Violation
@@ -168,9 +169,11 @@ def _show(
     unavailable: str = "",
     status: int = 200,
     checked: bool = False,
+    template: JobTemplate | None = None,
     **more: object,
 ) -> HttpResponse:
-    """Show the form. `checked`: the person asked whether the training would start now."""
+    """Show the form. `checked`: the person asked whether the training would start now. `template`: it
+    begins with this one."""
     with read_ahead(READS, for_all=True):
         choices = FormChoices.of(request)
         choices.set_in(draft)
@@ -186,6 +189,7 @@ def _show(
         "preview": seen["summary"].start if checked else None,
         "models_of_project": names_of_models(project) if project is not None else (),
         "code_file": choices.code_file(draft),
+        **job_templates.named(request, template),
         **offers,
         **seen,
         **more,

@@ -62,6 +62,37 @@ def test_what_is_no_job_is_no_template_and_a_name_can_be_refused(browser):
     assert not JobTemplate.objects.exists()
 
 
+TRAIN = {"model-dataset": "none", "model-method": "custom", "model-leaves": "nothing"}
+
+
+@pytest.mark.parametrize(("page", "more"), [("/jobs/new", {}), ("/jobs/pipelines/new", TRAIN)])
+@pytest.mark.parametrize(
+    "change",
+    [{"display_name": ""}, {"pool0-replica_count": "2"}, {"template_name": "a/b"}, {"action": "check"}],
+    ids=["an error of a field", "an error of the job", "a refused name", "a question whether it would start"],
+)
+def test_the_name_that_was_typed_stays(browser, page, more, change):
+    form = {**SAVE, **more, "template_of": "project", **change}
+    shown = browser("bob").post(page, form).content.decode()
+    fold = shown[: shown.index('id="template-name"')].rpartition("<details")[2]
+    assert f'value="{form["template_name"]}"' in shown.partition('id="template-name"')[2].partition(">")[0]
+    assert '<option value="project" selected>' in shown and not JobTemplate.objects.exists()
+    assert (" open" in fold.partition(">")[0]) == (form["action"] == "template")
+
+
+@pytest.mark.parametrize(("page", "more"), [("/jobs/new", {}), ("/jobs/pipelines/new", TRAIN)])
+def test_after_the_question_about_a_shell_the_template_is_saved(browser, page, more):
+    bob = browser("bob")
+    asked = {**SAVE, **more, "pool0-kind": "argv", "pool0-program": "a | b"}
+    answer = bob.post(page, asked)
+    assert answer.context["draft"].pools[0].asks_about_shell and not JobTemplate.objects.exists()
+    shown = answer.context
+    fields = {"then": shown["action"], "template_name": shown["template_name"], "template_of": "me"}
+    sent = {**asked, **fields, "action": "", "pool0-by": "bash"}
+    assert "Saved as the template nightly." in bob.post(page, sent).content.decode()
+    assert JobTemplate.objects.get().name == "nightly"
+
+
 def test_a_template_has_the_names_of_secrets_and_no_values(browser):
     bob = browser("bob")
     bob.post("/jobs/new", {**SAVE, **SECRET_ROWS})
