@@ -36,7 +36,7 @@ MAX_MEMORY_MB = 1 << 26
 MAX_GPUS = 64
 
 _TYPE = PartialModel(MachineType)
-TYPES = SelectStatement(
+_types = SelectStatement(
     lambda: (
         MachineType.objects.filter(Q(location=None) | Q(location__name=Parameter("location")))
         .order_by("name")
@@ -58,7 +58,7 @@ class OfferedType:
 
 def of_location(named: str) -> Types:
     """The types that admins defined for this location, by name. A type of the location wins over one for all."""
-    rows = [_TYPE.build(row) for row in TYPES(location=locations.resolved(named, locations.names()))]
+    rows = [_TYPE.build(row) for row in _types(location=locations.resolved(named, locations.names()))]
     everywhere_first = sorted(rows, key=lambda row: row.location_id is not None)
     return {row.name: _needs(row) for row in everywhere_first}
 
