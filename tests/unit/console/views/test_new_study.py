@@ -379,7 +379,8 @@ def test_more_rows_come_without_the_rest_of_the_form(bob):
     # A browser without scripts would send the whole form. There the button is hidden, and rows unfold.
     folded = folded.partition("</noscript>")[0]
     assert "More rows" in folded and folded.count('class="parameter-row spare"') == 10
-    assert "<button" not in folded and "Parameter 7</legend>" in folded
+    assert "<button" not in folded and "Parameter 16</legend>" in folded
+    assert "Parameter 1</legend>" in rows and "Parameter 1</legend>" not in folded
 
 
 def test_an_answer_that_meets_typed_text_has_a_verdict_to_show(bob):
