@@ -98,7 +98,7 @@ class EnvRows(forms.Widget):
     ) -> SafeString:
         """Render with a template of ours. Django's form renderer finds only the templates of its own widgets."""
         rows = [*(row.shown for row in value or ()), *[EnvRow("")] * self.spare]
-        folded = _folded(name, len(rows), self.folded, get_language() or "")
+        folded = _folded(name, len(rows), self.folded, get_language() or "") if self.folded else ""
         context = {"name": name, "id": (attrs or {}).get("id"), "rows": rows, "folded": folded}
         return render_to_string("forms/env_rows.html", context)
 

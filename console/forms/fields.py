@@ -86,3 +86,11 @@ def read_carried(text: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return dict(value) if isinstance(value, dict) else {}
+
+
+def without_folded_rows(form: forms.Form) -> None:
+    """Leave out the rows for browsers without scripts. In an answer to htmx, what stands in `noscript` becomes
+    elements, and their inputs would be sent."""
+    for field in form.fields.values():
+        if hasattr(field.widget, "folded"):
+            field.widget.folded = 0

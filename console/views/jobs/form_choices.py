@@ -12,9 +12,11 @@ from django.http import HttpRequest
 from agents.hosts import adding
 from console.auth import access
 from console.auth.person import person
+from console.forms.fields import without_folded_rows
 from console.forms.jobs import AnyDraft, Draft, JsonDraft
 from console.forms.studies import AnyStudyDraft
 from console.presenters.new_job import preview
+from console.views.fragments import asks_for_fragment
 from jobs.artifacts import artifacts
 from jobs.models import Artifact, ArtifactKind, Project
 from jobs.projects import locations
@@ -36,17 +38,18 @@ class StoredSecret:
 @dataclass(frozen=True, slots=True)
 class FormChoices:
     """`projects`: those to which the person may submit, by name. `open_locations`: those that serve one of them, the
-    default one first."""
+    default one first. `by_script`: a script asks, and adds rows where they are wanted."""
 
     user: User
     projects: Mapping[str, Project]
     open_locations: tuple[str, ...]
+    by_script: bool
 
     @classmethod
     def of(cls, request: HttpRequest) -> FormChoices:
         """Read once for each request."""
         if _KEPT not in request.__dict__:
-            request.__dict__[_KEPT] = _read(person(request))
+            request.__dict__[_KEPT] = _read(person(request), asks_for_fragment(request))
         found: FormChoices = request.__dict__[_KEPT]
         return found
 
@@ -57,6 +60,9 @@ class FormChoices:
 
     def set_in(self, draft: AnyDraft | AnyStudyDraft) -> None:
         draft.set_choices(self.projects, self.locations)
+        if self.by_script:
+            for form in draft.pools if isinstance(draft, Draft) else [draft]:
+                without_folded_rows(form)
 
     def location_of(self, draft: AnyDraft) -> str | None:
         """The location of which the page shows what it has: the one of the form, or the one that the form selects
@@ -109,7 +115,7 @@ def archives(project: Project) -> list[Artifact]:
     return list(artifacts.of(project).filter(kind=ArtifactKind.ARCHIVE)[:ARCHIVES_SHOWN])
 
 
-def _read(user: User) -> FormChoices:
+def _read(user: User, by_script: bool) -> FormChoices:
     projects = {project.name: project for project in access.projects_allowing(user, "submit")}
     bindings = locations.read_bindings()
     # The default location exists even before the first host.
@@ -117,5 +123,5 @@ def _read(user: User) -> FormChoices:
     ids = [project.pk for project in projects.values()]
     usable = [name for name in names if bindings.serves_any(name, ids)]
     return FormChoices(
-        user, projects, tuple(sorted(usable, key=lambda name: name != adding.DEFAULT_LOCATION))
+        user, projects, tuple(sorted(usable, key=lambda name: name != adding.DEFAULT_LOCATION)), by_script
     )

@@ -614,6 +614,19 @@ def test_without_scripts_more_rows_unfold_so_that_no_form_is_sent_and_loses_its_
     assert 'type="submit"' not in folded and "formaction" not in folded
 
 
+@pytest.mark.parametrize("page", ["/jobs/new", "/jobs/pipelines/new"])
+def test_an_answer_to_a_script_has_no_folded_rows(browser, page):
+    """htmx makes elements of what stands in noscript, and so their inputs would be sent with each form."""
+    htmx = {"HX-Request": "true"}
+    answers = [browser("bob").post(page, {**FORM, "action": "check"}, headers=htmx)]
+    answers.append(browser("bob").get(page, headers=htmx))
+    for answer in answers:
+        shown = answer.content.decode()
+        assert "More rows</summary>" not in shown and 2 <= shown.count('name="pool0-env-name"') <= 3
+    whole = browser("bob").post(page, {**FORM, "action": "check"}).content.decode()
+    assert whole.count('name="pool0-env-name"') == 8 and "More rows</summary>" in whole
+
+
 SECRET_ROWS = {
     "pool0-env-name": ["HF_TOKEN", "WANDB"],
     "pool0-env-value": ["hf_very-secret", ""],

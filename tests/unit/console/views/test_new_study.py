@@ -383,6 +383,12 @@ def test_more_rows_come_without_the_rest_of_the_form(bob):
     assert "Parameter 1</legend>" in rows and "Parameter 1</legend>" not in folded
 
 
+def test_an_answer_to_a_script_has_no_folded_rows(bob):
+    """htmx makes elements of what stands in noscript, and so their inputs would be sent with each form."""
+    text = text_of(bob.post(NEW, typed(action="add"), headers={"HX-Request": "true"}))
+    assert "<noscript>" not in text and text.count('name="parameters-name"') == 6
+
+
 def test_an_answer_that_meets_typed_text_has_a_verdict_to_show(bob):
     """static/form.js puts the verdict of the answer in the place of the one that is shown."""
     for mode in ({"mode": "form", "display_name": ""}, {"mode": "json", "text": "{"}):
