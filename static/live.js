@@ -86,12 +86,13 @@ class LiveSocket extends EventTarget {
     this.readyState = WebSocket.CLOSED;
   }
 
-  // The newest of each element, in the order in which they came: a part may come whole, and then pieces of it.
+  // The newest of each element, in the order in which they came: a part may come whole, and then pieces of it. A part
+  // that comes whole once more follows pieces that are painted before it: then it is no longer what the page shows.
   #keep(text) {
     const template = document.createElement("template");
     template.innerHTML = text;
     for (const element of template.content.children) {
-      this.newest.delete(element.id);
+      if (this.newest.delete(element.id)) served.delete(element.id);
       this.newest.set(element.id, element.outerHTML);
     }
   }

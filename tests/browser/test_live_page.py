@@ -237,6 +237,29 @@ def test_a_hidden_page_is_right_when_it_is_shown_again(page, sockets):
     page.get_by_text("upon a time").wait_for()
 
 
+# What the page keeps while it is hidden is written out as text.
+KEEPS = """() => {
+  const { get } = Object.getOwnPropertyDescriptor(Element.prototype, "outerHTML");
+  window.kept = "";
+  Object.defineProperty(Element.prototype, "outerHTML", { get() { return (window.kept = get.call(this)); } });
+}"""
+
+
+def test_a_part_that_comes_whole_after_its_pieces_is_right_when_a_hidden_page_is_shown(page, sockets):
+    """Also where it is what the page came with: the page was loaded in the background, and the socket opened twice."""
+    page.evaluate("Object.defineProperty(document, 'hidden', { configurable: true, get: () => window.away })")
+    page.evaluate("window.away = true")
+    page.evaluate(KEEPS)
+    sockets[-1].send(part("served"))
+    sockets[-1].send('<p id="words">a piece</p>')
+    sockets[-1].send(part("served"))
+    sockets[-1].send('<div id="story">upon a time</div>')
+    wait_for(page, lambda: "upon a time" in page.evaluate("window.kept"))
+    page.evaluate("window.away = false; document.dispatchEvent(new Event('visibilitychange'))")
+    page.get_by_text("upon a time").wait_for()
+    assert page.locator("#words").inner_text() == "served"
+
+
 def wait_for(page, true):
     for _ in range(600):
         if true():
