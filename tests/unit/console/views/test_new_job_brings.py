@@ -378,6 +378,7 @@ def test_an_upload_takes_a_place_of_its_project_or_of_its_person(browser, cast, 
     def share(who):
         request = RequestFactory().post(address)
         request.user, request.received_body = User.objects.get(username=who), None
+        request.htmx = False  # as the middleware sets it
         wanted = resolve(address).func(request)
         wanted.sink.discard()
         return wanted.sink.share
