@@ -19,6 +19,8 @@ from agents.runner.processes import read_process
 from agents.runner.programs import Program, start_program
 
 LOCK, BASE, PID, END = "container.lock", "container.base", "container.pid", "container.end"
+# The beginning of the output. That of the log is freed while the run lives, once it was shipped.
+HEAD = "container.head"
 STATE = "{{.State.Status}} {{.State.Pid}} {{.State.ExitCode}}"
 ANSWER_S = 20.0
 # How long a container may be about to be made, although the client that makes it is not there any more.
@@ -54,7 +56,10 @@ class Follower:
     def __init__(self, directory: str, program: str, name: str, log: int, parents: Set[int]) -> None:
         self.directory, self.program, self.name = directory, program, name
         self.log, self.parents = log, parents
-        self.base = 0
+        # Its output from `since` on begins at `base` in the log, with `head`. `since` is empty as long as that is all.
+        self.base, self.since, self.head = 0, "", b""
+        self.base_noted = self.head_noted = True
+        self.all_read = False
 
     def path(self, name: str) -> str:
         return os.path.join(self.directory, name)
@@ -62,7 +67,7 @@ class Follower:
     def run(self) -> None:
         if take_lock(self.path(LOCK)) < 0:
             return  # another one follows it
-        self.base = self.find_base()
+        self.find_base()
         since, seen, pause = time.monotonic(), False, 0.02
         with contextlib.suppress(Abandoned):
             while True:
@@ -73,9 +78,12 @@ class Follower:
                     self.end(code)
                     return
                 if state == "running" or state == "paused":
-                    seen, since = True, time.monotonic()
+                    seen = True
                     self.note_pid(pid)
                     self.copy("--follow")
+                    since = time.monotonic()
+                elif state == AWAY and self.program_lives():
+                    since = time.monotonic()
                 elif self.is_lost(state, seen, time.monotonic() - since):
                     self.end(None)
                     return
@@ -95,7 +103,7 @@ class Follower:
     def is_lost(self, state: str, seen: bool, waited: float) -> bool:
         """Whether nobody will ever know how it ended."""
         if state == AWAY:
-            return waited > AWAY_S and not self.program_lives()
+            return waited > AWAY_S
         return waited > MADE_S or (state == GONE and seen)
 
     def program_lives(self) -> bool:
@@ -114,20 +122,39 @@ class Follower:
 
     def write(self, name: str, data: bytes) -> None:
         """A full disk is waited for: without this file nobody knows it."""
-        while True:
+        while os.path.isdir(self.directory):
             with contextlib.suppress(OSError):
                 write_file(self.path(name), data)
                 return
             self.check_keepers()
             time.sleep(0.2)
 
-    def find_base(self) -> int:
+    def find_base(self) -> None:
         """The size of the log when the first follower came: what stands before is not the container's."""
-        with contextlib.suppress(OSError, ValueError):
-            return int(read_plain(self.path(BASE), 32))
         size = os.fstat(self.log).st_size
-        self.write(BASE, b"%d" % size)
-        return size
+        try:
+            base, _, self.since = read_plain(self.path(BASE), 64).decode().partition(" ")
+            self.base = int(base)
+        except (OSError, ValueError):
+            self.base = size
+            self.write(BASE, b"%d" % size)
+        if size < self.base:
+            self.add(LOST[size - self.base :])  # it was about to be said
+        try:
+            self.head = read_plain(self.path(HEAD), COMPARED)
+        except OSError:
+            self.head, self.head_noted = os.pread(self.log, COMPARED, self.base), False
+        self.note()
+
+    def note(self) -> None:
+        """Write down what the next follower has to know. On a full disk it is tried again with the next output."""
+        with contextlib.suppress(OSError):
+            if not self.base_noted:
+                write_file(self.path(BASE), ("%d %s" % (self.base, self.since)).strip().encode())
+                self.base_noted = True
+            if not self.head_noted and len(self.head) == COMPARED:
+                write_file(self.path(HEAD), self.head)
+                self.head_noted = True
 
     def check_keepers(self) -> None:
         if os.getppid() not in self.parents:
@@ -137,16 +164,38 @@ class Follower:
 
     def copy(self, *options: str) -> None:
         """Copy what the log has not yet; with `--follow` until the program has ended, or the daemon."""
-        written = os.fstat(self.log).st_size
+        # A reader that was there until the program ended has lost nothing of what is thrown away.
+        words = b"" if self.all_read and not options else LOST
         try:
-            self.copy_from([*options], max(0, written - self.base))
+            self.copy_from([*options])
         except Rotated:
-            if not options:
-                return  # there was a reader until now: what it has not read is thrown away as well
-            os.write(self.log, LOST)
-            self.copy_from([*options, "--since", "%.9f" % os.fstat(self.log).st_mtime], 0)
+            self.begin_anew(words)
+            self.copy_from([*options])
 
-    def copy_from(self, options: List[str], skip: int) -> None:
+    def begin_anew(self, words: bytes) -> None:
+        """Go on with what was printed since the log got its last piece. It is noted first: should this process be
+        killed before `words` are in the log, the next one says them."""
+        self.since = self.last_piece_at()
+        self.base = os.fstat(self.log).st_size + len(words)
+        with contextlib.suppress(OSError):
+            os.unlink(self.path(HEAD))
+        self.write(BASE, ("%d %s" % (self.base, self.since)).encode())
+        self.head, self.head_noted, self.base_noted = b"", True, True
+        self.add(words)
+        self.head, self.head_noted = b"", False
+
+    def last_piece_at(self) -> str:
+        """When a follower added to the log for the last time. The log itself is also changed where it is freed."""
+        try:
+            at = os.stat(self.path(LOCK)).st_mtime_ns
+        except OSError:
+            at = os.fstat(self.log).st_mtime_ns
+        return "%d.%09d" % divmod(at, 10**9)
+
+    def copy_from(self, options: List[str]) -> None:
+        skip = max(0, os.fstat(self.log).st_size - self.base)
+        self.all_read = False
+        options = [*options, *(["--since", self.since] if self.since else [])]
         pid, fd = start_program([self.program, "logs", *options, self.name])
         held, ended = b"", False
         try:
@@ -158,7 +207,8 @@ class Follower:
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
             _, status = os.waitpid(pid, 0)
-        if status == 0:
+        self.all_read = status == 0
+        if self.all_read:
             self.add(held)
 
     def pour(self, fd: int, skip: int) -> bytes:
@@ -186,10 +236,14 @@ class Follower:
             self.add(part[: len(part) - len(held)])
 
     def compare(self, head: bytes) -> None:
-        if os.pread(self.log, len(head), self.base) != head:
+        if head != self.head[: len(head)]:
             raise Rotated
 
     def add(self, data: bytes) -> None:
+        if not data:
+            return
+        if len(self.head) < COMPARED:
+            self.head += data[: COMPARED - len(self.head)]
         until = time.monotonic() + FULL_S
         while data:
             try:
@@ -198,5 +252,10 @@ class Follower:
                 self.check_keepers()
                 if time.monotonic() > until:
                     self.base -= len(data)  # it is given up: what the log has is by so much less
-                    return
+                    self.base_noted = False
+                    break
                 time.sleep(0.1)
+        with contextlib.suppress(OSError):
+            now = time.time_ns()  # finer than the clock of the file system
+            os.utime(self.path(LOCK), ns=(now, now))
+        self.note()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import signal
 from pathlib import Path
@@ -77,6 +78,96 @@ def test_what_docker_has_thrown_away_is_said_in_the_log(tmp_path):
     os.close(log)
     text = (tmp_path / "log").read_bytes()
     assert text == b"own\nnewer lines\n" + docker_follower.LOST + b"after\n"
+
+
+LOG = """#!/bin/sh
+# `docker logs`: all that was printed, or the rest.
+echo "$*" >> {place}/asked
+case "$*" in *--since*) cat {place}/rest;; *) cat {place}/all;; esac
+"""
+
+
+@pytest.fixture
+def follower_at(tmp_path):
+    """Makes a follower of a fake Docker, which has printed `printed`, and of that `rest` since the log's last piece."""
+    program, opened = tmp_path / "docker", []
+    program.write_text(LOG.format(place=tmp_path))
+    program.chmod(0o755)
+
+    def make(printed=b"", rest=b""):
+        (tmp_path / "all").write_bytes(printed)
+        (tmp_path / "rest").write_bytes(rest)
+        opened.append(os.open(tmp_path / "log", os.O_RDWR | os.O_CREAT | os.O_APPEND))
+        follower = docker_follower.Follower(str(tmp_path), str(program), "x", opened[-1], {os.getppid()})
+        follower.find_base()
+        return follower
+
+    yield make
+    for fd in opened:
+        os.close(fd)
+
+
+def test_a_log_whose_beginning_was_freed_is_resumed(tmp_path, follower_at):
+    printed = bytes(range(256)) * 1024
+    follower_at(printed).copy("--follow")
+    log = (tmp_path / "log").read_bytes()
+    assert log == printed
+    (tmp_path / "log").write_bytes(bytes(1 << 17) + log[1 << 17 :])  # as after it was shipped
+    follower_at(printed + b"more\n").copy("--follow")
+    assert (tmp_path / "log").read_bytes()[1 << 17 :] == log[1 << 17 :] + b"more\n"
+
+
+@pytest.mark.parametrize("options", [["--follow"], []])
+def test_after_a_loss_it_goes_on_with_what_docker_has_since_the_last_piece(tmp_path, follower_at, options):
+    follower_at(b"first\n").copy("--follow")
+    os.utime(tmp_path / "log", (10**9, 10**9))
+    follower_at(b"other\n", b"since\n").copy(*options)
+    log = b"first\n" + docker_follower.LOST + b"since\n"
+    assert (tmp_path / "log").read_bytes() == log
+    asked = (tmp_path / "asked").read_text().split()
+    assert float(asked[asked.index("--since") + 1]) <= 10**9
+    # And the next one goes on from there.
+    follower_at(b"other\n", b"since\nmore\n").copy(*options)
+    assert (tmp_path / "log").read_bytes() == log + b"more\n"
+
+
+def test_a_follower_that_was_killed_before_it_said_the_loss_has_it_said(tmp_path, follower_at, monkeypatch):
+    follower_at(b"first\n").copy("--follow")
+    killed = follower_at(b"other\n")
+    monkeypatch.setattr(killed, "add", lambda data: (_ for _ in ()).throw(SystemExit))
+    with pytest.raises(SystemExit):
+        killed.copy("--follow")
+    follower_at(b"other\n", b"since\n").copy("--follow")
+    assert (tmp_path / "log").read_bytes() == b"first\n" + docker_follower.LOST + b"since\n"
+
+
+def test_one_that_has_read_all_says_no_loss_when_docker_has_thrown_away_the_beginning(tmp_path, follower_at):
+    follower = follower_at(b"first\n")
+    follower.copy("--follow")
+    (tmp_path / "all").write_bytes(b"other\n")
+    follower.copy()
+    assert (tmp_path / "log").read_bytes() == b"first\n"
+
+
+AWAY = """#!/bin/sh
+# A daemon that does not answer the first time that it is asked after it was followed for long.
+case "$1" in logs) sleep 0.5; touch {place}/over;; *)
+  if [ -e {place}/over ] && [ ! -e {place}/away ]; then touch {place}/away; echo "Cannot connect"; exit 1; fi
+  if [ -e {place}/over ]; then echo exited 0 7; else echo running {pid} 0; fi;;
+esac
+"""
+
+
+def test_a_daemon_that_is_away_for_a_moment_loses_no_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(docker_follower, "AWAY_S", 0.4)
+    program = tmp_path / "docker"
+    program.write_text(AWAY.format(place=tmp_path, pid=2**31 - 1))
+    program.chmod(0o755)
+    log = os.open(tmp_path / "log", os.O_RDWR | os.O_CREAT | os.O_APPEND)
+    docker_follower.Follower(str(tmp_path), str(program), "x", log, {os.getppid()}).run()
+    os.close(log)
+    assert json.loads((tmp_path / docker_follower.END).read_text()) == {"code": 7}
+    assert (tmp_path / "away").exists()
 
 
 def test_the_daemon_is_killed_and_comes_again(host, tmp_path):
