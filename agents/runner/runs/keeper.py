@@ -116,7 +116,9 @@ class Keeper(RunLifecycle):
         command, env = self.client or (self.order.command, build_env(self.order, self.directory, work, facts))
         # What the engine's processes leave in the directory that they are started in is nothing for the user's.
         place = self.directory if self.container else work
-        setup = ReplicaSetup(self.log, place, (facts["cgroup"], facts["memory_cgroup"]), self.umask, self.run)
+        groups = (facts["cgroup"], facts["memory_cgroup"])
+        silent = self.container is not None and self.container.client_is_silent
+        setup = ReplicaSetup(self.log, place, groups, self.umask, self.run, silent)
         if self.order.pid_namespace and not self.container:
             self.replica_pid, why = self.gated_replica().spawn_in_namespace(command, env, setup)
             if self.replica_pid:

@@ -22,13 +22,15 @@ _INIT_AT, _END_AT = 512, 768
 
 
 class ReplicaSetup(NamedTuple):
-    """The log, work directory, cgroups and umask that a command starts with."""
+    """The log, work directory, cgroups and umask that a command starts with. `silent`: what it prints is for nobody,
+    but its errors are for the log."""
 
     log: int
     work: str
     cgroups: Tuple[str | None, str | None]  # its own, and the one that counts its memory
     umask: int
     run: str = ""
+    silent: bool = False
 
 
 class Replica:
@@ -151,9 +153,9 @@ class Replica:
             outside = 0
             for number, group in enumerate(setup.cgroups):
                 outside |= 1 << number if group and not join_cgroup(group) else 0
-            null = os.open(os.devnull, os.O_RDONLY)
+            null = os.open(os.devnull, os.O_RDWR)
             os.dup2(null, 0)
-            os.dup2(setup.log, 1)
+            os.dup2(null if setup.silent else setup.log, 1)
             os.dup2(setup.log, 2)
             os.chdir(setup.work)
             default_signals()

@@ -51,6 +51,7 @@ class Container:
     """What a keeper knows of the container of its run. All of it is in files, so that the next keeper knows it too."""
 
     is_elsewhere = False  # are its processes outside the tree of the keepers?
+    client_is_silent = False  # does its client print nothing that is for the log of the run?
 
     def __init__(self, directory: str, facts: Mapping[str, Any]) -> None:
         """`facts`: those of its run, with `runtime` as `describe` made it."""

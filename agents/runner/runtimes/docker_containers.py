@@ -24,6 +24,7 @@ def container_of(directory: str, facts: Mapping[str, Any]) -> Container:
 
 class DockerContainer(Container):
     is_elsewhere = True
+    client_is_silent = True  # `docker run --detach` prints the number of the container
     removed = False
 
     def end_of(self, client: int, pid: int, code: int, status: int) -> Tuple[int, int] | None:

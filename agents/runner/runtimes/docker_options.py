@@ -28,8 +28,6 @@ NVIDIA_HOOK = "nvidia-container-runtime-hook"
 _LIMITS = (("memory", ("MemoryLimit",)), ("cpu", ("CpuCfsQuota", "CPUCfsQuota")))
 # What Docker keeps of the output of a container is two files of this size, at least.
 KEPT_MB = 16
-# `docker run --detach` prints the number of the container, which is nothing for the log of the run.
-_SILENT = ["/bin/sh", "-c", 'exec "$@" >/dev/null', "sh"]
 
 
 def look(program: str) -> Dict[str, str]:
@@ -78,7 +76,7 @@ def run_words(known: Mapping[str, Any], order: Order, env_file: str) -> List[str
     """The client makes and starts the container, and ends. Its output is read from what Docker keeps of it, so that
     whoever reads may be killed, and the next one goes on where it was."""
     kept = max(KEPT_MB, order.log_budget_mb)
-    words = [*_SILENT, known["program"], "run", "--detach", "--name", known["name"], "--pull=never"]
+    words = [known["program"], "run", "--detach", "--name", known["name"], "--pull=never"]
     words += ["--log-driver=local", "--log-opt", "max-size=%dm" % kept]
     words += ["--log-opt", "max-file=2", "--log-opt", "compress=false"]
     words += ["--network=host", "--security-opt=label=disable", "--restart=no", "--env-file", env_file]

@@ -71,6 +71,14 @@ def test_it_runs_prints_and_ends_with_its_status(host, console, engine):
     assert facts["started_at"] and not facts["never_started"]
 
 
+def test_variables_with_names_that_no_shell_knows_are_in_the_container(console, engine):
+    runtime = {"entrypoint": ["cat", "/proc/self/environ"], "args": []}
+    start(console, "r1", runtime=runtime, env={"a.b": "1", "c-d": "x\ny", "HOME-x": "2"})
+    console.closed("r1")
+    found = console.ended_log("r1")[0].split(b"\0")
+    assert {b"a.b=1", b"c-d=x\ny", b"HOME-x=2"} <= set(found)
+
+
 def test_it_is_running_when_its_program_runs(host, console, engine):
     start(console, "r1", "echo up; exec sleep 600")
     facts = console.running("r1")
