@@ -40,6 +40,17 @@ def close_all_but(keep: Set[int]) -> None:
             os.closerange(fd, fd + 1)  # which ignores errors: one descriptor was that of the listing itself
 
 
+def inheritable() -> Set[int]:
+    """The descriptors that survive exec. The locks of the GPUs do: they are held while any process of the run may
+    live."""
+    found = set()
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        with contextlib.suppress(OSError):  # that of the listing itself
+            if os.get_inheritable(fd):
+                found.add(fd)
+    return found
+
+
 def execute(command: List[str], env: Dict[str, str]) -> NoReturn:
     """Execute `command`, looked for in the PATH of its own environment. As os.execvpe, but faster."""
     if "/" in command[0]:

@@ -33,4 +33,11 @@ def explain_no_exit(facts: Facts, found: Found) -> None:
         facts.update(why=why, message=facts["message"] or "it was not started", never_started=True)
     else:
         facts["why"] = "lost"
-        facts["message"] = facts["message"] or "its keepers were killed; how it ended is not known"
+        # Only a keeper that lives has begun a stop.
+        by_engine = container is not None and (container.given_up() or found.stopping)
+        text = (
+            "its container was removed, or its engine did not tell"
+            if by_engine
+            else "its keepers were killed"
+        )
+        facts["message"] = facts["message"] or text + "; how it ended is not known"

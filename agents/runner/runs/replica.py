@@ -8,7 +8,7 @@ import os
 import struct
 from typing import Dict, List, NamedTuple, NoReturn, Tuple
 
-from agents.runner.forks import close_all_but, default_signals, execute
+from agents.runner.forks import close_all_but, default_signals, execute, inheritable
 from agents.runner.linux import retitle
 from agents.runner.runs.containment import join_cgroup
 from agents.runner.runs.namespaces import error_bytes, mount_proc, unshare_pid_namespace
@@ -108,7 +108,7 @@ class Replica:
             pid = os.fork()
             if pid == 0:
                 self._exec(command, env, setup, outer_proc, born_write)
-            close_all_but({fd for fd in map(int, os.listdir("/proc/self/fd")) if _is_inheritable(fd)})
+            close_all_but(inheritable())
             while True:
                 found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
                 if found is not None and found.si_pid == pid:
@@ -192,12 +192,3 @@ class Replica:
         """(code, status) of the replica as its namespace's first process saw it end."""
         reported, code, status = _END.unpack_from(self._shared, _END_AT)
         return (code, status) if reported else None
-
-
-def _is_inheritable(fd: int) -> bool:
-    """Whether a descriptor survives exec. The locks of the GPUs do: they are held while any process of the run may
-    live."""
-    try:
-        return os.get_inheritable(fd)
-    except OSError:
-        return False

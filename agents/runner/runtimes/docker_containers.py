@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
+import signal
 import time
 from typing import Any, Callable, Dict, Mapping, Set, Tuple
 
-from agents.runner.files import read_json, take_lock, unlink
-from agents.runner.forks import close_all_but, write_traceback
+from agents.runner.files import read_json, take_lock, unlink, write_file
+from agents.runner.forks import close_all_but, inheritable, write_traceback
 from agents.runner.linux import retitle
-from agents.runner.processes import Process, descendants
-from agents.runner.runtimes.containers import KILLED_S, Container
-from agents.runner.runtimes.docker_follower import END, LOCK, PID, Follower
+from agents.runner.processes import Process, descendants, read_process
+from agents.runner.runtimes.containers import CLIENT_FAILED, KILLED_S, Container
+from agents.runner.runtimes.docker_follower import ALIVE, END, LOCK, OVER, PID, Follower, look_at
 from agents.runner.runtimes.engine_commands import DOCKER
 
-# How long its output may take to be copied after the program was killed.
+# How long no more of its output may be copied after the program was killed, although its follower is not done.
 COPIED_S = 10.0
+# How long a keeper waits for the daemon.
+ASKED_S = 5.0
 
 
 def container_of(directory: str, facts: Mapping[str, Any]) -> Container:
@@ -26,10 +31,13 @@ class DockerContainer(Container):
     is_elsewhere = True
     client_is_silent = True  # `docker run --detach` prints the number of the container
     removed = False
+    client_over = False
+    asked = False
 
     def end_of(self, client: int, pid: int, code: int, status: int) -> Tuple[int, int] | None:
         """The client only starts it; what the end of any other child may tell is in the file of the follower."""
         if pid == client:
+            self.client_over = True
             self.client_status = status if code == os.CLD_EXITED else -status
             unlink(os.path.join(self.directory, "container.env"))
             return None
@@ -39,8 +47,13 @@ class DockerContainer(Container):
         found = (read_json(os.path.join(self.directory, END)) or {}).get("code")
         return (os.CLD_EXITED, found) if isinstance(found, int) else None
 
+    def is_up(self) -> bool:
+        if self.first is None:
+            self.ask_once()
+        return super().is_up()
+
     def was_made(self) -> bool:
-        return super().was_made() or self.recorded_end() is not None
+        return super().was_made() or self.client_status == 0 or self.recorded_end() is not None
 
     def given_up(self) -> bool:
         """Also where the daemon does not know it any more."""
@@ -58,28 +71,66 @@ class DockerContainer(Container):
         """Have a follower once the client is over. Whether the run has to wait for one."""
         if not executed or self.removed or self.given_up() or self.recorded_end():
             return False
-        if self.client_status is None and os.path.exists("/proc/%d" % client):
-            return True
-        lock = take_lock(os.path.join(self.directory, LOCK))
-        if lock < 0:
-            return True
-        os.close(lock)
+        if not os.path.isdir(self.directory):
+            return False  # somebody has deleted it: there is no place to tell in how it ends
+        if not self.client_over:
+            found = read_process(client)
+            if found is not None and found.parent == os.getpid():
+                return True
+            self.client_over = True
+        with contextlib.suppress(OSError):  # a full disk, no more processes: tried again at the next turn
+            lock = take_lock(os.path.join(self.directory, LOCK))
+            if lock >= 0:
+                os.close(lock)
+                self.fork_follower(log)
+        return True
+
+    def fork_follower(self, log: int) -> None:
         follower = Follower(self.directory, self.program, self.name, log, {os.getpid(), os.getppid()})
         if os.fork() == 0:
             try:
+                signal.set_wakeup_fd(-1)
                 retitle("trainyard-follower %s" % self.name)
-                close_all_but({0, 1, 2, log})
+                close_all_but({0, 1, 2, log} | inheritable())
                 follower.run()
             except BaseException:
                 write_traceback(self.directory)
             finally:
                 os._exit(0)
-        return True
+
+    def ask_once(self) -> None:
+        """Its follower notes the number of its first process too, but a stop may be earlier."""
+        failed = self.client_status is not None and self.client_status >= CLIENT_FAILED
+        if not self.client_over or self.asked or failed or self.pid_in(PID):
+            return
+        self.asked = True
+        state, pid, _ = look_at(self.program, self.name, ASKED_S)
+        if state in ALIVE and pid:
+            with contextlib.suppress(OSError):
+                write_file(os.path.join(self.directory, PID), b"%d" % pid)
+
+    def tell_end(self) -> None:
+        """Instead of its follower, which takes too long: once the container is removed, nobody knows it."""
+        state, _, code = look_at(self.program, self.name, ASKED_S)
+        if state in OVER:
+            with contextlib.suppress(OSError):
+                write_file(os.path.join(self.directory, END), json.dumps({"code": code}).encode())
+
+    def log_size(self) -> int:
+        try:
+            return os.stat(os.path.join(self.directory, "log")).st_size
+        except OSError:
+            return 0
 
     def wait_until_told(self, reap: Callable[[], None]) -> None:
         """After it was killed: until its follower has copied the rest of its output, and written how it ended."""
-        until = time.monotonic() + COPIED_S
-        while not self.recorded_end() and not self.given_up() and time.monotonic() < until:
+        size, until = -1, 0.0
+        while not self.recorded_end() and not self.given_up():
+            if self.log_size() != size:
+                size, until = self.log_size(), time.monotonic() + COPIED_S
+            elif time.monotonic() > until:
+                self.tell_end()
+                break
             lock = take_lock(os.path.join(self.directory, LOCK))
             if lock >= 0:
                 os.close(lock)

@@ -14,8 +14,8 @@ import signal
 import time
 from typing import List, Set, Tuple
 
-from agents.runner.files import read_plain, take_lock, write_file
-from agents.runner.processes import read_process
+from agents.runner.files import read_plain, stored_number, take_lock, write_file
+from agents.runner.processes import Process, read_process
 from agents.runner.programs import Program, start_program
 
 LOCK, BASE, PID, END = "container.lock", "container.base", "container.pid", "container.end"
@@ -39,19 +39,32 @@ OWN_WORDS = re.compile(
     rb"(?:unexpected EOF|Error response from daemon: [^\n]*|error during connect: [^\n]*|Cannot connect to [^\n]*)\n\Z"
 )
 GONE, AWAY = "gone", "away"
-OVER = ("exited", "dead", "removing")
+OVER, ALIVE = ("exited", "dead", "removing"), ("running", "paused")
+# How soon it is seen that a program has ended whose keepers are dead: the next run may wait for its GPUs.
+HELD_LOOK_S = 0.05
 
 
 class Abandoned(Exception):
-    """The keepers of the run are dead: nobody needs this process any more."""
+    """The keepers of the run are dead: nobody needs its copies any more."""
 
 
 class Rotated(Exception):
     """What Docker has kept does not begin where the output began."""
 
 
+def look_at(program: str, name: str, patience_s: float) -> Tuple[str, int, int]:
+    """(state, number of its first process, exit status) in the daemon's words; or GONE; or AWAY, if it does not
+    answer."""
+    command = [program, "container", "inspect", "--format", STATE, name]
+    status, text = Program(command).answer(patience_s)
+    words = text.split()
+    if status == 0 and len(words) >= 3 and words[-1].lstrip("-").isdigit() and words[-2].isdigit():
+        return words[-3], int(words[-2]), int(words[-1])
+    return (GONE if "no such container" in text.lower() else AWAY), 0, 0
+
+
 class Follower:
-    """`parents`: the keepers of the run; when both are dead, this process ends too."""
+    """`parents`: the keepers of the run; when both are dead, this process copies no more."""
 
     def __init__(self, directory: str, program: str, name: str, log: int, parents: Set[int]) -> None:
         self.directory, self.program, self.name = directory, program, name
@@ -65,40 +78,46 @@ class Follower:
         return os.path.join(self.directory, name)
 
     def run(self) -> None:
-        if take_lock(self.path(LOCK)) < 0:
+        lock = take_lock(self.path(LOCK))
+        if lock < 0:
             return  # another one follows it
+        try:
+            self.follow()
+        except Abandoned:
+            os.close(lock)
+            self.hold()
+
+    def follow(self) -> None:
         self.find_base()
         since, seen, pause = time.monotonic(), False, 0.02
-        with contextlib.suppress(Abandoned):
-            while True:
-                self.check_keepers()
-                state, pid, code = self.look()
-                if state in OVER:
-                    self.copy()
-                    self.end(code)
-                    return
-                if state == "running" or state == "paused":
-                    seen = True
-                    self.note_pid(pid)
-                    self.copy("--follow")
-                    since = time.monotonic()
-                elif state == AWAY and self.program_lives():
-                    since = time.monotonic()
-                elif self.is_lost(state, seen, time.monotonic() - since):
-                    self.end(None)
-                    return
-                time.sleep(pause)
-                pause = min(LOOK_S, pause * 2)
+        while True:
+            self.check_keepers()
+            state, pid, code = look_at(self.program, self.name, ANSWER_S)
+            if state in OVER:
+                self.copy()
+                self.end(code)
+                return
+            if state in ALIVE:
+                seen = True
+                self.note_pid(pid)
+                self.copy("--follow")
+                since = time.monotonic()
+            elif state == AWAY and self.program_lives():
+                since = time.monotonic()
+            elif self.is_lost(state, seen, time.monotonic() - since):
+                self.end(None)
+                return
+            time.sleep(pause)
+            pause = min(LOOK_S, pause * 2)
 
-    def look(self) -> Tuple[str, int, int]:
-        """(state, number of its first process, exit status) in the daemon's words; or GONE; or AWAY, if it does not
-        answer."""
-        command = [self.program, "container", "inspect", "--format", STATE, self.name]
-        status, text = Program(command).answer(ANSWER_S)
-        words = text.split()
-        if status == 0 and len(words) >= 3 and words[-1].lstrip("-").isdigit() and words[-2].isdigit():
-            return words[-3], int(words[-2]), int(words[-1])
-        return (GONE if "no such container" in text.lower() else AWAY), 0, 0
+    def hold(self) -> None:
+        """The locks that programs inherit are held by this process too, while the program lives."""
+        first = self.first_process()
+        while first is not None:
+            found = self.first_process()
+            if found is None or found.ticks != first.ticks:
+                return
+            time.sleep(HELD_LOOK_S)
 
     def is_lost(self, state: str, seen: bool, waited: float) -> bool:
         """Whether nobody will ever know how it ended."""
@@ -106,18 +125,21 @@ class Follower:
             return waited > AWAY_S
         return waited > MADE_S or (state == GONE and seen)
 
+    def first_process(self) -> Process | None:
+        """That of the container, while it lives."""
+        found = read_process(stored_number(self.path(PID)))
+        return found if found is not None and found.state not in "ZX" else None
+
     def program_lives(self) -> bool:
-        try:
-            found = read_process(int(read_plain(self.path(PID), 32)))
-        except (OSError, ValueError):
-            return False
-        return found is not None and found.state not in "ZX"
+        return self.first_process() is not None
 
     def note_pid(self, pid: int) -> None:
         if pid:
             self.write(PID, b"%d" % pid)
 
     def end(self, code: int | None) -> None:
+        if code is None and os.path.exists(self.path(END)):
+            return  # a keeper has asked before it removed the container
         self.write(END, json.dumps({"code": code}).encode())
 
     def write(self, name: str, data: bytes) -> None:

@@ -5,12 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import signal
+import subprocess
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from agents.runner.runtimes import docker_follower
+from agents.runner.files import take_lock
+from agents.runner.processes import children_of, read_process
+from agents.runner.runtimes import docker_containers, docker_follower
+from agents.runner.runtimes.docker_containers import DockerContainer
 from tests.harness.containers import Docker
 from tests.unit.agents.runner.protocol_client import wait_for
 from tests.unit.agents.runner.test_containers import client_of, connect, follower_of, is_alive, start
@@ -198,6 +205,7 @@ def test_a_container_that_somebody_removed_is_lost(host, console, engine):
     engine("rm", "--force", facts["runtime"]["name"])
     closed = console.closed("r1")
     assert closed["why"] in ("lost", "exit") and not is_alive(facts["pid"])
+    assert "keepers" not in closed["message"]
 
 
 def test_a_daemon_that_is_not_there_refuses_in_the_words_of_the_client(host, engine):
@@ -205,3 +213,130 @@ def test_a_daemon_that_is_not_there_refuses_in_the_words_of_the_client(host, eng
     start(console, "r1", "true")
     facts = console.closed("r1")
     assert facts["refusal"] == "runtime" and "Cannot connect to the Docker daemon" in facts["message"]
+
+
+@pytest.fixture
+def container(tmp_path):
+    """Of a fake Docker whose answers are in the file `state`; its log is silent."""
+    program = tmp_path / "docker"
+    program.write_text(f'#!/bin/sh\ncase "$1" in logs) exec sleep 60;; *) cat {tmp_path}/state;; esac\n')
+    program.chmod(0o755)
+    directory = tmp_path / "run"
+    directory.mkdir()
+    (directory / "log").touch()
+    known = {"kind": "docker", "program": str(program), "name": "x"}
+    return DockerContainer(str(directory), {"runtime": known, "pid": None, "ticks": None})
+
+
+def test_a_keeper_that_cannot_fork_tries_again(container, monkeypatch):
+    def fail(*words):
+        raise BlockingIOError("no more processes")
+
+    monkeypatch.setattr(os, "fork", fail)
+    assert container.keep_followed(-1, 0, True)
+    monkeypatch.setattr(docker_containers, "take_lock", fail)
+    assert container.keep_followed(-1, 0, True)
+
+
+def test_a_directory_that_is_gone_ends_no_keeper(container):
+    shutil.rmtree(container.directory)
+    assert not container.keep_followed(-1, 0, True)
+    docker_follower.Follower(container.directory, "false", "x", -1, {os.getppid()}).end(3)
+
+
+def test_another_process_with_the_number_of_the_client_is_not_waited_for(container, monkeypatch):
+    forks = []
+    monkeypatch.setattr(os, "fork", lambda: forks.append(1) or 1)
+    with subprocess.Popen(["sleep", "60"]) as client:
+        assert container.keep_followed(-1, client.pid, True) and not forks
+        client.kill()
+    assert container.keep_followed(-1, os.getppid(), True) and forks
+
+
+def test_the_gpus_are_held_while_the_program_lives_although_all_keepers_are_dead(container, tmp_path):
+    program = subprocess.Popen(["sleep", "60"])
+    (tmp_path / "state").write_text(f"running {program.pid} 0\n")
+    keeper, log = os.fork(), os.path.join(container.directory, "log")
+    if keeper == 0:
+        os.set_inheritable(take_lock(str(tmp_path / "gpu")), True)
+        container.keep_followed(os.open(log, os.O_RDWR | os.O_APPEND), 0, True)
+        while True:
+            time.sleep(60)
+    try:
+        wait_for((Path(container.directory) / "container.pid").exists, "its follower")
+        follower = next(p.pid for p in map(read_process, children_of(keeper)) if p)
+        os.kill(keeper, signal.SIGKILL)
+        os.waitpid(keeper, 0)
+        wait_for(lambda: is_free(os.path.join(container.directory, "container.lock")), "it to be abandoned")
+        assert is_alive(follower) and not is_free(str(tmp_path / "gpu"))
+    finally:
+        program.kill()
+        program.wait()
+    wait_for(lambda: is_free(str(tmp_path / "gpu")), "the GPU to be free")
+    wait_for(lambda: not is_alive(follower), "the end of the follower")
+
+
+def is_free(path):
+    lock = take_lock(path)
+    if lock >= 0:
+        os.close(lock)
+    return lock >= 0
+
+
+def test_the_rest_of_the_output_is_waited_for_while_it_comes(container, monkeypatch):
+    monkeypatch.setattr(docker_containers, "COPIED_S", 0.5)
+    directory = Path(container.directory)
+    lock = take_lock(str(directory / docker_follower.LOCK))
+
+    def copy():
+        with open(directory / "log", "ab", buffering=0) as log:
+            for _ in range(15):
+                log.write(b"line\n")
+                time.sleep(0.1)
+        (directory / docker_follower.END).write_text('{"code": 3}')
+
+    copier = threading.Thread(target=copy)
+    copier.start()
+    container.wait_until_told(lambda: None)
+    found = container.recorded_end()
+    copier.join()
+    os.close(lock)
+    assert found == (os.CLD_EXITED, 3)
+
+
+def test_a_keeper_asks_how_it_ended_when_the_follower_takes_too_long(container, tmp_path, monkeypatch):
+    monkeypatch.setattr(docker_containers, "COPIED_S", 0.1)
+    (tmp_path / "state").write_text("exited 0 137\n")
+    lock = take_lock(os.path.join(container.directory, docker_follower.LOCK))
+    container.wait_until_told(lambda: None)
+    os.close(lock)
+    assert container.recorded_end() == (os.CLD_EXITED, 137)
+    docker_follower.Follower(container.directory, "false", "x", -1, {os.getppid()}).end(None)
+    assert container.recorded_end() == (os.CLD_EXITED, 137), "it finds the container removed"
+
+
+SLOW = """#!/bin/sh
+if [ "$1 $2" = "container inspect" ]; then sleep 2; fi
+exec {docker} "$@"
+"""
+
+
+def test_a_program_that_just_began_hears_the_stop(host, engine, tmp_path):
+    """Although its follower does not know its number yet."""
+    program = tmp_path / "slow" / "docker"
+    program.parent.mkdir()
+    program.write_text(SLOW.format(docker=shutil.which("docker")))
+    program.chmod(0o755)
+    console = connect(host, engine, PATH=f"{program.parent}:{host.env['PATH']}")
+    start(
+        console,
+        "r1",
+        "trap 'echo bye; exit 5' TERM; touch \"$TRAINYARD_WORK/up\"; while true; do sleep 0.1; done",
+    )
+    wait_for(lambda: list(host.run_dir("r1").glob("work/up")), "its program")
+    wait_for(lambda: not client_of(host.facts("r1")), "the end of the client")
+    console.stop("r1", 30)
+    facts = console.closed("r1")
+    assert (facts["exit_code"], facts["why"], facts["never_started"]) == (5, "stop", False)
+    assert console.ended_log("r1")[0].endswith(b"bye\n")
+    wait_for(lambda: not engine.containers(), "no container to be left")
