@@ -340,3 +340,9 @@ def test_a_program_that_just_began_hears_the_stop(host, engine, tmp_path):
     assert (facts["exit_code"], facts["why"], facts["never_started"]) == (5, "stop", False)
     assert console.ended_log("r1")[0].endswith(b"bye\n")
     wait_for(lambda: not engine.containers(), "no container to be left")
+
+
+def test_setuid_programs_of_an_image_get_no_rights(console):
+    start(console, "r1", runtime={"entrypoint": ["cat", "/proc/self/status"], "args": []})
+    console.closed("r1")
+    assert b"NoNewPrivs:\t1\n" in console.ended_log("r1")[0]
