@@ -22,7 +22,7 @@ from agents.runner.programs import output_of
 from agents.runner.reduction.files_on_hosts import directory_of
 from agents.runner.runs.orders import Order, Refused, container_env, login_env
 from agents.runner.runtimes.devices import device_options
-from agents.runner.runtimes.docker_options import look, run_words, user_words
+from agents.runner.runtimes.docker_options import check_network, look, run_words, user_words
 from agents.runner.runtimes.engine_commands import DOCKER, PODMAN, find_engine, remove_container_words
 from agents.runner.runtimes.image_user import as_login, give, user_of_image
 
@@ -263,6 +263,8 @@ def describe(order: Order, run: str, directory: str, facts: Mapping[str, Any]) -
     if kind not in (PODMAN, DOCKER):
         raise Refused("runtime", "%s runs no images in this version: podman and docker do" % kind)
     found = look(program) if kind == DOCKER else _may_limit_all()
+    if kind == DOCKER:
+        check_network(found, order)
     ascii_only = kind == PODMAN and facts["tmp"] and not directory.isascii()
     place = facts["tmp"] if ascii_only else directory
     name = name_of(run, facts["mark"])

@@ -72,6 +72,17 @@ def is_rootless(info: Mapping[str, Any]) -> bool:
     return any(str(each).startswith("name=rootless") for each in info.get("SecurityOptions") or [])
 
 
+def check_network(known: Mapping[str, Any], order: Order) -> None:
+    """Refuse a replica of several where `--network=host` is not the network of the host: without root it is that of
+    the daemon, in which nobody reaches the port of a replica."""
+    if known.get("rootless") and ("TF_CONFIG" in order.env or order.reduction):
+        raise Refused(
+            "runtime",
+            "Docker without root gives containers another network than the host's, so the replicas of a job cannot "
+            "reach each other: use podman, or Docker of root",
+        )
+
+
 def run_words(known: Mapping[str, Any], order: Order, env_file: str) -> List[str]:
     """The client makes and starts the container, and ends. Its output is read from what Docker keeps of it, so that
     whoever reads may be killed, and the next one goes on where it was."""
@@ -81,7 +92,9 @@ def run_words(known: Mapping[str, Any], order: Order, env_file: str) -> List[str
     words += ["--log-opt", "max-file=2", "--log-opt", "compress=false"]
     words += ["--network=host", "--security-opt=label=disable", "--restart=no", "--env-file", env_file]
     if not known.get("rootless"):
-        words += ["--security-opt=no-new-privileges"]  # else a program of the image with setuid is root on the host
+        words += [
+            "--security-opt=no-new-privileges"
+        ]  # else a program of the image with setuid is root on the host
     if known.get("remapped"):
         words += ["--userns=host"]  # else nobody in the container could write into the directories of the run
     if any(map(os.path.exists, INIT_PLACES)):

@@ -16,7 +16,8 @@ import pytest
 
 from agents.runner.files import take_lock
 from agents.runner.processes import children_of, read_process
-from agents.runner.runtimes import docker_containers, docker_follower
+from agents.runner.runs.orders import Refused, parse_order
+from agents.runner.runtimes import containers, docker_containers, docker_follower
 from agents.runner.runtimes.docker_containers import DockerContainer
 from tests.harness.containers import Docker
 from tests.unit.agents.runner.protocol_client import wait_for
@@ -346,3 +347,17 @@ def test_setuid_programs_of_an_image_get_no_rights(console):
     start(console, "r1", runtime={"entrypoint": ["cat", "/proc/self/status"], "args": []})
     console.closed("r1")
     assert b"NoNewPrivs:\t1\n" in console.ended_log("r1")[0]
+
+
+@pytest.mark.parametrize("order", [{"env": {"TF_CONFIG": "{}"}}, {"reduction": "reducer"}])
+def test_docker_without_root_refuses_a_replica_that_others_have_to_reach(tmp_path, monkeypatch, order):
+    info = {"ServerVersion": "28.0", "SecurityOptions": ["name=rootless"]}
+    program = tmp_path / "docker"
+    program.write_text(f"#!/bin/sh\necho '{json.dumps(info)}'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    facts = {"mark": "0123456789abcdef:x", "tmp": ""}
+    found = {"command": ["unused"], "port": 2000, "runtime": {"kind": "docker", "image": "i"}}
+    assert containers.describe(parse_order(found), "r1", str(tmp_path), facts)["rootless"] == "yes"
+    with pytest.raises(Refused, match="cannot reach each other"):
+        containers.describe(parse_order({**found, **order}), "r1", str(tmp_path), facts)
