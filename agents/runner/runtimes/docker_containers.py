@@ -14,7 +14,7 @@ from agents.runner.forks import close_all_but, inheritable, write_traceback
 from agents.runner.linux import retitle
 from agents.runner.processes import Process, descendants, read_process
 from agents.runner.runtimes.containers import CLIENT_FAILED, KILLED_S, Container
-from agents.runner.runtimes.docker_follower import ALIVE, END, LOCK, OVER, PID, Follower, look_at
+from agents.runner.runtimes.docker_follower import ALIVE, END, HEAD, LOCK, OVER, PID, Follower, look_at
 from agents.runner.runtimes.engine_commands import DOCKER
 
 # How long no more of its output may be copied after the program was killed, although its follower is not done.
@@ -145,7 +145,9 @@ class DockerContainer(Container):
             self.kill()
             self.wait_until_told(reap)
             self.removed = True
-            return super().remove(reap, kill_engine)
+            words = super().remove(reap, kill_engine)
+            unlink(os.path.join(self.directory, HEAD))
+            return words
         self.removed = True
         until = time.monotonic() + KILLED_S
         while True:

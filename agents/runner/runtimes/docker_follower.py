@@ -71,7 +71,7 @@ class Follower:
         self.log, self.parents = log, parents
         # Its output from `since` on begins at `base` in the log, with `head`. `since` is empty as long as that is all.
         self.base, self.since, self.head = 0, "", b""
-        self.base_noted = self.head_noted = True
+        self.base_noted = self.head_noted = self.head_grows = True
         self.all_read = False
 
     def path(self, name: str) -> str:
@@ -163,20 +163,22 @@ class Follower:
         if size < self.base:
             self.add(LOST[size - self.base :])  # it was about to be said
         try:
-            self.head = read_plain(self.path(HEAD), COMPARED)
+            self.head, self.head_grows = read_plain(self.path(HEAD), COMPARED), False
         except OSError:
-            self.head, self.head_noted = os.pread(self.log, COMPARED, self.base), False
+            self.head, self.head_grows = os.pread(self.log, COMPARED, max(0, self.base)), True
+        self.head_noted = not self.head_grows
         self.note()
 
     def note(self) -> None:
         """Write down what the next follower has to know. On a full disk it is tried again with the next output."""
         with contextlib.suppress(OSError):
+            # Where a part of the output was given up, the beginning is not in the log as it was printed.
+            if not self.head_noted and (len(self.head) == COMPARED or not self.base_noted):
+                write_file(self.path(HEAD), self.head)
+                self.head_noted = len(self.head) == COMPARED
             if not self.base_noted:
                 write_file(self.path(BASE), ("%d %s" % (self.base, self.since)).strip().encode())
                 self.base_noted = True
-            if not self.head_noted and len(self.head) == COMPARED:
-                write_file(self.path(HEAD), self.head)
-                self.head_noted = True
 
     def check_keepers(self) -> None:
         if os.getppid() not in self.parents:
@@ -202,9 +204,10 @@ class Follower:
         with contextlib.suppress(OSError):
             os.unlink(self.path(HEAD))
         self.write(BASE, ("%d %s" % (self.base, self.since)).encode())
-        self.head, self.head_noted, self.base_noted = b"", True, True
+        self.head, self.head_noted, self.head_grows = b"", True, False
+        self.base_noted = True
         self.add(words)
-        self.head, self.head_noted = b"", False
+        self.head_noted, self.head_grows = False, True
 
     def last_piece_at(self) -> str:
         """When a follower added to the log for the last time. The log itself is also changed where it is freed."""
@@ -258,13 +261,13 @@ class Follower:
             self.add(part[: len(part) - len(held)])
 
     def compare(self, head: bytes) -> None:
-        if head != self.head[: len(head)]:
+        if not head.startswith(self.head[: len(head)]):
             raise Rotated
 
     def add(self, data: bytes) -> None:
         if not data:
             return
-        if len(self.head) < COMPARED:
+        if self.head_grows:
             self.head += data[: COMPARED - len(self.head)]
         until = time.monotonic() + FULL_S
         while data:

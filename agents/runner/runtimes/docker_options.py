@@ -92,9 +92,8 @@ def run_words(known: Mapping[str, Any], order: Order, env_file: str) -> List[str
     words += ["--log-opt", "max-file=2", "--log-opt", "compress=false"]
     words += ["--network=host", "--security-opt=label=disable", "--restart=no", "--env-file", env_file]
     if not known.get("rootless"):
-        words += [
-            "--security-opt=no-new-privileges"
-        ]  # else a program of the image with setuid is root on the host
+        # Else a program of the image with setuid is root on the host.
+        words += ["--security-opt=no-new-privileges"]
     if known.get("remapped"):
         words += ["--userns=host"]  # else nobody in the container could write into the directories of the run
     if any(map(os.path.exists, INIT_PLACES)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -81,7 +82,8 @@ def test_what_docker_has_thrown_away_is_said_in_the_log(tmp_path):
     )
     said.chmod(0o755)
     follower = docker_follower.Follower(str(tmp_path), str(said), "x", log, {os.getppid()})
-    follower.base = 4
+    (tmp_path / docker_follower.BASE).write_text("4")
+    follower.find_base()
     follower.copy("--follow")
     os.close(log)
     text = (tmp_path / "log").read_bytes()
@@ -123,6 +125,25 @@ def test_a_log_whose_beginning_was_freed_is_resumed(tmp_path, follower_at):
     (tmp_path / "log").write_bytes(bytes(1 << 17) + log[1 << 17 :])  # as after it was shipped
     follower_at(printed + b"more\n").copy("--follow")
     assert (tmp_path / "log").read_bytes()[1 << 17 :] == log[1 << 17 :] + b"more\n"
+
+
+def test_what_a_full_disk_did_not_take_is_not_copied_again_by_the_next_one(
+    tmp_path, follower_at, monkeypatch
+):
+    follower_at(b"first\n").copy("--follow")
+    full, write = follower_at(b"first\nlost\n"), os.write
+    monkeypatch.setattr(docker_follower, "FULL_S", 0.2)
+
+    def fail(fd, data):
+        if fd == full.log:
+            raise OSError(errno.ENOSPC, "full")
+        return write(fd, data)
+
+    monkeypatch.setattr(os, "write", fail)
+    full.copy("--follow")
+    monkeypatch.setattr(os, "write", write)
+    follower_at(b"first\nlost\nmore\n").copy("--follow")
+    assert (tmp_path / "log").read_bytes() == b"first\nmore\n"
 
 
 @pytest.mark.parametrize("options", [["--follow"], []])
