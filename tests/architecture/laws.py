@@ -38,10 +38,11 @@ DATES = {
 # The clock of the database; and, imported by name, the function that Django had before.
 HIDDEN_DATES = frozenset({"django.db.models.functions.Now", "django.utils.timezone.now"})
 DATES_IN = frozenset({"agents/infra/clock.py"})
-# Modules of the runner that tell the console what the host's clock shows, or compare it with the date of a file.
+# Modules of the runner that tell the console what the host's clock shows, or compare it with the date of a file, or
+# of what Docker has kept.
 RUNNER_DATES = frozenset(
     {"cleanup", "collect", "containment", "facts", "linux", "budget", "shipper", "probe", "put"}
-    | {"lifecycle", "samples", "serve"}
+    | {"lifecycle", "samples", "serve", "docker_follower"}
 )
 MAX_FILE, MAX_FUNCTION = 450, 70
 # The runner: what hosts get. It stands alone, and inside it imports go down too, from the first of these to the last.

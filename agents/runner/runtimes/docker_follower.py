@@ -281,6 +281,6 @@ class Follower:
                     break
                 time.sleep(0.1)
         with contextlib.suppress(OSError):
-            now = time.time_ns()  # finer than the clock of the file system
-            os.utime(self.path(LOCK), ns=(now, now))
+            now = time.time()  # finer than the clock of the file system
+            os.utime(self.path(LOCK), (now, now))
         self.note()
