@@ -8,6 +8,7 @@ import signal
 import subprocess
 from pathlib import Path
 
+from tests.harness import leftovers
 from tests.harness.wait_and_processes import wait_for
 
 IMAGE = "localhost/trainyard/small:1"
@@ -48,10 +49,10 @@ runroot = "{place}/run"
 CONTAINERD = """\
 version = 2
 root = "{place}/containerd"
-state = "{place}/containerd.state"
+state = "{sockets}/state"
 disabled_plugins = ["io.containerd.grpc.v1.cri"]
 [grpc]
-address = "{place}/containerd.sock"
+address = "{sockets}/containerd.sock"
 """
 POLICY = '{"default": [{"type": "insecureAcceptAnything"}]}'
 REGISTRIES = '[[registry]]\nlocation = "{registry}"\ninsecure = true\n'
@@ -142,18 +143,20 @@ class Docker(Engine):
     def __init__(self, place: Path):
         super().__init__(place)
         (place / "daemon.json").write_text("{}")
-        (place / "containerd.toml").write_text(CONTAINERD.format(place=place))
-        self.socket, self.daemon = place / "socket", None
+        # The path of a socket has at most 107 bytes, and that of a test's directory may be longer.
+        self.sockets = leftovers.scratch("docker")
+        (place / "containerd.toml").write_text(CONTAINERD.format(place=place, sockets=self.sockets))
+        self.socket, self.daemon = self.sockets / "socket", None
         self.env = {"DOCKER_HOST": f"unix://{self.socket}", "DOCKER_CONFIG": str(place / "client")}
         own = ["unshare", "--mount", "--propagation", "private"]
         self.containerd = self.spawn(*own, "containerd", "--config", place / "containerd.toml")
-        wait_for((place / "containerd.sock").exists, "containerd", 60, dump=(place / "log").read_text)
+        wait_for((self.sockets / "containerd.sock").exists, "containerd", 60, dump=(place / "log").read_text)
         self.start()
 
     def start(self):
         words = ["--config-file", self.place / "daemon.json", "--host", f"unix://{self.socket}"]
-        words += ["--containerd", self.place / "containerd.sock", "--pidfile", self.place / "pid"]
-        words += ["--data-root", self.place / "data", "--exec-root", self.place / "exec"]
+        words += ["--containerd", self.sockets / "containerd.sock", "--pidfile", self.place / "pid"]
+        words += ["--data-root", self.place / "data", "--exec-root", self.sockets / "exec"]
         words += ["--bridge=none", "--iptables=false", "--ip-forward=false", "--ip-masq=false"]
         enter = ["nsenter", "--target", str(self.containerd.pid), "--mount"]
         self.daemon = self.spawn(*enter, "dockerd", *words)
@@ -177,7 +180,8 @@ class Docker(Engine):
         self.stop()
         self.containerd.terminate()
         self.containerd.wait(60)
-        shutil.rmtree(self.place, ignore_errors=True)
+        for place in (self.place, self.sockets):
+            shutil.rmtree(place, ignore_errors=True)
 
 
 ENGINES = {"podman": Podman, "docker": Docker}

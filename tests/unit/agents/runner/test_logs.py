@@ -337,7 +337,7 @@ def test_every_run_is_served_while_one_floods_and_facts_come_first(console):
 
 
 def test_a_new_pull_starts_at_its_own_offset(console):
-    console.start("r1", ["sh", "-c", "echo 0123456789; sleep 600"])
+    console.start("r1", ["sh", "-c", "echo 0123456789; exec sleep 600"])
     console.text("r1", "9\n")
     console.logs["r1"] = bytearray(b"01234")
     console.say("pull", run="r1", **{"from": 5})
