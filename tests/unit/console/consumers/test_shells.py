@@ -47,8 +47,8 @@ async def test_a_keystroke_makes_no_query(opened, shell, monkeypatch):
     for number in range(1, 200):
         await page.type(b"k")
         await page.until(lambda v, number=number: v.bytes.count(b"echo:") == number)
-    # Joining the topics gives a hint, which may cause one or two queries. Two hundred keystrokes cause none.
-    assert len(asked) <= 2
+    # Joining the topics gives a hint, and the clock may ask for a check: a few queries, and none for a key.
+    assert len(asked) < 20
     await page.leave()
     assert shell.closed.wait(30)
 
