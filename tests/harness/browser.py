@@ -6,10 +6,12 @@ import contextlib
 import shutil
 from urllib.parse import parse_qs
 
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import expect, sync_playwright
 
 from tests.harness.product.product import PASSWORD
 
+# A busy machine may be many times slower than this one: what `expect` waits for has as long as a click has.
+PATIENCE_MS = 30_000
 ARGUMENTS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -24,6 +26,7 @@ ARGUMENTS = [
 @contextlib.contextmanager
 def headless_chromium():
     path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
         yield browser
