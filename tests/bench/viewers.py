@@ -155,28 +155,20 @@ class Viewer:
         assert len(data) < 126
         self.socket.send(bytes([0x80 | kind, 0x80 | len(data)]) + bytes(4) + data)  # a mask of zeros
 
+    def arrived(self):
+        """The kind and content of each whole frame that has come. Pings are answered."""
+        self.came += self.socket.recv(1 << 17)
+        while (frame := self.next_frame()) is not None:
+            if frame[0] == PING:
+                self.send(PONG, frame[1])
+            yield frame
+
     def delays(self):
         """Return for each whole line how many ms ago it was printed, by its own time."""
-        self.came += self.socket.recv(1 << 17)
-        found = []
-        while (frame := self.next_frame()) is not None:
-            kind, data = frame
-            if kind == PING:
-                self.send(PONG, data)
-            if kind == BINARY:
-                found += self.lines(data)
-        return found
+        return [delay for kind, data in self.arrived() if kind == BINARY for delay in self.lines(data)]
 
     def contents(self):
-        """Return the content of each whole frame that has come."""
-        self.came += self.socket.recv(1 << 17)
-        found = []
-        while (frame := self.next_frame()) is not None:
-            kind, data = frame
-            if kind == PING:
-                self.send(PONG, data)
-            found.append(data)
-        return found
+        return [data for _, data in self.arrived()]
 
     def lines(self, data):
         now = time.time()
