@@ -157,8 +157,8 @@ def test_a_stop_is_heard_by_the_program(console, engine):
 
 
 def test_a_stop_is_for_the_programs_and_not_for_what_passes_it_on(host, console, engine):
-    start(console, "r1", "sleep 60; exit 3")
-    console.running("r1")
+    start(console, "r1", "echo up; sleep 60; exit 3")
+    console.text("r1", "up")  # an init that passes signals on has started its program
     first, everyone = pid_in(host, "r1"), all_processes()
     container = Container(str(host.run_dir("r1")), host.facts("r1"))
     told = {process.pid for process in container.programs(everyone)}

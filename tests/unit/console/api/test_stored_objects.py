@@ -7,7 +7,7 @@ from django.db import connection
 from django.utils import timezone
 
 from console import large_bodies
-from jobs.artifacts import buckets, objects, uploads
+from jobs.artifacts import buckets, incoming, objects, uploads
 from jobs.artifacts.uploads import Part
 from jobs.models import Project, StoredObject, Upload
 from jobs.projects import quotas
@@ -104,7 +104,7 @@ def test_each_way_takes_a_place_of_its_own_project(script, bucket, monkeypatch, 
         f"/upload{OBJECTS}?uploadType={way}&name=a", {}, content_type="application/json"
     )
     wanted.sink.discard()
-    assert wanted.sink.project == bucket.project_id
+    assert wanted.sink.share == incoming.share_of_project(bucket.project_id)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -39,7 +39,7 @@ def uploaded(request):
 
 
 class Memory:
-    project, data = 0, b""
+    share, data = "", b""
 
     def write(self, data):
         self.data += data
