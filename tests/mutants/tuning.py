@@ -108,7 +108,7 @@ TUNING = (
     Safeguard(
         "running-trials-in-a-suggestion",
         "jobs/rules/tuning/search/bayesian.py",
-        "believing(process, data.values, columns.encode(running)) for",
+        "believing(process, data.values, believed) for",
         "process for",
         (f"{SUGGESTED}::test_a_trial_that_runs_where_the_next_would_be_sends_it_elsewhere",),
     ),

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from jobs.rules.tuning.search.acquisition import log_chance, log_expected_improvement, normal_below
 from jobs.rules.tuning.search.columns import Columns
-from jobs.rules.tuning.search.gaussian_process import Process, believing, learn
+from jobs.rules.tuning.search.gaussian_process import SAMPLES, Process, believing, given, learn_scales
 from jobs.rules.tuning.search.rows import Expected, StudyRows, Suggestion
 from jobs.rules.tuning.search.scales import Array
 from jobs.rules.tuning.search.warping import Warp, warp_of
@@ -56,18 +56,16 @@ def suggest_bayesian(
     seed_of_model: int,
 ) -> Suggestion | None:
     """None while too little is known, or when all that it finds is `taken`. `seed_of_model`: the same for trials that
-    are drawn from the same results, which therefore share a model."""
-    studies = [trials for trials in (rows.ended, *rows.prior) if trials]
-    if sum(map(len, studies)) < FIRST_TRIALS:
+    are drawn with as many settled results, which therefore share what is learnt of scales."""
+    if len(rows.ended) + sum(map(len, rows.prior)) < FIRST_TRIALS:
         return None
     weights = _weights(len(study.objectives), dice)
-    data = joined([objective(study, trials, columns, weights) for trials in studies])
+    known = _Known(study, rows, columns, weights, seed_of_model)
     running = columns.codes([trial.parameters for trial in rows.running])
     safe = _safe(study, rows.ended, columns, seed_of_model)
-    models, best = _models(
-        thinned(data, seed_of_model, len(rows.ended)), columns, running, safe, seed_of_model
-    )
+    models, best = _models(known, running, safe)
     promise = promise_of(models, best, columns, safe)
+    data = known.data(len(rows.ended))
     tops = data.codes[np.argsort(data.values, kind="stable")[:TOPS]]
     for codes in searched(promise, columns, tops, dice):
         if not taken(codes):
@@ -75,6 +73,41 @@ def suggest_bayesian(
                 columns.point(codes), _expected(study, rows.ended, models, best, columns.encode(codes[None]))
             )
     return None
+
+
+def settled(count: int) -> int:
+    """Of how many of these results the scales are learnt. They hardly change with one result more, and to learn them
+    is most of the work: from 20 results on, one tenth more has to come."""
+    return count - count % max(1, count // 10)
+
+
+@dataclass(frozen=True, eq=False)
+class _Known:
+    """What a study has found, in the numbers of the model."""
+
+    study: StudySpec
+    rows: StudyRows
+    columns: Columns
+    weights: Array
+    seed: int
+
+    def data(self, count: int) -> _Data:
+        """Of the first results of the study, so many, and of all of the earlier studies."""
+        studies = [trials for trials in (self.rows.ended[:count], *self.rows.prior) if trials]
+        return joined([objective(self.study, trials, self.columns, self.weights) for trials in studies])
+
+    def processes(self) -> tuple[list[Process], _Data]:
+        """The processes given all results, and these."""
+        own = len(self.rows.ended)
+        data, first = (thinned(self.data(count), self.seed, count) for count in (own, settled(own)))
+        return _processes(data, first, self.columns, self.seed, SAMPLES), data
+
+
+def _processes(data: _Data, first: _Data, columns: Columns, seed: int, samples: int) -> list[Process]:
+    """The processes given `data`, with scales that are learnt from the first of them."""
+    scales = learn_scales(columns.encode(first.codes), first.values, columns.groups, seed, samples)
+    x = columns.encode(data.codes)
+    return [given(x, data.values, each) for each in scales]
 
 
 def _weights(count: int, dice: Generator) -> Array:
@@ -97,6 +130,10 @@ def warped(metric: Metric, trials: Sequence[Trial]) -> tuple[Warp, Array]:
     costs = np.array([cost(metric, trial.value(metric.name)) for trial in trials], dtype=float)
     warp = warp_of(costs)
     return warp, warp.apply(costs)
+
+
+def _measured(metric: Metric, trials: Sequence[Trial], columns: Columns) -> _Data:
+    return _Data(columns.codes([trial.parameters for trial in trials]), warped(metric, trials)[1])
 
 
 def joined(data: Sequence[_Data]) -> _Data:
@@ -126,18 +163,19 @@ def _thinned(values: Array, seed: int, most: int) -> NDArray[np.intp]:
 
 
 def _models(
-    data: _Data, columns: Columns, running: Array, safe: Sequence[tuple[Process, float]], seed: int
+    known: _Known, running: Array, safe: Sequence[tuple[Process, float]]
 ) -> tuple[list[Process], list[float]]:
     """The processes, believing what runs, and for each the best mean of what ended: robust against noise."""
-    x = columns.encode(data.codes)
-    learnt = learn(x, data.values, columns.groups, seed)
+    processes, data = known.processes()
+    x = known.columns.encode(data.codes)
     allowed = np.full(len(x), True)
     for process, limit in safe:
         allowed &= process.mean(x) <= limit
     # What is not safe is no record to be broken, as long as something is.
     counted = x[allowed] if allowed.any() else x
-    best = [float(process.mean(counted).min()) for process in learnt]
-    return [believing(process, data.values, columns.encode(running)) for process in learnt], best
+    best = [float(process.mean(counted).min()) for process in processes]
+    believed = known.columns.encode(running)
+    return [believing(process, data.values, believed) for process in processes], best
 
 
 def _safe(
@@ -147,10 +185,13 @@ def _safe(
     found = []
     for metric in study.metrics:
         if metric.safety is not None and trials:
-            warp, values = warped(metric, trials)
-            data = thinned(_Data(columns.codes([each.parameters for each in trials]), values), seed)
+            warp, _ = warped(metric, trials)
+            data, first = (
+                thinned(_measured(metric, trials[:count], columns), seed)
+                for count in (len(trials), settled(len(trials)))
+            )
             limit = float(warp.apply(np.array([cost(metric, metric.safety.threshold)]))[0])
-            [process] = learn(columns.encode(data.codes), data.values, columns.groups, seed, samples=1)
+            [process] = _processes(data, first, columns, seed, samples=1)
             found.append((process, limit))
     return found
 

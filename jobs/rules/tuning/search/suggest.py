@@ -16,7 +16,7 @@ from itertools import chain
 
 from numpy.random import PCG64, Generator
 
-from jobs.rules.tuning.search.bayesian import suggest_bayesian
+from jobs.rules.tuning.search.bayesian import settled, suggest_bayesian
 from jobs.rules.tuning.search.columns import Columns
 from jobs.rules.tuning.search.rows import StudyRows, Suggestion
 from jobs.rules.tuning.search.scales import Array
@@ -47,7 +47,7 @@ def search_by_model(study: StudySpec, rows: StudyRows, number: int, seed: int) -
         return first
     columns = Columns(study.parameters)
     dice, taken = _dice(seed, number, "model"), _taken(study, columns, rows)
-    of_model = trial_seed(seed, len(rows.ended), "lengths")
+    of_model = trial_seed(seed, settled(len(rows.ended)), "lengths")
     return suggest_bayesian(study, rows, columns, dice, taken, of_model) or _random_point(
         study, rows, number, seed
     )

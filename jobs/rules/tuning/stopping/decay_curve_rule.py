@@ -50,7 +50,7 @@ def _probability(x: Array, values: Array, own: Array, wanted: float) -> float:
     for process in learn(x, values, np.arange(x.shape[1]), _SEED):
         mean, deviation = process.mean_and_deviation(np.clip(own, -10.0, 10.0))
         # The final cost that will be measured has the noise too.
-        total = np.sqrt(deviation**2 + process.noise * process.variance)
+        total = np.sqrt(deviation**2 + process.scales.noise * process.variance)
         chances.append(float(normal_below((wanted - mean) / total)[0]))
     return float(np.mean(chances))
 

@@ -210,15 +210,15 @@ def slow_chance(curve, others):
     chances = []
     for process in learn(x, y, np.arange(2), 1):
 
-        def kernel(a, b, scale=process.inverse_lengths):
+        def kernel(a, b, scale=process.scales.inverse_lengths):
             far = math.sqrt(5) * math.dist(a * scale, b * scale)
             return (1 + far + far * far / 3) * math.exp(-far)
 
-        table = np.array([[kernel(a, b) for b in x] for a in x]) + process.noise * np.eye(len(x))
+        table = np.array([[kernel(a, b) for b in x] for a in x]) + process.scales.noise * np.eye(len(x))
         near = np.array([kernel(own, b) for b in x])
         variance = (y @ np.linalg.inv(table) @ y + 1) / (len(x) + 1)
         mean = near @ np.linalg.inv(table) @ y
-        spread = math.sqrt(variance * (1 - near @ np.linalg.inv(table) @ near + process.noise))
+        spread = math.sqrt(variance * (1 - near @ np.linalg.inv(table) @ near + process.scales.noise))
         chances.append(0.5 * math.erfc(-(wanted - mean) / spread / math.sqrt(2)))
     return sum(chances) / len(chances)
 

@@ -12,8 +12,8 @@ from numpy.random import PCG64, Generator
 
 from jobs.rules.tuning.search import gaussian_process
 from jobs.rules.tuning.search.acquisition import log_chance, log_expected_improvement, normal_below
-from jobs.rules.tuning.search.gaussian_process import believing, learn
-from jobs.rules.tuning.search.gaussian_process import given as given_lengths
+from jobs.rules.tuning.search.gaussian_process import Scales, believing, learn
+from jobs.rules.tuning.search.gaussian_process import given as given_scales
 from jobs.rules.tuning.search.warping import warp_of
 from tests.unit.jobs.rules.views import examples
 
@@ -39,7 +39,7 @@ def test_the_posterior_is_that_of_the_textbook():
     x, values = some(12)
     z, _ = some(5, seed=2)
     lengths, noise = np.array([0.5, 0.8, 0.8]), 0.01
-    process = given_lengths(x, values, 1 / lengths, noise)
+    process = given_scales(x, values, Scales(1 / lengths, noise))
     inverse = np.linalg.inv(covariance(x, x, lengths) + noise * np.eye(12))
     near = covariance(z, x, lengths)
     variance = (values @ inverse @ values + 1) / 13
@@ -69,7 +69,7 @@ def test_what_does_not_matter_gets_a_long_length():
     dice = Generator(PCG64(3))
     x = dice.random((40, 2))
     models = learn(x, np.sin(6 * x[:, 0]), np.array([0, 1]), 1)
-    assert all(each.inverse_lengths[0] > 2 * each.inverse_lengths[1] for each in models)
+    assert all(each.scales.inverse_lengths[0] > 2 * each.scales.inverse_lengths[1] for each in models)
 
 
 def test_a_believer_is_certain_there_and_changes_no_expectation():

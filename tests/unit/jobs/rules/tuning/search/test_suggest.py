@@ -351,6 +351,22 @@ def test_trials_that_are_drawn_together_share_a_model(monkeypatch):
     assert len({key(point) for point in kept}) == 4
 
 
+def test_scales_are_learnt_again_when_a_tenth_more_results_have_come(monkeypatch):
+    """To learn them is most of the work. Each result counts for the next suggestion all the same."""
+    study, learnt, posterior = study_of(X, Y), [], gaussian_process._posterior
+
+    def noted(x, *given):
+        learnt.append(len(x))
+        return posterior(x, *given)
+
+    monkeypatch.setattr(gaussian_process, "_posterior", noted)
+    rows, expected = at_random(50, 1), []
+    for count in range(1, 51):
+        expected.append(suggest(study, StudyRows(rows[:count]), 60, 1).expected)
+    assert learnt == [*range(5, 20), *range(20, 30, 2), 30, 33, 36, 39, 40, 44, 48, 50]
+    assert len({each.value for each in expected if each}) == 46
+
+
 def at_random(count, seed):
     dice = random.Random(seed)
     points = [{"x": dice.random(), "y": dice.random()} for _ in range(count)]
@@ -362,12 +378,14 @@ def test_large_earlier_studies_displace_no_trial_of_the_study_itself(monkeypatch
     rows = StudyRows(own, (at_random(1000, 2), at_random(1000, 3)))
     learnt = []
 
-    def noted(x, *given, **options):
+    def noted(x, *given):
         learnt.append({tuple(row) for row in x})
-        return gaussian_process.learn(x[:50], given[0][:50], *given[1:], **options)
+        return gaussian_process.given(x, *given)
 
-    for module in (bayesian, gain):
-        monkeypatch.setattr(module, "learn", noted)
+    scales = gaussian_process.Scales(np.ones(2), 0.01)
+    monkeypatch.setattr(bayesian, "learn_scales", lambda *given: [scales])
+    monkeypatch.setattr(bayesian, "given", noted)
+    monkeypatch.setattr(gain, "learn", lambda x, values, *options: [noted(x, values, scales)])
     assert suggest(study, rows, 61, 1) is not None and gain.outlooks(study, rows, 1, [1])
     columns = Columns(study.parameters)
     expected = {tuple(row) for row in columns.encode(columns.codes([each.parameters for each in own]))}
