@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from django.utils.translation import gettext, gettext_noop, ngettext
 from django.utils.translation import gettext as _
 
+from console.presenters import reduction_words
 from console.presenters.jobs.charts import HEIGHT, WIDTH
 from jobs.metrics.curves import points_of, series_of
 from jobs.models import Job, MetricSeries, Run
@@ -75,10 +76,11 @@ class ReportedChart:
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """`more`: charts that are not drawn."""
+    """`more`: charts that are not drawn. `reduction`: how busy the Reduction Server is, in sentences."""
 
     charts: tuple[ReportedChart, ...]
     more: int
+    reduction: tuple[str, ...] = ()
 
 
 def reported(job: Job) -> Reported:
@@ -92,7 +94,7 @@ def reported(job: Job) -> Reported:
     drawn = [each for _key, lines in shown for replica in list(lines)[:MOST_LINES] for each in lines[replica]]
     curves = _curves(drawn)
     charts = [_chart(name, source, lines, curves) for (name, source), lines in shown]
-    return Reported(tuple(charts), len(by_chart) - len(shown))
+    return Reported(tuple(charts), len(by_chart) - len(shown), reduction_words.sentences(job, found))
 
 
 @dataclass(frozen=True, slots=True)

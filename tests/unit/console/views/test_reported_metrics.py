@@ -7,13 +7,13 @@ from xml.etree import ElementTree
 
 import pytest
 
-from console.presenters import reported_metrics
+from console.presenters import reduction_words, reported_metrics
 from console.presenters.jobs.job_parts import part_live, part_stamp
 from jobs.metrics import points
-from jobs.models import MetricSeries, Run
+from jobs.models import MetricSeries, Replica, Run
 from jobs.rules.metrics.journal import Report
 from tests.unit.console.script_tokens import token_of
-from tests.unit.console.views.example_rows import a_host, a_job
+from tests.unit.console.views.example_rows import a_host, a_job, a_run
 
 T0 = datetime(2026, 11, 21, 20, tzinfo=UTC)
 HOSTILE = '"><script>alert(1)</script>'
@@ -90,6 +90,60 @@ def test_many_metrics_and_replicas_are_bounded(project, cast, django_assert_max_
     assert len(everything) == 12
     html = part_live("job-reports", cast.vera, job.pk, {})
     assert "17 more metrics were reported" in html and len(html) < 120_000
+
+
+@pytest.fixture
+def reduced(job):
+    """A job with two trainers and two reducers."""
+    reducers = {"replicaCount": "2", "trainyard": {"runtime": "reduction-server"}}
+    job.spec["workerPoolSpecs"].append(reducers)
+    job.save()
+    host = run_of(job).host
+    for index in range(2):
+        name = f"workerpool2-{index}"
+        replica = Replica.objects.create(job=job, name=name, pool=2, index=index, state="RUNNING")
+        a_run(job, replica, host)
+    return job
+
+
+def trained(job, waiting, idle):
+    for replica in ("workerpool0-0", "workerpool1-0"):
+        report(run_of(job, replica), [(1, 3.0), (2, 512.25)], reduction_words.SENT)
+        report(run_of(job, replica), [(1, 99.0), (2, waiting)], reduction_words.WAITING)
+    for index, share in enumerate(idle):
+        report(run_of(job, f"workerpool2-{index}"), [(1, 1.0), (2, share)], reduction_words.IDLE)
+
+
+MORE = "More reducers, or bf16 on the wire, would make the steps shorter."
+TIME_LEFT = "The reducers have time left: the replicas wait for the slowest among them, or for the network."
+
+
+@pytest.mark.parametrize(
+    ("waiting", "idle", "share", "advice"),
+    [
+        (42.0, (20.0, 40.0), 30, [MORE]),
+        (42.0, (90.0, 94.0), 92, [TIME_LEFT]),
+        (3.0, (90.0, 94.0), 92, ["Fewer reducers would do."]),
+        (15.0, (60.0, 60.0), 60, []),
+        (15.0, (60.0,), 60, ["1 reducer gets no gradients."]),
+    ],
+)
+def test_a_sentence_says_how_busy_reducers_are(browser, reduced, waiting, idle, share, advice):
+    silent = "Reduction Server: no gradients have gone through it yet."
+    assert silent in page_of(browser, reduced)
+    trained(reduced, waiting, idle)
+    said = (
+        f"Reduction Server: 2 replicas have sent 1024 MB, and lately waited {waiting:.0f} % of their time for sums; "
+        f"the reducers were idle {share} % of theirs."
+    )
+    assert list(reported_metrics.reported(reduced).reduction) == [said, *advice]
+    page = page_of(browser, reduced)
+    assert said in page and silent not in page
+
+
+def test_a_job_without_reducers_says_nothing_of_them(browser, job):
+    trained(job, 42.0, ())
+    assert "Reduction Server:" not in page_of(browser, job)
 
 
 def test_the_api_has_every_point_and_says_what_is_no_number(client, cast, job):
