@@ -23,6 +23,7 @@ from agents.runner.runs.facts import Facts, load_facts
 from agents.runner.runs.held_resources import remove_cgroups
 from agents.runner.runs.known import Run, Runs
 from agents.runner.runs.scratch import remove_scratch
+from agents.runner.runtimes.containers import MAY_COME, remove_later
 from agents.runner.wire import Message
 
 WORK_KEPT_S = 24 * 3600
@@ -158,6 +159,8 @@ class Cleanup:
         run.shipper.close()
         run.shipper.pulled = False
         del self.runs.by_name[run.run]
+        if run.facts and os.path.exists(os.path.join(run.directory, MAY_COME)):
+            remove_later(run.directory, run.facts["runtime"], may_come=True)
         key = (run.facts or {}).get("work_key")
         move_to_trash(home, run.directory)
         if is_run_id(key):

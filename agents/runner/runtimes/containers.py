@@ -32,6 +32,8 @@ CLIENT_FAILED, NOT_EXECUTABLE = 125, 126
 REMOVE_S = 60.0
 # What its monitor makes where it was started, when the kernel kills a process of the container for memory.
 OOM = "oom"
+# Says that its engine may still make it, although its client was killed.
+MAY_COME = "container.may-come"
 OUT_OF_MEMORY = (True, "certain", "its container ran out of memory")
 # How long a killed process may take to be gone.
 KILLED_S = 2.0
@@ -212,15 +214,15 @@ def remove_container(engine: str, program: str, name: str) -> str:
     return "" if status == 0 else text.strip()[-500:] or "%s ended with status %d" % (program, status)
 
 
-def remove_later(directory: str, known: Mapping[str, Any]) -> None:
-    """After a reboot: no process of it is left, but what the engine keeps for it is. Nobody waits for this."""
+def remove_later(directory: str, known: Mapping[str, Any], may_come: bool = False) -> None:
+    """When no process of it is left, but what the engine keeps for it is; or `may_come`. Nobody waits for this."""
     if known:
         engine, program, name = (str(known.get(field) or "") for field in ("kind", "program", "name"))
 
         def act() -> None:
             for pause in (0, 5, 30, 120):
                 time.sleep(pause)
-                if not remove_container(engine, program, name):
+                if not remove_container(engine, program, name) and not may_come:
                     return
 
         fork_detached(act, directory, set(), "trainyard-remove %s" % name)

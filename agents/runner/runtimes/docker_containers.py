@@ -13,7 +13,7 @@ from agents.runner.files import read_json, take_lock, unlink, write_file
 from agents.runner.forks import close_all_but, inheritable, write_traceback
 from agents.runner.linux import retitle
 from agents.runner.processes import Process, descendants, read_process
-from agents.runner.runtimes.containers import CLIENT_FAILED, KILLED_S, Container
+from agents.runner.runtimes.containers import CLIENT_FAILED, KILLED_S, MAY_COME, Container
 from agents.runner.runtimes.docker_follower import ALIVE, END, HEAD, LOCK, OVER, PID, Follower, look_at
 from agents.runner.runtimes.engine_commands import DOCKER
 
@@ -140,7 +140,8 @@ class DockerContainer(Container):
         reap()
 
     def remove(self, reap: Callable[[], None], kill_engine: Callable[[], object]) -> str:
-        """The daemon may be making it for a client that was killed: then it is removed once it is there."""
+        """The daemon may be making it for a client that was killed: then it is removed once it is there. One that takes
+        very long is removed when the run is forgotten: nothing in it is ever executed."""
         if self.was_made():
             self.kill()
             self.wait_until_told(reap)
@@ -152,6 +153,12 @@ class DockerContainer(Container):
         until = time.monotonic() + KILLED_S
         while True:
             words = super().remove(reap, kill_engine)
-            if words or time.monotonic() > until:
+            if words:
                 return words
+            if time.monotonic() > until:
+                break
             time.sleep(0.2)
+        if not self.never_up():
+            with contextlib.suppress(OSError):
+                write_file(os.path.join(self.directory, MAY_COME), b"")
+        return ""

@@ -20,7 +20,7 @@ from agents.runner.processes import children_of, read_process
 from agents.runner.runs.orders import Refused, parse_order
 from agents.runner.runtimes import containers, docker_containers, docker_follower
 from agents.runner.runtimes.docker_containers import DockerContainer
-from tests.harness.containers import Docker
+from tests.harness.containers import IMAGE, Docker
 from tests.unit.agents.runner.protocol_client import wait_for
 from tests.unit.agents.runner.test_containers import client_of, connect, follower_of, is_alive, start
 
@@ -361,6 +361,32 @@ def test_a_program_that_just_began_hears_the_stop(host, engine, tmp_path):
     facts = console.closed("r1")
     assert (facts["exit_code"], facts["why"], facts["never_started"]) == (5, "stop", False)
     assert console.ended_log("r1")[0].endswith(b"bye\n")
+    wait_for(lambda: not engine.containers(), "no container to be left")
+
+
+NEVER_DONE = """#!/bin/sh
+[ "$1" = run ] || exec {docker} "$@"
+touch {asked}
+exec sleep 600
+"""
+
+
+def test_a_container_that_is_made_long_after_its_client_was_killed_is_removed(host, engine, tmp_path):
+    """Its daemon had much to do. Nothing in it is executed, because nobody starts it."""
+    program = tmp_path / "slow" / "docker"
+    program.parent.mkdir()
+    asked = tmp_path / "asked"
+    program.write_text(NEVER_DONE.format(docker=shutil.which("docker"), asked=asked))
+    program.chmod(0o755)
+    console = connect(host, engine, PATH=f"{program.parent}:{host.env['PATH']}")
+    start(console, "r1", "exit 5")
+    wait_for(asked.exists, "its client")
+    console.stop("r1", 0)
+    facts = console.closed("r1")
+    assert (facts["why"], facts["never_started"]) == ("stop", True)
+    console.say("forget", run="r1")
+    console.hear("forgotten")
+    engine("create", "--name", facts["runtime"]["name"], IMAGE, "true")
     wait_for(lambda: not engine.containers(), "no container to be left")
 
 
