@@ -328,7 +328,7 @@ class RunLifecycle:
             return
         if self.replica_over:
             return
-        unheard = self.container is not None and not self.container.is_up()  # no program is there yet
+        unheard = self.container is not None and not self.container.is_up_at_a_stop()
         self.stopping, self.deadline = cause, 0.0 if unheard else deadline
         self.facts.update(stopping=cause, stopping_at=time.time())
         if self.facts["phase"] == "running":

@@ -19,6 +19,8 @@ from agents.runner.runtimes.engine_commands import DOCKER
 
 # How long no more of its output may be copied after the program was killed, although its follower is not done.
 COPIED_S = 10.0
+# How long its follower may be about to begin.
+FORKED_S = 1.0
 # How long a keeper waits for the daemon.
 ASKED_S = 5.0
 
@@ -33,6 +35,7 @@ class DockerContainer(Container):
     removed = False
     client_over = False
     asked = False
+    executed = False  # as the daemon says
 
     def end_of(self, client: int, pid: int, code: int, status: int) -> Tuple[int, int] | None:
         """The client only starts it; what the end of any other child may tell is in the file of the follower."""
@@ -53,7 +56,9 @@ class DockerContainer(Container):
         return super().is_up()
 
     def was_made(self) -> bool:
-        return super().was_made() or self.client_status == 0 or self.recorded_end() is not None
+        return (
+            super().was_made() or self.executed or self.client_status == 0 or self.recorded_end() is not None
+        )
 
     def given_up(self) -> bool:
         """Also where the daemon does not know it any more."""
@@ -101,18 +106,29 @@ class DockerContainer(Container):
     def ask_once(self) -> None:
         """Its follower notes the number of its first process too, but a stop may be earlier."""
         failed = self.client_status is not None and self.client_status >= CLIENT_FAILED
-        if not self.client_over or self.asked or failed or self.pid_in(PID):
-            return
-        self.asked = True
-        state, pid, _ = look_at(self.program, self.name, ASKED_S)
+        if self.client_over and not self.asked and not failed and not self.pid_in(PID):
+            self.asked = True
+            self.ask()
+
+    def is_up_at_a_stop(self) -> bool:
+        """The daemon may have started it, although its client has not ended yet."""
+        if not self.is_up() and self.client_status is None:
+            self.ask()
+        return self.is_up()
+
+    def ask(self) -> int | None:
+        """Note what the daemon knows of it. Returns its exit status, if it is over."""
+        state, pid, code = look_at(self.program, self.name, ASKED_S)
+        self.executed = self.executed or state in (*ALIVE, *OVER)
         if state in ALIVE and pid:
             with contextlib.suppress(OSError):
                 write_file(os.path.join(self.directory, PID), b"%d" % pid)
+        return code if state in OVER else None
 
     def tell_end(self) -> None:
         """Instead of its follower, which takes too long: once the container is removed, nobody knows it."""
-        state, _, code = look_at(self.program, self.name, ASKED_S)
-        if state in OVER:
+        code = self.ask()
+        if code is not None:
             with contextlib.suppress(OSError):
                 write_file(os.path.join(self.directory, END), json.dumps({"code": code}).encode())
 
@@ -124,24 +140,33 @@ class DockerContainer(Container):
 
     def wait_until_told(self, reap: Callable[[], None]) -> None:
         """After it was killed: until its follower has copied the rest of its output, and written how it ended."""
-        size, until = -1, 0.0
+        size, until, alone_until = -1, 0.0, time.monotonic() + FORKED_S
         while not self.recorded_end() and not self.given_up():
+            now = time.monotonic()
             if self.log_size() != size:
-                size, until = self.log_size(), time.monotonic() + COPIED_S
-            elif time.monotonic() > until:
+                size, until = self.log_size(), now + COPIED_S
+            if self.is_followed():
+                alone_until = now + FORKED_S
+            if now > min(until, alone_until):
                 self.tell_end()
                 break
-            lock = take_lock(os.path.join(self.directory, LOCK))
-            if lock >= 0:
-                os.close(lock)
-                return  # nobody follows it
             reap()
             time.sleep(0.01)
         reap()
 
+    def is_followed(self) -> bool:
+        lock = take_lock(os.path.join(self.directory, LOCK))
+        if lock >= 0:
+            os.close(lock)
+        return lock < 0
+
     def remove(self, reap: Callable[[], None], kill_engine: Callable[[], object]) -> str:
         """The daemon may be making it for a client that was killed: then it is removed once it is there. One that takes
         very long is removed when the run is forgotten: nothing in it is ever executed."""
+        if self.client_status is None and not self.recorded_end():
+            kill_engine()  # its client may be there still
+            reap()
+            self.ask()
         if self.was_made():
             self.kill()
             self.wait_until_told(reap)

@@ -364,6 +364,34 @@ def test_a_program_that_just_began_hears_the_stop(host, engine, tmp_path):
     wait_for(lambda: not engine.containers(), "no container to be left")
 
 
+LATE = """#!/bin/sh
+[ "$1" = run ] || exec {docker} "$@"
+{docker} "$@"
+exec sleep {seconds}
+"""
+
+
+@pytest.mark.parametrize(("grace", "seconds", "code"), [(30, 2, 5), (1, 600, 137)])
+def test_a_program_whose_client_is_still_there_hears_the_stop(host, engine, tmp_path, grace, seconds, code):
+    """The daemon has executed it, and the client is about to say so, or never does."""
+    program = tmp_path / "slow" / "docker"
+    program.parent.mkdir()
+    program.write_text(LATE.format(docker=shutil.which("docker"), seconds=seconds))
+    program.chmod(0o755)
+    console = connect(host, engine, PATH=f"{program.parent}:{host.env['PATH']}")
+    heard = "echo bye; exit 5" if code == 5 else ""
+    waits = 'touch "$TRAINYARD_WORK/up"; while true; do sleep 0.1; done'
+    start(console, "r1", f"trap '{heard}' TERM; echo up; {waits}")
+    wait_for(lambda: list(host.run_dir("r1").glob("work/up")), "its program")
+    console.stop("r1", grace)
+    facts = console.closed("r1")
+    assert (facts["exit_code"], facts["why"], facts["never_started"]) == (code, "stop", False)
+    # The shell in the container may say of its `sleep` that it was terminated.
+    printed = console.ended_log("r1")[0].replace(b"Terminated\n", b"")
+    assert printed == (b"up\nbye\n" if code == 5 else b"up\n")
+    wait_for(lambda: not engine.containers(), "no container to be left")
+
+
 NEVER_DONE = """#!/bin/sh
 [ "$1" = run ] || exec {docker} "$@"
 touch {asked}
