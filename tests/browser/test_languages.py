@@ -15,7 +15,7 @@ from django.utils.translation import override
 from console.templatetags import display
 from tests.browser.static_site import served
 from tests.harness import marked_language
-from tests.harness.marked_language import CODE
+from tests.harness.marked_language import LONGER
 from tests.unit.console.views.conftest import browser, cast, no_host_answers, project
 from tests.unit.console.views.test_page_matrix import addresses
 
@@ -24,8 +24,8 @@ __all__ = ["addresses", "browser", "cast", "no_host_answers", "project"]
 
 @pytest.fixture
 def pseudo(settings, tmp_path):
-    marked_language.write(tmp_path, marked_language.longer)
-    settings.LANGUAGES = [("en", "English"), (CODE, "Longer")]
+    marked_language.write(tmp_path, marked_language.longer, LONGER)
+    settings.LANGUAGES = [("en", "English"), (LONGER, "Longer")]
     settings.LOCALE_PATHS = [tmp_path]
     display._script_texts.cache_clear()
     display._badge.cache_clear()
@@ -44,7 +44,7 @@ def beside_the_browser(monkeypatch):
 def made(pseudo, addresses, browser):
     """The page of an address as root sees it, in the language that is longer."""
     client = browser("root")
-    client.cookies["language"] = CODE
+    client.cookies["language"] = LONGER
 
     def page(name):
         answer = client.get(addresses(name))
@@ -74,7 +74,7 @@ def test_texts_of_scripts_cannot_end_their_block(pseudo, monkeypatch):
     """A translation is data, whatever stands in it."""
     monkeypatch.setattr(display.JavaScriptCatalog, "get_catalog", lambda self: {"a": "</script><b>"})
     display._script_texts.cache_clear()
-    with override(CODE):
+    with override(LONGER):
         block = str(display.script_texts())
     assert block.count("</script>") == 1
     assert json.loads(block[block.index(">") + 1 : block.rindex("</script>")]) == {"a": "</script><b>"}

@@ -10,6 +10,7 @@ import pytest
 from console.templatetags import display
 from tests.browser.static_site import served
 from tests.harness import marked_language
+from tests.harness.marked_language import LONGER
 from tests.unit.console.views.conftest import browser, cast, no_host_answers, project
 from tests.unit.console.views.test_page_matrix import GET, addresses
 
@@ -62,7 +63,7 @@ FAULTS = """() => {
 @pytest.fixture(scope="module")
 def catalogues(tmp_path_factory):
     folder = tmp_path_factory.mktemp("longer")
-    marked_language.write(folder, marked_language.longer)
+    marked_language.write(folder, marked_language.longer, LONGER)
     return folder
 
 
@@ -70,7 +71,7 @@ def catalogues(tmp_path_factory):
 def longer(settings, catalogues, monkeypatch):
     # Playwright keeps an event loop in this thread, which waits while a view asks the database.
     monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
-    settings.LANGUAGES = [("en", "English"), (marked_language.CODE, "Longer")]
+    settings.LANGUAGES = [("en", "English"), (LONGER, "Longer")]
     settings.LOCALE_PATHS = [catalogues]
     display._script_texts.cache_clear()
     display._badge.cache_clear()
@@ -94,7 +95,7 @@ def faults(page, html):
 @pytest.mark.parametrize("name", sorted(GET))
 def test_a_page_has_room_for_longer_words(name, page, addresses, browser):
     client = browser("root")
-    client.cookies["language"] = marked_language.CODE
+    client.cookies["language"] = LONGER
     answer = client.get(addresses(name), follow=True)
     if answer.headers["Content-Type"].startswith("text/html") and b"<html" in answer.content:
         assert faults(page, answer.content.decode()) == []
@@ -106,7 +107,7 @@ def test_a_page_has_room_for_longer_words(name, page, addresses, browser):
 )
 def test_a_form_has_room_for_its_errors(name, field, value, page, addresses, browser):
     client = browser("root")
-    client.cookies["language"] = marked_language.CODE
+    client.cookies["language"] = LONGER
     answer = client.post(addresses(name), {field: value})
     assert faults(page, answer.content.decode()) == []
 

@@ -21,6 +21,9 @@ from babel.messages.pofile import read_po
 from tests.harness import catalogues
 
 CODE = "qq"
+# The same for the language with longer words. Two languages with one code would find each other's texts in what a process
+# keeps by language.
+LONGER = "ql"
 # Values and markup in a text stay as they are.
 KEPT = re.compile(r"(%\(\w+\)[sd]|%[sd%]|\{\w*\}|</?\w+[^>]*>|&\w+;)")
 _WIDE = {plain: plain + 0xFEE0 for plain in (*range(ord("A"), ord("Z") + 1), *range(ord("a"), ord("z") + 1))}
