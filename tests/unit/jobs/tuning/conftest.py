@@ -17,6 +17,7 @@ from jobs.scheduling import scheduler
 from jobs.tuning import advance, tuning_jobs
 
 HYPERTUNE = "hypertune"
+MOST_TURNS = 2_000
 
 ASKED = {
     "displayName": "search",
@@ -70,8 +71,10 @@ def study(project, alice, add_host, control_plane):
         return host.reconcile(control_plane)
 
     def run():
-        idle = 0
+        idle, turns = 0, 0
         while idle < 2:
+            turns += 1
+            assert turns < MOST_TURNS, "the study comes to no rest"
             TuningJob.every.filter(due_at__isnull=False).update(due_at=timezone.now())
             idle = 0 if look() else idle + 1
         made.row.refresh_from_db()

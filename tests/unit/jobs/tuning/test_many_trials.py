@@ -13,6 +13,8 @@ from jobs.tuning import advance
 from tests.unit.jobs.tuning.conftest import asked
 
 PARALLEL = 50
+# Many more than are needed. A look that fails is logged, and would be repeated for ever.
+MOST_LOOKS = 20
 MACHINE = {"machineSpec": {"machineType": "n1-standard-1"}}
 
 
@@ -68,8 +70,11 @@ def steps(study):
         advance.advance([study.row.pk], Clock())
 
     found = [counted(look), counted(look), counted(look)]
-    while len(study.trials()) < study.row.max_trials:
+    for _ in range(MOST_LOOKS):
+        if len(study.trials()) == study.row.max_trials:
+            break
         look()
+    assert len(study.trials()) == study.row.max_trials, "the looks ask for no more trials"
     scheduler.schedule(timezone.now())
     found.append(counted(look))
     assert Trial.objects.filter(tuning_job=study.row, state="ACTIVE").count() == PARALLEL
