@@ -54,7 +54,7 @@ def _read_in_turns(
     """A turn for each log, again and again: a long one keeps no other waiting, and has the rest of the time."""
     until = clock() + SLICE_S
     # In any order: a log that fails each time must not keep others waiting.
-    turns = deque(due.defer("log_proof").order_by("?")[:AT_ONCE])
+    turns = deque(due.defer("log_proof", "order").order_by("?")[:AT_ONCE])
     while turns:
         run = turns.popleft()
         try:

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
+from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import F, Q
 
@@ -21,12 +22,12 @@ from agents.infra.database_errors import DATABASE_UNAVAILABLE
 from agents.infra.failpoints import failpoint
 from agents.infra.refusals import Refused
 from agents.infra.secrets import SecretUnreadable
-from agents.infra.sql import Parameter, UpdateStatements
+from agents.infra.sql import Parameter, PartialModel, SelectStatement, UpdateStatements
 from agents.infra.texts import said
 from jobs import services
 from jobs.lifecycle import faulty_jobs
 from jobs.metrics import logged
-from jobs.models import Job, Trial, TuningJob
+from jobs.models import Job, Project, Trial, TuningJob
 from jobs.rules.lifecycle.plan import TRAINYARD
 from jobs.rules.lifecycle.states import TERMINAL, JobState
 from jobs.rules.spec.json_fields import InvalidDocument
@@ -49,6 +50,27 @@ RETRY_AFTER_ERROR = timedelta(minutes=1)
 # So many trials are asked for in one transaction.
 MAX_AT_ONCE = 20
 
+_TUNING_JOB, _PROJECT, _OWNER = PartialModel(TuningJob), PartialModel(Project), PartialModel(User)
+_locked = SelectStatement(
+    lambda: (
+        TuningJob.every.select_for_update(no_key=True, of=("self",))
+        .filter(pk=Parameter("study"))
+        .exclude(state__in=TERMINAL)
+        .order_by()
+        .values_list(
+            *_TUNING_JOB.names,
+            *(f"project__{name}" for name in _PROJECT.names),
+            *(f"owner__{name}" for name in _OWNER.names),
+        )
+    )
+)
+_with_ended_jobs = SelectStatement(
+    lambda: (
+        Trial.objects.filter(tuning_job=Parameter("study"), ended_at=None, job__state__in=TERMINAL)
+        .order_by()
+        .values_list("job")
+    )
+)
 _trial = UpdateStatements(lambda: Trial.objects.filter(pk=Parameter("trial")))
 _tuning_job = UpdateStatements(lambda: TuningJob.every.filter(pk=Parameter("tuning_job")))
 
@@ -110,7 +132,7 @@ def _advance(pk: int, clock: Clock) -> None:
         _place(pk, clock)
     if made or any(map(drawing.is_wanted, rows)):
         # With what the decision has learnt from trials that have ended.
-        _draw(pk, clock)
+        _draw(pk, clock, rows)
 
 
 def _place(pk: int, clock: Clock) -> None:
@@ -124,10 +146,10 @@ def _place(pk: int, clock: Clock) -> None:
         hints.tuning([pk])  # of a trial for which the pass had found a place, nobody else is told
 
 
-def _draw(pk: int, clock: Clock) -> None:
+def _draw(pk: int, clock: Clock, known: Sequence[Trial]) -> None:
     more = True
     while more:
-        drawn, more = drawing.draw_next(pk, clock.now())
+        drawn, more = drawing.draw_next(pk, clock.now(), known)
         failpoint("tuning.drawn")
         for trial in drawn:
             if trial.parameters is None:
@@ -138,14 +160,19 @@ def _draw(pk: int, clock: Clock) -> None:
 
 def _read_last_lines(pk: int, now: datetime) -> None:
     """The program of a trial may print what it measured, and the study waits for it."""
-    over = Trial.objects.filter(tuning_job=pk, ended_at=None, job__state__in=TERMINAL)
-    logged.read_ended(list(over.values_list("job", flat=True)), now)
+    logged.read_ended(_with_ended_jobs.column(study=pk), now)
 
 
 def _lock(pk: int) -> TuningJob | None:
-    """None: it is over."""
-    rows = TuningJob.every.select_for_update(no_key=True, of=("self",)).select_related("project", "owner")
-    return rows.filter(pk=pk).exclude(state__in=TERMINAL).first()
+    """With its project and its owner. None: it is over."""
+    for row in _locked(study=pk):
+        first, second = len(_TUNING_JOB.names), len(_TUNING_JOB.names) + len(_PROJECT.names)
+        tuning_job = _TUNING_JOB.build(row[:first])
+        tuning_job.project = _PROJECT.build(row[first:second])
+        if tuning_job.owner_id is not None:
+            tuning_job.owner = _OWNER.build(row[second:])
+        return tuning_job
+    return None
 
 
 def _write(

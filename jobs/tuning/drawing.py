@@ -7,7 +7,7 @@ changes its parameters, whatever is restarted.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
 
@@ -15,7 +15,7 @@ from django.db import transaction
 from django.db.models import F
 from django.utils.module_loading import import_string
 
-from agents.infra.sql import Parameter, UpdateStatement
+from agents.infra.sql import Parameter, PartialModel, SelectStatement, UpdateStatement
 from jobs.lifecycle import snapshot as of_job
 from jobs.models import Job, Trial, TuningJob
 from jobs.rules.lifecycle.states import TERMINAL, JobState
@@ -42,24 +42,44 @@ _trial = UpdateStatement(
     state=TrialState.ACTIVE,
 )
 
+_TUNING_JOB = PartialModel(TuningJob)
+_locked = SelectStatement(
+    lambda: (
+        TuningJob.every.select_for_update(no_key=True, of=("self",))
+        .filter(pk=Parameter("study"), outcome="", cancel_requested_at=None)
+        .exclude(state__in=TERMINAL)
+        .order_by()
+        .values_list(*_TUNING_JOB.names)
+    )
+)
+_wanted = SelectStatement(
+    lambda: (
+        Trial.objects.filter(tuning_job=Parameter("study"), ended_at=None, wanted_at__isnull=False)
+        .filter(job__state=JobState.QUEUED, job__undrawn=True, job__cancel_requested_at=None)
+        .filter(parameters__isnull=True)
+        .order_by()
+        .values_list("pk")[:1]
+    )
+)
+
 # So long the first of several trials waits for the others.
 DRAW_FOR_S = 0.1
 
 
-def draw_next(pk: int, now: datetime) -> tuple[list[Trial], bool]:
+def draw_next(pk: int, now: datetime, known: Iterable[Trial] = ()) -> tuple[list[Trial], bool]:
     """Draw the parameters of trials that want them, the lowest number first, as many as DRAW_FOR_S allows. Returns
     these, and whether others want theirs. The last one is without parameters when there is no point left: its job must
-    give up its place.
+    give up its place. `known`: trials that the caller has read; those that were over are not read again.
 
     Each is drawn as if those before it had been committed, so nothing depends on how many are drawn at once.
     """
-    if not _is_any_wanted(pk):
+    if not _wanted(study=pk):
         return [], False  # without reading all trials of the study
     with transaction.atomic():
         tuning_job = _lock(pk)
         if tuning_job is None:
             return [], False
-        rows = snapshot.trials_of(tuning_job)
+        rows = snapshot.trials_of(tuning_job, known)
         wanted = [each for each in rows if is_wanted(each)]
         if not wanted:
             return [], False
@@ -70,14 +90,7 @@ def draw_next(pk: int, now: datetime) -> tuple[list[Trial], bool]:
 
 def _lock(pk: int) -> TuningJob | None:
     """None: it is over, or ends."""
-    rows = TuningJob.every.select_for_update(no_key=True, of=("self",))
-    return rows.filter(pk=pk, outcome="", cancel_requested_at=None).exclude(state__in=TERMINAL).first()
-
-
-def _is_any_wanted(pk: int) -> bool:
-    open_ = Trial.objects.filter(tuning_job=pk, ended_at=None, wanted_at__isnull=False)
-    waiting = open_.filter(job__state=JobState.QUEUED, job__undrawn=True, job__cancel_requested_at=None)
-    return waiting.filter(parameters__isnull=True).exists()
+    return next((_TUNING_JOB.build(row) for row in _locked(study=pk)), None)
 
 
 def is_wanted(trial: Trial) -> bool:

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from django.db.models import Q
 
+from agents.infra.sql import Parameter, SelectStatement
 from jobs.models import Job, MetricPoint, MetricSeries, Run
 from jobs.rules.metrics.journal import LOG
 from jobs.rules.tuning.trials import Measurement
@@ -67,14 +68,41 @@ class _Step:
     metrics: dict[str, float] = field(default_factory=dict)
 
 
+def _is_behind() -> Q:
+    """Runs of which something may still come: from their host, or out of their log. Of a host that was declared gone
+    nothing is waited for: a study would hang on a machine that is never seen again."""
+    gone = Q(declared_lost_at__isnull=False, proved_at=None)
+    return (Q(metrics_proof="", forgotten_at=None) | Q(metrics_read__isnull=False)) & ~gone
+
+
+_behind = SelectStatement(
+    lambda: Run.objects.filter(_is_behind(), job__among=Parameter("jobs")).order_by().values_list("job")
+)
+_of_jobs = SelectStatement(
+    lambda: (
+        MetricSeries.objects.filter(run__job__among=Parameter("jobs"), name__among=Parameter("names"))
+        .order_by("run__job", "name", "run__replica", "run__attempt", "run__number")
+        .values_list("pk", "name", "source", "run__job", "run__replica__pool", "run__replica__index")
+    )
+)
+_of_series = SelectStatement(
+    lambda: (
+        MetricPoint.objects.filter(series__among=Parameter("series"))
+        .order_by()
+        .values_list("series", "step", "value", "odd", "at")
+    )
+)
+
+
 def of_jobs(jobs: Iterable[Job], names: Collection[str]) -> Mapping[int, Measured]:
     """By job: the values of the metrics with these names. A few queries, however many jobs these are."""
     by_id = {job.pk: job for job in jobs}
     if not by_id:
         return {}
-    behind = set(Run.objects.filter(_is_behind(), job__in=by_id).values_list("job", flat=True))
+    behind = set(_behind.column(jobs=list(by_id)))
     of_job: dict[int, dict[str, list[_Series]]] = defaultdict(lambda: defaultdict(list))
-    for each in _series(by_id, names):
+    for row in _of_jobs(jobs=list(by_id), names=list(names)):
+        each = _Series(*row)
         of_job[each.job][each.name].append(each)
     counting = {
         pk: [one for series in by_name.values() for one in that_count(series, _place)]
@@ -94,32 +122,10 @@ def names_of(job: Job) -> tuple[str, ...]:
     return tuple(found.distinct()[:MOST_NAMES])
 
 
-def _is_behind() -> Q:
-    """Runs of which something may still come: from their host, or out of their log. Of a host that was declared gone
-    nothing is waited for: a study would hang on a machine that is never seen again."""
-    gone = Q(declared_lost_at__isnull=False, proved_at=None)
-    return (Q(metrics_proof="", forgotten_at=None) | Q(metrics_read__isnull=False)) & ~gone
-
-
-def _series(jobs: Collection[int], names: Collection[str]) -> list[_Series]:
-    rows = MetricSeries.objects.filter(run__job__in=jobs, name__in=names)
-    columns = (
-        "pk",
-        "name",
-        "source",
-        "run__job",
-        "run__replica__pool",
-        "run__replica__index",
-    )
-    order = ("run__job", "name", "run__replica", "run__attempt", "run__number")
-    return [_Series(*row) for row in rows.order_by(*order).values_list(*columns)]
-
-
 def _points(series: Sequence[int]) -> Mapping[int, Sequence[_Point]]:
     found: dict[int, list[_Point]] = defaultdict(list)
     for begin in range(0, len(series), SERIES_AT_ONCE):
-        rows = MetricPoint.objects.filter(series__in=series[begin : begin + SERIES_AT_ONCE]).order_by()
-        for pk, step, value, odd, at in rows.values_list("series", "step", "value", "odd", "at"):
+        for pk, step, value, odd, at in _of_series(series=series[begin : begin + SERIES_AT_ONCE]):
             found[pk].append((step, float(odd) if value is None else value, at))
     return found
 

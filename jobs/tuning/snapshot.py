@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -49,6 +49,7 @@ _live = SelectStatement(
 _over = SelectStatement(
     lambda: (
         Trial.objects.filter(tuning_job=Parameter("study"), ended_at__isnull=False)
+        .exclude(pk__among=Parameter("known"))
         .order_by()
         .values_list(*_OVER.names)
     )
@@ -69,11 +70,14 @@ def study_of(tuning_job: TuningJob) -> StudySpec:
     return parse_study(tuning_job.study)
 
 
-def trials_of(tuning_job: TuningJob) -> list[Trial]:
+def trials_of(tuning_job: TuningJob, known: Iterable[Trial] = ()) -> list[Trial]:
     """All of them, by number, with what decisions ask of their jobs: of a trial that is over only how its job ended,
-    which never changes. So a study of thousands of trials costs little more than the few that run."""
-    found = [_built(row) for row in _live(study=tuning_job.pk)]
-    for row in _over(study=tuning_job.pk):
+    which never changes. So a study of thousands of trials costs little more than the few that run. Those of `known`
+    that were over when they were read are not read again."""
+    found = [trial for trial in known if trial.ended_at is not None]
+    over = _over(study=tuning_job.pk, known=[trial.pk for trial in found])
+    found += [_built(row) for row in _live(study=tuning_job.pk)]
+    for row in over:
         found.append(_with_ended_job(_OVER.build(row)))
     return sorted(found, key=lambda each: each.number)
 

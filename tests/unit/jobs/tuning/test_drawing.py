@@ -13,7 +13,7 @@ from agents.infra.clock import Clock
 from jobs import services
 from jobs.models import Job, TuningJob
 from jobs.rules.tuning.search import suggest as searches
-from jobs.tuning import advance, drawing
+from jobs.tuning import advance, drawing, snapshot
 from tests.unit.jobs.tuning.conftest import asked
 
 BY_MODEL = {"algorithm": "ALGORITHM_UNSPECIFIED"}
@@ -83,6 +83,25 @@ def test_those_behind_one_that_was_cancelled_meanwhile_are_drawn_again(study, mo
     drawn, more = drawing.draw_next(study.row.pk, timezone.now())
     assert ([each.number for each in drawn], more) == ([each.number for each in trials[2:]], False)
     assert study.trials()[trials[1].number - 1].parameters is None
+
+
+def test_a_look_hands_on_the_trials_that_were_over_and_what_ended_since_is_read(study, monkeypatch):
+    """They are most of the trials of a long study."""
+    trials = waiting(study, 3)
+    known = snapshot.trials_of(study.row)
+    over = {each.number for each in known if each.ended_at}
+    drawing.draw_next(study.row.pk, timezone.now(), known)
+    study.run()
+    study.end(trials[0].number, loss=0.01)
+    advanced(study)
+    read, build = [], snapshot._OVER.build
+    monkeypatch.setattr(snapshot._OVER, "build", lambda row: read.append(build(row)) or read[-1])
+    [again, anew] = (snapshot.trials_of(study.row, rows) for rows in (known, ()))
+    assert [each.number for each in read] == [trials[0].number, *sorted({*over, trials[0].number})]
+    seen = [
+        [(each.number, each.state, each.final, each.parameters) for each in rows] for rows in (again, anew)
+    ]
+    assert seen[0] == seen[1] and len(over) == 3
 
 
 def test_a_study_draws_with_what_has_ended_by_then(study, monkeypatch):
