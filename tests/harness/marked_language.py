@@ -21,8 +21,8 @@ from babel.messages.pofile import read_po
 from tests.harness import catalogues
 
 CODE = "qq"
-# The same for the language with longer words. Two languages with one code would find each other's texts in what a process
-# keeps by language.
+# The code of the language with longer words. Two languages under one code would find each other's texts in what a
+# process keeps by language.
 LONGER = "ql"
 # Values and markup in a text stay as they are.
 KEPT = re.compile(r"(%\(\w+\)[sd]|%[sd%]|\{\w*\}|</?\w+[^>]*>|&\w+;)")
