@@ -20,7 +20,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from websockets.protocol import State
+from websockets.frames import apply_mask  # type: ignore[attr-defined] # in C where the library has that
+from websockets.protocol import OPEN
 
 # A final frame with bytes; the bit of a masked one; its head with the mask; and how long a key, or a few, may be.
 BINARY, MASKED, KEY_HEAD, MAX_KEY = 0x82, 0x80, 6, 125
@@ -41,6 +42,9 @@ TakeBytes = Callable[[bytes], bool]
 
 class Protocol(WebSocketsSansIOProtocol):
     take: TakeBytes | None = None
+    # Whether the library's parser waits for the first byte of a message. Looked at after the library has read, when
+    # nobody waits: each step before a key is passed on delays its echo.
+    between_messages = False
     # The socket's descriptor, where bytes go through it as they are.
     fd = -1
     # Set by the HTTP protocol that had this connection before: it counts the connections of an address.
@@ -117,18 +121,18 @@ class Protocol(WebSocketsSansIOProtocol):
         size = len(data) - KEY_HEAD
         if (
             0 < size <= MAX_KEY
+            and self.between_messages
             and self.take is not None
             and data[0] == BINARY
             and data[1] == MASKED | size
-            and self.conn.state is State.OPEN
-            and self.conn.current_size is None
-            and self.is_between_frames()
-            and self.queue.empty()
+            and self.conn.state is OPEN
+            and not self.read_paused  # no message waits for the application
             and not self.close_sent
-            and self.take(unmasked(data[KEY_HEAD:], data[2:KEY_HEAD]))
+            and self.take(apply_mask(data[KEY_HEAD:], data[2:KEY_HEAD]))
         ):
             return
         super().data_received(data)
+        self.between_messages = self.conn.current_size is None and self.is_between_frames()
 
     def is_between_frames(self) -> bool:
         """Whether the library's parser, generators within each other, waits for the first byte of a frame."""
@@ -185,13 +189,6 @@ def writer_of_echoes(scope: Mapping[str, Any]) -> WriteFrame | None:
     """The function that writes a short frame at once. None under another server, or in a test."""
     found: WriteFrame | None = scope.get("extensions", {}).get(NOW)
     return found
-
-
-def unmasked(data: bytes, mask: bytes) -> bytes:
-    """The content of a short message, of which a client has sent each byte in another form (RFC 6455, 5.3)."""
-    size = len(data)
-    number = int.from_bytes(data, "big") ^ int.from_bytes((mask * (size // 4 + 1))[:size], "big")
-    return number.to_bytes(size, "big")
 
 
 def binary_frame(data: bytes) -> bytes:

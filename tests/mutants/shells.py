@@ -16,7 +16,7 @@ SHELLS = (
     Safeguard(
         "a-key-is-a-whole-message",
         "console/runtime/websocket_protocol.py",
-        "            and self.is_between_frames()\n",
+        "            and self.between_messages\n",
         "",
         (
             "tests/unit/console/runtime/test_messages_of_sockets.py::"
