@@ -61,6 +61,7 @@ class Serve:
         self.gpus = GpuWatch(self.runs, self.out, self.background, self.load)
         self.samples = Samples(self.load)
         self.preparations = Preparations(self.out)
+        self.recordings = RecordingPull(self.runs, self.out)
         self.metrics = MetricsPull(self.runs, self.out, self.background)
         self.mark = 0  # the last mark of this connection that is on disk
         self.next_tick = time.monotonic() + TICK_S
@@ -77,7 +78,7 @@ class Serve:
             "evict": self.gpus.on_evict,
             "prepare": self.preparations.on_prepare,
             "unprepare": self.preparations.on_unprepare,
-            "cast_pull": RecordingPull(self.runs, self.out).on_pull,
+            "cast_pull": self.recordings.on_pull,
             "metrics_pull": self.metrics.on_pull,
         }
 
@@ -103,6 +104,7 @@ class Serve:
 
     def step(self) -> None:
         self.runs.send_logs()
+        self.recordings.step()
         self.out.flush()
         poll = select.poll()
         if self.out.control_bytes < CONTROL_BYTES:  # while the console does not read, its orders are not read
@@ -132,6 +134,8 @@ class Serve:
             self.metrics.ended(ended)
 
     def poll_timeout_s(self) -> float:
+        if self.recordings.is_due():
+            return 0.0
         now = time.monotonic()
         until = self.next_tick
         if self.runs.active and self.out.bulk_bytes < OUT_BYTES:
