@@ -3,6 +3,8 @@
 The threads of the hosts write facts and go on; this thread decides. While it decides about some jobs, others gather,
 and the next batch takes them all. So a single fact is answered at once, and a flood of facts costs few transactions.
 If the process dies in between, the jobs are marked as due and the sweep finds them.
+
+The same thread keeps in mind when the restarts that it has put off are due, so that none waits for the next sweep, too.
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from datetime import datetime
 from typing import Protocol
 
 from django.db import connection
@@ -32,6 +35,8 @@ BATCH = 200
 RETRY_S = 0.5
 MAX_PAUSE_S = 0.05
 ROLL_EVERY_S = 0.5
+# A restart is looked at so long after the end of its wait: then the wait is over by the clock that the decision reads.
+PAST_WAIT_S = 0.001
 
 
 class Decider(Protocol):
@@ -58,6 +63,7 @@ class DeciderThread:
         # placing. So half of the time is left to the links, and more work gathers meanwhile. The pauses are separate:
         # a placement does not wait for the pause after a decision.
         self._decides_at = self._places_at = 0.0
+        self._restarts: dict[int, float] = {}  # jobs of which a restart waits; used in the thread only
         self._waits_since: float | None = None  # since when something submitted waits, or is decided about
         self._rolled_at: dict[str, float] = {}
         self._changed = threading.Condition()
@@ -113,11 +119,22 @@ class DeciderThread:
         with self._changed:
             # The batch before is over; what came meanwhile waits from now on.
             self._waits_since = time.monotonic() if self._pause() is not None else None
-            while (pause := self._pause()) != 0.0 and not self._stopping:
-                self._changed.wait(pause)
+            while (wait := self._next_in()) != 0.0 and not self._stopping:
+                self._changed.wait(wait)
             if self._stopping:
                 return None
             return self._take_batch()
+
+    def _next_in(self) -> float | None:
+        """How long to wait for the next batch; None: until something is submitted. Submits restarts that are due."""
+        now = time.monotonic()
+        due = [job for job, at in self._restarts.items() if at <= now]
+        for job in due:
+            del self._restarts[job]
+        self.submit(due)
+        pause = self._pause()
+        waits = [at - now for at in self._restarts.values()]
+        return min([*waits, pause] if pause is not None else waits, default=None)
 
     def _take_batch(self) -> tuple[list[int], set[str], bool]:
         place, self._place = self._place, False
@@ -138,12 +155,18 @@ class DeciderThread:
         began = time.monotonic()
         advanced = advance_quietly(jobs, Clock()) if jobs else Advanced()
         self._wake_hosts(advanced.hosts)
+        self._keep_in_mind(advanced.restarts_at)
         if jobs:
             self._decides_at = _end_of_pause(began)
         if advanced.freed or place:
             began = time.monotonic()
             self._wake_hosts(schedule_quietly(timezone.now()))
             self._places_at = _end_of_pause(began)
+
+    def _keep_in_mind(self, restarts_at: Mapping[int, datetime]) -> None:
+        now, here = timezone.now(), time.monotonic()
+        for job, at in restarts_at.items():
+            self._restarts[job] = here + (at - now).total_seconds() + PAST_WAIT_S
 
     def _wake_hosts(self, hosts: Collection[int]) -> None:
         """Wake our own links directly, and those of other dispatchers by a hint."""

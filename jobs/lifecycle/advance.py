@@ -79,15 +79,20 @@ class Changes:
     hosts: set[int] = field(default_factory=set)
     topics: set[str] = field(default_factory=set)
     trials: set[int] = field(default_factory=set)
+    restarts_at: dict[int, datetime] = field(default_factory=dict)
     freed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Advanced:
-    """What the caller has to hint: the hosts on which something else is wanted now, and whether capacity was freed."""
+    """What the caller has to hint: the hosts on which something else is wanted now, and whether capacity was freed.
+
+    `restarts_at`: jobs of which a restart waits from now on, and until when. The sweep finds them then, a little later.
+    """
 
     hosts: frozenset[int] = frozenset()
     freed: bool = False
+    restarts_at: Mapping[int, datetime] = field(default_factory=dict)
 
 
 def advance(ids: Collection[int], clock: Clock) -> None:
@@ -118,7 +123,8 @@ def advance_quietly(ids: Collection[int], clock: Clock) -> Advanced:
     # One job failed the transaction of all: try each alone.
     each = [advance_quietly([pk], clock) for pk in sorted(ids)]
     hosts = frozenset().union(*(one.hosts for one in each))
-    return Advanced(hosts, any(one.freed for one in each))
+    restarts_at = {job: at for one in each for job, at in one.restarts_at.items()}
+    return Advanced(hosts, any(one.freed for one in each), restarts_at)
 
 
 def _not_before(batch: list[Rows], now: datetime) -> datetime:
@@ -138,7 +144,7 @@ def _advance(batch: list[Rows], clock: Clock) -> Advanced:
     _write(changes)
     announce.hints(changes.topics)
     hints.trials(changes.trials)
-    return Advanced(frozenset(changes.hosts), changes.freed)
+    return Advanced(frozenset(changes.hosts), changes.freed, changes.restarts_at)
 
 
 def _decide_all(batch: list[Rows], clock: Clock) -> tuple[datetime, list[tuple[Rows, Plan | None]]]:
@@ -228,6 +234,8 @@ def _apply(rows: Rows, plan: Plan, changes: Changes) -> None:
         changes.hosts.add(run.host_id)
     changes.stops += plan.stop
     changes.waits += plan.wait
+    if plan.wait:
+        changes.restarts_at[job.pk] = min(each.at for each in plan.wait)
     changes.hosts |= {runs[stop.run].host_id for stop in plan.stop}
     changes.unproved_runs += plan.left
     for host, names in _unproved(rows, plan).items():

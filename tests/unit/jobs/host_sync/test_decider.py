@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import queue
 import time
+from datetime import timedelta
 
 import pytest
+from django.utils import timezone
 
 from jobs.host_sync import decider
 from jobs.host_sync.decider import DeciderThread
@@ -67,3 +69,25 @@ def test_a_batch_is_decided_before_it_is_placed(done, monkeypatch):
     thread._decide_and_place(*thread._next()[::2])
     assert [done.get_nowait(), done.get_nowait()] == [("decide", [1, 2]), ("place",)]
     assert thread._pause() is None
+
+
+def test_a_restart_that_waits_is_decided_as_soon_as_its_wait_is_over(done, monkeypatch):
+    at = timezone.now() + timedelta(seconds=0.3)
+    decided = queue.Queue()
+
+    def advance(jobs, now):
+        decided.put((jobs, timezone.now()))
+        return Advanced(restarts_at={7: at} if 1 in jobs else {})
+
+    monkeypatch.setattr(decider, "advance_quietly", advance)
+    monkeypatch.setattr(decider, "_end_of_pause", lambda began: time.monotonic())
+    thread = DeciderThread(lambda hosts: ())
+    thread.submit([1])
+    assert decided.get(timeout=PATIENCE_S)[0] == [1]
+    time.sleep(0.1)
+    assert thread.stuck_s() == 0.0  # a wait is no sign that the thread hangs
+    jobs, when = decided.get(timeout=PATIENCE_S)
+    assert jobs == [7] and when >= at
+    thread.submit([2])
+    assert decided.get(timeout=PATIENCE_S)[0] == [2]  # each wait ends once
+    thread.stop()
