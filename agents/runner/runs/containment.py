@@ -9,7 +9,7 @@ import os
 import time
 from typing import Any, List, Mapping, NamedTuple, Set, Tuple
 
-from agents.runner.linux import read_kernel_file
+from agents.runner.linux import fork_into_cgroup, read_kernel_file
 
 # Beside the cgroups of runs: the other processes of this login, the runners too.
 LOGIN = "trainyard.login"
@@ -134,6 +134,18 @@ def try_write(path: str, text: str) -> bool:
         return False
     finally:
         os.close(fd)
+
+
+def fork_into(path: str | None) -> Tuple[int, str | None]:
+    """Fork a process that executes a program: (pid, the cgroup that it begins in). None: it has to join by itself."""
+    if path is not None:
+        with contextlib.suppress(OSError):
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                return fork_into_cgroup(fd), path
+            finally:
+                os.close(fd)
+    return os.fork(), None
 
 
 def join_cgroup(path: str) -> bool:

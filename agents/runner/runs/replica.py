@@ -10,7 +10,7 @@ from typing import Dict, List, NamedTuple, NoReturn, Tuple
 
 from agents.runner.forks import close_all_but, default_signals, execute, inheritable
 from agents.runner.linux import retitle
-from agents.runner.runs.containment import join_cgroup
+from agents.runner.runs.containment import fork_into, join_cgroup
 from agents.runner.runs.namespaces import error_bytes, mount_proc, unshare_pid_namespace
 
 # What the replica's process has reached before exec, on a page of memory that keepers and replica share.
@@ -52,9 +52,9 @@ class Replica:
 
     def spawn(self, command: List[str], env: Dict[str, str], setup: ReplicaSetup) -> int:
         """Fork the replica's process. Returns its pid."""
-        pid = os.fork()
+        pid, began_in = fork_into(setup.cgroups[0])
         if pid == 0:
-            self._exec(command, env, setup)
+            self._exec(command, env, setup, began_in)
         os.close(self._gate_read)
         os.close(self._started_write)
         return pid
@@ -105,9 +105,9 @@ class Replica:
             os.close(self._gate)
             mount_proc()
             _INIT.pack_into(self._shared, _INIT_AT, int(os.readlink("self", dir_fd=outer_proc)))
-            pid = os.fork()
+            pid, began_in = fork_into(setup.cgroups[0])
             if pid == 0:
-                self._exec(command, env, setup, outer_proc, born_write)
+                self._exec(command, env, setup, began_in, outer_proc, born_write)
             close_all_but(inheritable())
             while True:
                 found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
@@ -136,6 +136,7 @@ class Replica:
         command: List[str],
         env: Dict[str, str],
         setup: ReplicaSetup,
+        began_in: str | None,
         outer_proc: int = -1,
         born_write: int = -1,
     ) -> NoReturn:
@@ -152,7 +153,8 @@ class Replica:
                 os.close(born_write)
             outside = 0
             for number, group in enumerate(setup.cgroups):
-                outside |= 1 << number if group and not join_cgroup(group) else 0
+                inside = group is None or group == began_in or join_cgroup(group)
+                outside |= 0 if inside else 1 << number
             null = os.open(os.devnull, os.O_RDWR)
             os.dup2(null, 0)
             os.dup2(null if setup.silent else setup.log, 1)

@@ -23,6 +23,7 @@ from agents.runner.runs.containment import (
     cgroup_path,
     delegate_controller,
     delegated_cgroup,
+    fork_into,
     remove_cgroup,
     try_write,
 )
@@ -243,3 +244,29 @@ def test_the_kernel_kills_what_no_search_finds(own_group, tmp_path, monkeypatch,
     ended.join(20)
     reaper.join(20)  # meanwhile nobody else is told how it ended
     assert closed and stranger.returncode == -signal.SIGKILL
+
+
+@pytest.mark.needs_cgroups
+def test_a_process_may_begin_in_its_cgroup_and_without_one_it_is_forked_as_ever(tmp_path):
+    path = cgroup_path(f"begins-{os.getpid()}", "")
+    os.mkdir(path)
+    try:
+        assert cgroup_and_place(path) == (path, True)
+        assert cgroup_and_place(str(tmp_path)) == (None, False), "no cgroup"
+        assert cgroup_and_place(None) == (None, False)
+    finally:
+        assert remove_cgroup(path, patience_s=5)
+
+
+def cgroup_and_place(path):
+    """What `fork_into` says of its child, and whether the child's first program is in the cgroup of that name."""
+    read, write = os.pipe()
+    pid, began_in = fork_into(path)
+    if pid == 0:
+        os.dup2(write, 1)
+        os.execv("/bin/cat", ["cat", "/proc/self/cgroup"])
+    os.close(write)
+    with os.fdopen(read) as said:
+        groups = said.read().split()
+    assert os.waitpid(pid, 0) == (pid, 0)
+    return began_in, any(group.endswith("/" + os.path.basename(path or "nowhere")) for group in groups)
