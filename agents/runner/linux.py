@@ -11,9 +11,10 @@ import time
 from typing import Iterator, List, Tuple
 
 libc = ctypes.CDLL(None, use_errno=True)
-_syscall_in_turn = ctypes.PyDLL(
-    None, use_errno=True
-).syscall  # without giving up the interpreter, as a fork must
+# What os.fork calls. It is found here, so that no fresh fork has to; and as in a fork, no other thread takes its turn.
+_syscall = ctypes.PyDLL(None, use_errno=True).syscall
+_before_fork, _after_fork = ctypes.pythonapi.PyOS_BeforeFork, ctypes.pythonapi.PyOS_AfterFork_Parent
+_after_fork_in_child = ctypes.pythonapi.PyOS_AfterFork_Child
 _PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36
 SYS_PIDFD_SEND_SIGNAL, SYS_PIDFD_OPEN, _SYS_CLONE3 = 424, 434, 435  # the same numbers on every architecture
 _CLONE_INTO_CGROUP = 0x200000000
@@ -40,12 +41,12 @@ def fork_into_cgroup(fd: int) -> int:
     nothing of this child: all that it may do is to execute a program.
     """
     arguments = struct.pack("11Q", _CLONE_INTO_CGROUP, 0, 0, 0, signal.SIGCHLD, 0, 0, 0, 0, 0, fd)
-    ctypes.pythonapi.PyOS_BeforeFork()
-    pid: int = _syscall_in_turn(ctypes.c_long(_SYS_CLONE3), arguments, ctypes.c_size_t(len(arguments)))
+    _before_fork()
+    pid: int = _syscall(ctypes.c_long(_SYS_CLONE3), arguments, ctypes.c_size_t(len(arguments)))
     if pid == 0:
-        ctypes.pythonapi.PyOS_AfterFork_Child()
+        _after_fork_in_child()
         return 0
-    ctypes.pythonapi.PyOS_AfterFork_Parent()
+    _after_fork()
     if pid < 0:
         raise OSError(ctypes.get_errno(), "clone3")
     return pid
@@ -95,8 +96,8 @@ class Inotify:
         if self.fd >= 0 and watch >= 0:
             libc.inotify_rm_watch(self.fd, watch)
 
-    def read(self) -> Iterator[Tuple[int, int]]:
-        """(watch, mask) of everything that happened."""
+    def read(self) -> Iterator[Tuple[int, int, bytes]]:
+        """(watch, mask, name) of everything that happened. The name is that of a file in a watched directory."""
         while True:
             try:
                 data = os.read(self.fd, 65536)
@@ -105,8 +106,9 @@ class Inotify:
             at = 0
             while at < len(data):
                 watch, mask, _cookie, length = struct.unpack_from("iIII", data, at)
+                name = data[at + 16 : at + 16 + length].rstrip(b"\0")
                 at += 16 + length
-                yield watch, mask
+                yield watch, mask, name
 
 
 @functools.lru_cache(maxsize=None)

@@ -140,7 +140,9 @@ class Runs:
     def read_events(self) -> None:
         """Handle the inotify events of the watched directories."""
         touched: Dict[int, int] = {}
-        for watch, mask in self.inotify.read():
+        for watch, mask, name in self.inotify.read():
+            if mask & IN_MODIFY and name != b"log":
+                continue  # what the keeper and this process write beside it: what counts of that is moved there
             touched[watch] = touched.get(watch, 0) | mask
             if mask & IN_Q_OVERFLOW:
                 for run in self.by_name.values():
