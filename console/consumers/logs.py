@@ -37,6 +37,9 @@ LAST_BYTES_S = 10.0
 NOT_STARTED = said("This replica has not been started yet.")
 
 _LABEL = ("attempt", "number", "host__name")
+_replica = SelectStatement(
+    lambda: Replica.objects.filter(job=Parameter("job"), name=Parameter("name")).order_by().values_list("pk")
+)
 _label = SelectStatement(
     lambda: (
         Run.objects.filter(pk=Parameter("run"), replica=Parameter("replica")).order_by().values_list(*_LABEL)
@@ -102,12 +105,10 @@ class LogSocket(Socket):
 
     def authorize(self, user: User) -> None:
         job = access.get_or_404(user, "see_log", Job.objects.select_related("project"), pk=self.job_id)
-        replica = Replica.objects.filter(job=job, name=self.arguments["replica"]).first()
-        if replica is None:
+        found = _replica.column(job=job.pk, name=self.arguments["replica"])
+        if not found or (self.named_run and not _rows_of(self.named_run, found[0])):
             raise Http404
-        if self.named_run and not Run.objects.filter(pk=self.named_run, replica=replica).exists():
-            raise Http404
-        self._replica_id = replica.pk
+        self._replica_id = found[0]
 
     def recheck(self, user: User) -> None:
         """The job and the replica stay the same, so only the permission is checked again."""

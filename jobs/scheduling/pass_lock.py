@@ -6,14 +6,15 @@ from datetime import UTC, datetime
 
 from django.db.models import F
 
-from agents.infra.sql import Parameter, PartialModel, SelectStatement, UpdateStatement, read_ahead
+from agents.infra.sql import Parameter, PartialModel, SelectStatement, UpdateStatement
 from jobs.models import Tick
 
 TICK = "schedule"
 EPOCH = datetime.fromtimestamp(0, UTC)
 
 _TICK = PartialModel(Tick)
-_claim = SelectStatement(
+# What `lock_pass` asks the database, for `read_ahead`: what is read in the same trip behind it is read under the lock.
+LOCK = SelectStatement(
     lambda: Tick.objects.select_for_update().filter(name=TICK).order_by().values_list(*_TICK.names)
 )
 _count = UpdateStatement(lambda: Tick.objects.filter(pk=Parameter("tick")), "at", serial=F("serial") + 1)
@@ -21,11 +22,10 @@ _count = UpdateStatement(lambda: Tick.objects.filter(pk=Parameter("tick")), "at"
 
 def lock_pass() -> Tick:
     """Lock the tick "schedule" until the transaction ends. No pass runs meanwhile."""
-    with read_ahead({_claim: {}}):  # in one trip with the begin of the transaction
-        rows = _claim()
+    rows = LOCK()
     if not rows:
         serial()
-        rows = _claim()
+        rows = LOCK()
     return _TICK.build(rows[0])
 
 

@@ -39,7 +39,7 @@ from jobs.rules.scheduling.wait_reasons import Wait, WaitReason
 from jobs.rules.spec.custom_job import CustomJobSpec
 from jobs.scheduling import capacity, moves, queue_snapshot, reorder
 from jobs.scheduling.capacity import ClusterCapacity
-from jobs.scheduling.pass_lock import TICK, count_pass, lock_pass, serial
+from jobs.scheduling.pass_lock import LOCK, TICK, count_pass, lock_pass, serial
 from jobs.wake import announce, hints
 
 log = logging.getLogger(__name__)
@@ -82,8 +82,15 @@ _placed = UpdateStatement(
 _starting = UpdateStatement(
     lambda: Replica.objects.filter(job__among=Parameter("jobs")), state=ReplicaState.STARTING, restarts=0
 )
-# What a pass asks the database before it decides, in its order.
-READS = {claim_holders.HOLDERS: {}, **capacity.READS, queue_snapshot.QUEUE: {}, quotas.ANY_OF_PASS: {}}
+# What a pass asks the database before it decides, in its order: the lock first, for all else is read under it. Its row
+# is there: `_what_to_do` has found or made it.
+READS = {
+    LOCK: {},
+    claim_holders.HOLDERS: {},
+    **capacity.READS,
+    queue_snapshot.QUEUE: {},
+    quotas.ANY_OF_PASS: {},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +147,11 @@ def schedule_quietly(now: datetime, drawn_by_caller: int | None = None) -> froze
         asked = _what_to_do()[0]  # a job that had to leave may wait now
     while asked is not None:
         more, preempted = False, set[int]()
-        with transaction.atomic():
+        with transaction.atomic(), read_ahead(READS):
             tick = lock_pass()
             if tick.serial < asked + 2:
                 now = clock.now()
-                result = _run_pass(now, drawn_by_caller)
+                result = _run_pass(now, PassResult(drawn_by_caller))
                 hosts |= result.hosts
                 preempted = result.preempted
                 # A job that was refused before asks for no other pass: it would do so for ever.
@@ -172,12 +179,7 @@ def _what_to_do() -> tuple[int | None, bool]:
     return (before if is_waiting else None), must_move
 
 
-def _run_pass(now: datetime, drawn_by_caller: int | None) -> PassResult:
-    with read_ahead(READS):
-        return _decide_and_write(now, PassResult(drawn_by_caller))
-
-
-def _decide_and_write(now: datetime, result: PassResult) -> PassResult:
+def _run_pass(now: datetime, result: PassResult) -> PassResult:
     held = claim_holders.read_holders()
     cluster = capacity.read_capacity(held)
     queue = queue_snapshot.read_queue(cluster, now)
