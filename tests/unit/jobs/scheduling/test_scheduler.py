@@ -9,6 +9,7 @@ from django.db import IntegrityError, connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from agents.infra import sql
 from agents.models import Gpu, Host, HostStatus
 from jobs import services
 from jobs.lifecycle import claims
@@ -186,7 +187,7 @@ def test_a_gang_runs_on_an_admins_own_machine_type(add_host, submit):
 
 if connection.vendor == "postgresql":
 
-    def test_a_pass_reads_and_writes_in_few_trips(add_host, submit):
+    def test_a_pass_reads_and_writes_in_few_trips(add_host, submit, monkeypatch):
         """After each trip the thread waits for its turn among the others of its process."""
         add_host(cpus=4, gpus=4)
         submit(spec(gpus=1))  # compiles the statements
@@ -198,7 +199,10 @@ if connection.vendor == "postgresql":
             (together if ahead else alone).append(sql)
             return execute(sql, params, many, context)
 
+        trips, honest = [], sql.write_together
+        monkeypatch.setattr(sql, "write_together", lambda: trips.append(1) or honest())
         with connection.execute_wrapper(note):
             pass_now()
         assert state_of(job) == "PENDING"
+        assert len(trips) == 2, "the lock of the pass with what it reads; the rows of the job"
         assert len(together) >= 16 and len(alone) <= 8, alone
