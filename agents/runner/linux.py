@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import functools
 import os
 import signal
@@ -12,9 +13,12 @@ from typing import Iterator, List, Tuple
 
 libc = ctypes.CDLL(None, use_errno=True)
 # What os.fork calls. It is found here, so that no fresh fork has to; and as in a fork, no other thread takes its turn.
+# None in a Python that was linked without its symbols.
 _syscall = ctypes.PyDLL(None, use_errno=True).syscall
-_before_fork, _after_fork = ctypes.pythonapi.PyOS_BeforeFork, ctypes.pythonapi.PyOS_AfterFork_Parent
-_after_fork_in_child = ctypes.pythonapi.PyOS_AfterFork_Child
+_before_fork, _after_fork, _after_fork_in_child = (
+    getattr(ctypes.pythonapi, "PyOS_" + name, None)
+    for name in ("BeforeFork", "AfterFork_Parent", "AfterFork_Child")
+)
 _PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36
 SYS_PIDFD_SEND_SIGNAL, SYS_PIDFD_OPEN, _SYS_CLONE3 = 424, 434, 435  # the same numbers on every architecture
 _CLONE_INTO_CGROUP = 0x200000000
@@ -35,11 +39,14 @@ def die_with_parent() -> None:
 
 
 def fork_into_cgroup(fd: int) -> int:
-    """As os.fork, but the child begins in this cgroup of v2; an OSError where the kernel cannot (before Linux 5.7).
+    """As os.fork, but the child begins in this cgroup of v2; an OSError where the kernel (before Linux 5.7) or this
+    Python cannot.
 
     To join a cgroup later takes ten milliseconds, in which the kernel waits for all processors. The C library knows
     nothing of this child: all that it may do is to execute a program.
     """
+    if not (_before_fork and _after_fork and _after_fork_in_child):
+        raise OSError(errno.ENOSYS, "clone3")
     arguments = struct.pack("11Q", _CLONE_INTO_CGROUP, 0, 0, 0, signal.SIGCHLD, 0, 0, 0, 0, 0, fd)
     _before_fork()
     pid: int = _syscall(ctypes.c_long(_SYS_CLONE3), arguments, ctypes.c_size_t(len(arguments)))
