@@ -23,6 +23,7 @@ from agents.infra.text import clean_text
 from agents.ssh import host_keys, peer_limits
 from agents.ssh.packets import CIPHERS_FIRST, LoopReader, PacketReader, ShowOutput
 from agents.ssh.peer_limits import PeerMisbehaved
+from agents.ssh.pieces import PiecesPipe
 from agents.ssh.sockets import CONNECTION_ERRORS, QuickAckSocket, Socket
 from agents.ssh.targets import Jump, Target, address_text
 
@@ -276,7 +277,10 @@ def run_command(
 
 def open_session(transport: Connection, window: int | None = None) -> paramiko.Channel:
     try:
-        return transport.open_session(window_size=window, timeout=HANDSHAKE_S)
+        channel = transport.open_session(window_size=window, timeout=HANDSHAKE_S)
+        # Nothing has come yet: no command was started.
+        channel.in_buffer = PiecesPipe()
+        return channel
     except paramiko.ChannelException as error:
         raise SshdBusy(f"sshd opens no more sessions on this connection (MaxSessions): {error}") from error
     except CONNECTION_ERRORS as error:

@@ -2,12 +2,11 @@
 
 One connection of its own for each conversation. Questions are sent ahead, so that many small files do not wait for the
 network one by one. The host is not trusted: the number, names and sizes of what it lists are bounded, bytes are
-compared with the digest that follows them, and a host that falls silent ends the conversation.
+followed by the digest that they have there, and a host that falls silent ends the conversation.
 """
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -59,26 +58,25 @@ class ListedFile:
 
 
 class Part:
-    """Bytes of one file that are coming. `chunks` must be read to their end before the next part.
-
-    `is_whole` is true afterwards if the bytes are those of the digest, and the file is still as it was listed.
-    """
+    """Bytes of one file that are coming. `chunks` must be read to their end before the next part."""
 
     def __init__(self, source: _Source, path: str, head: Message) -> None:
         self.path, self.error = path, clean_text(head.get("error") or "", 300)
-        self.is_whole, self.size = False, _whole(head.get("n"))
-        self.state = _state(head.get("state"))
-        self._source = source
+        self.size, self.state = _whole(head.get("n")), _state(head.get("state"))
+        self._source, self._end = source, dict[str, Any]()
 
     def chunks(self) -> Iterator[bytes]:
-        found, left = hashlib.sha256(), self.size
+        left = self.size
         while left > 0:
             data = self._source.take(left)
-            found.update(data)
             left -= len(data)
             yield data
-        tail = self._source.object()
-        self.is_whole = tail.get("sha256") == found.hexdigest() and _state(tail.get("state")) == self.state
+        self._end = self._source.object()
+
+    def is_whole(self, sha256: str) -> bool:
+        """Whether all has come, has this digest at the host too, and the file is still as it was listed. The reader
+        tells the digest: it makes one of what it keeps, and a second one would cost as much again."""
+        return self._end.get("sha256") == sha256 and _state(self._end.get("state")) == self.state
 
 
 class OutputsConversation:

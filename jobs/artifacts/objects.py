@@ -7,7 +7,7 @@ sender sends; the other functions are in the caller's.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -66,8 +66,12 @@ def put_object(
     content_type: str = "",
     metadata: Mapping[str, str] | None = None,
     by: str = "",
+    check_found: Callable[[Digests], None] = lambda found: None,
 ) -> StoredObject:
-    """Store these bytes under this name, instead of what it had. Memory does not grow with them."""
+    """Store these bytes under this name, instead of what it had. Memory does not grow with them.
+
+    `check_found` raises where the bytes that came are not those that are to be stored.
+    """
     row = buckets.find(project, bucket)
     if row is None:
         raise NoSuchBucket(
@@ -77,6 +81,7 @@ def put_object(
     check(row, name, about)
     with incoming.incoming(project) as file:
         found = incoming.fill(file, chunks)
+        check_found(found)
         return add_file(row, name, file.path, found, about, by, timezone.now())
 
 

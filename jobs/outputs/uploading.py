@@ -6,6 +6,7 @@ A file that changes while it comes is not stored, and is taken again later. Memo
 
 from __future__ import annotations
 
+import hashlib
 import mimetypes
 import time
 from collections import deque
@@ -20,6 +21,7 @@ from agents.infra.refusals import Exhausted, Refused
 from agents.infra.texts import said
 from agents.ssh.outputs import FileState, ListedFile, OutputsBroken, OutputsConversation, Part
 from jobs.artifacts import objects
+from jobs.artifacts.incoming import Digests
 from jobs.models import OutputFile
 from jobs.outputs.claiming import Claim
 
@@ -40,6 +42,36 @@ Connect = Callable[[], OutputsConversation]
 
 class Changed(Exception):
     """The file is not as it was listed."""
+
+
+class Coming:
+    """One file that is coming: in one part, or after a connection broke off in another one, which brings the rest."""
+
+    def __init__(self, row: OutputFile, part: Part) -> None:
+        self._row, self.part, self.done = row, part, 0
+        # Of the rest, where it comes by itself: the host tells no digest of the whole file then.
+        self._rest: hashlib._Hash | None = None
+        self._is_listed = self._is_as_listed(part)
+
+    def chunks(self) -> Iterator[bytes]:
+        for data in self.part.chunks():
+            self.done += len(data)
+            if self._rest is not None:
+                self._rest.update(data)
+            yield data
+
+    def go_on(self, part: Part) -> None:
+        self.part, self._rest = part, hashlib.sha256()
+        self._is_listed &= self._is_as_listed(part)
+
+    def check(self, found: Digests) -> None:
+        """Raise Changed if what has come is not the file as it was listed."""
+        sha256 = found.sha256 if self._rest is None else self._rest.hexdigest()
+        if not (self._is_listed and self.part.is_whole(sha256)):
+            raise Changed
+
+    def _is_as_listed(self, part: Part) -> bool:
+        return part.state == state_of(self._row) and part.size == self._row.size - self.done
 
 
 class Upload:
@@ -144,7 +176,8 @@ class Upload:
         if part.error:
             return part.error
         bucket, _, name = row.path.partition("/")
-        chunks = self._whole(row, part)
+        coming = Coming(row, part)
+        chunks = self._whole(row, coming)
         try:
             stored = objects.put_object(
                 self._row.job.project,
@@ -154,6 +187,7 @@ class Upload:
                 mimetypes.guess_type(name)[0] or "",
                 {"job": str(self._row.job_id)},
                 by=self._row.job.owner_name,
+                check_found=coming.check,
             )
         except Changed:
             return CHANGED
@@ -167,23 +201,17 @@ class Upload:
         row.stored_at, row.generation = timezone.now(), stored.generation
         return ""
 
-    def _whole(self, row: OutputFile, part: Part) -> Iterator[bytes]:
-        """All bytes of the file. Raises Changed at their end if they are not those of the file as it was listed."""
-        done = 0
+    def _whole(self, row: OutputFile, coming: Coming) -> Iterator[bytes]:
+        """All bytes of the file, over as many connections as they need."""
         pauses = iter(RECONNECTS_S)
-        is_listed = part.state == state_of(row) and part.size == row.size
         while True:
             try:
-                for data in part.chunks():
-                    done += len(data)
-                    self._claim.renew(moving_path=row.path, moving_bytes=done)
+                for data in coming.chunks():
+                    self._claim.renew(moving_path=row.path, moving_bytes=coming.done)
                     yield data
-                break
+                return
             except OutputsBroken:
-                part = self._resumed(row, done, pauses)
-                is_listed &= part.state == state_of(row) and part.size == row.size - done
-        if not (is_listed and part.is_whole):
-            raise Changed
+                coming.go_on(self._resumed(row, coming.done, pauses))
 
     def _resumed(self, row: OutputFile, done: int, pauses: Iterator[float]) -> Part:
         """The rest of the file, over a new connection. Raises OutputsBroken when that fails too often."""

@@ -342,9 +342,16 @@ STORED_FILES = (
     Safeguard(
         "file-as-it-was-listed",
         "jobs/outputs/uploading.py",
-        "if not (is_listed and part.is_whole):",
+        "if not (self._is_listed and self.part.is_whole(sha256)):",
         "if False:",
         (f"{MOVING}::test_a_file_that_is_written_while_it_comes_is_taken_again",),
+    ),
+    Safeguard(
+        "bytes-as-the-host-has-them",
+        "agents/ssh/outputs.py",
+        'return self._end.get("sha256") == sha256 and ',
+        "return ",
+        (f"{MOVING}::test_bytes_that_changed_on_the_way_are_not_stored",),
     ),
     Safeguard(
         "what-hides-files",

@@ -31,7 +31,7 @@ from jobs.outputs import due, moving, uploading
 from jobs.rules.lifecycle.states import JobState
 from tests.unit.jobs.conftest import spec
 from tests.unit.jobs.fake_hosts import settle
-from tests.unit.jobs.outputs.conftest import grow_old, look
+from tests.unit.jobs.outputs.conftest import PipeChannel, grow_old, look
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -153,6 +153,21 @@ def test_a_transfer_that_breaks_off_goes_on_where_it_was(
     look()
     assert stored(job) == {f"run/part-{n}": MODEL[n * 600_000 :][:600_000] for n in range(5)}
     assert connections.made == 3 and host.outputs(job).stage == OutputStage.STORED
+
+
+@pytest.mark.parametrize("cuts", [[], [900_000]])
+def test_bytes_that_changed_on_the_way_are_not_stored(
+    begin, host, control_plane, connections, monkeypatch, cuts
+):
+    monkeypatch.setattr(uploading, "RECONNECTS_S", (0,))
+    job = begin(host)
+    host.write(job, "bucket-1/run/weights", MODEL[:1_999_990] + b"right" * 4 + MODEL[2_000_000:])
+    end(control_plane, host, job)
+    connections.cuts = cuts
+    honest = PipeChannel.recv
+    monkeypatch.setattr(PipeChannel, "recv", lambda *given: honest(*given).replace(b"right", b"wrong"))
+    look()
+    assert stored(job) == {} and OutputFile.objects.get().problem
 
 
 def test_what_was_stored_before_a_failure_is_not_sent_again(
