@@ -15,6 +15,7 @@ from jobs import sweep as sweeping
 from jobs.lifecycle import advance as advancing
 from jobs.maintenance import checks
 from jobs.notifications import sender
+from jobs.outputs import due
 from jobs.scheduling import scheduler as scheduling
 from jobs.tuning import tuner
 
@@ -53,6 +54,11 @@ def dispatch(host_ids: list[int]) -> None:
 @shared_task(name="jobs.tasks.tune", throws=DATABASE_UNAVAILABLE)
 def tune(ids: list[int]) -> None:
     tuner.put(ids)
+
+
+@shared_task(name="jobs.tasks.outputs", throws=DATABASE_UNAVAILABLE)
+def outputs() -> None:
+    due.move_due(timezone.now())
 
 
 @shared_task(name="jobs.tasks.enrol", throws=DATABASE_UNAVAILABLE)

@@ -34,6 +34,7 @@ from jobs.rules.lifecycle.decide import decide
 from jobs.rules.lifecycle.plan import Plan, RestartWait, Stop, UnprovedRun
 from jobs.rules.lifecycle.states import TERMINAL, JobState, ReplicaState, RunPhase, check
 from jobs.rules.list_text import list_text
+from jobs.rules.spec.output_addresses import output_addresses
 from jobs.wake import announce, hints
 
 log = logging.getLogger(__name__)
@@ -81,6 +82,7 @@ class Changes:
     trials: set[int] = field(default_factory=set)
     restarts_at: dict[int, datetime] = field(default_factory=dict)
     freed: bool = False
+    has_outputs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +146,8 @@ def _advance(batch: list[Rows], clock: Clock) -> Advanced:
     _write(changes)
     announce.hints(changes.topics)
     hints.trials(changes.trials)
+    if changes.has_outputs:
+        hints.outputs()
     return Advanced(frozenset(changes.hosts), changes.freed, changes.restarts_at)
 
 
@@ -334,12 +338,13 @@ def _write_job(job: Job, plan: Plan, now: datetime) -> None:
 def _release(rows: Rows, plan: Plan | None, changes: Changes) -> None:
     """Release the claims of closed runs, except those that the next run of the replica takes over."""
     moved = {restart.after for restart in plan.restart} if plan else set()
-    for run in rows.runs:
-        if run.phase != RunPhase.CLOSED or run.released_at is not None or run.pk in moved:
-            continue
-        if plan is None or not _comes_back(rows, plan, run):
-            changes.released.append(run.pk)
-            changes.freed = True
+    closed = [run for run in rows.runs if run.phase == RunPhase.CLOSED and run.released_at is None]
+    over = [run for run in closed if run.pk not in moved]
+    if released := [run.pk for run in over if plan is None or not _comes_back(rows, plan, run)]:
+        changes.released += released
+        changes.freed = True
+        # Of a job that cannot be decided about, the sweep finds them.
+        changes.has_outputs |= plan is not None and bool(output_addresses(snapshot.spec_of(rows.job)).named)
 
 
 def _comes_back(rows: Rows, plan: Plan, run: Run) -> bool:

@@ -49,7 +49,9 @@ def _end(now: datetime) -> None:
     over = Q(stage=OutputStage.ENDING) & ~Q(settled_at=None) & ~Exists(unread.filter(phase=RunPhase.CLOSED))
     unfilled = Q(stage=OutputStage.WRITING, filled_at=None)
     of_ended = HostOutputs.objects.filter(over | unfilled, due_at=None, job__state__in=TERMINAL)
-    HostOutputs.objects.filter(pk__in=list(of_ended.values_list("pk", flat=True)[:BATCH])).update(due_at=now)
+    # A hint may bring another worker here at the same time, whose mover has claimed the row by now.
+    ended = list(of_ended.values_list("pk", flat=True)[:BATCH])
+    HostOutputs.objects.filter(pk__in=ended, due_at=None).update(due_at=now)
 
 
 def drop_deleted(now: datetime) -> None:

@@ -70,6 +70,11 @@ def trials(jobs: Collection[int]) -> None:
         tuning(set(Trial.objects.filter(job__in=jobs).values_list("tuning_job", flat=True)))
 
 
+def outputs() -> None:
+    """Runs that wrote outputs have closed: what they left on their hosts can be stored now."""
+    transaction.on_commit(partial(post, "jobs.tasks.outputs", ()), robust=True)
+
+
 def enrol(host_id: int) -> None:
     """Run the checklist of this host."""
     _after_commit("jobs.tasks.enrol", [host_id])

@@ -114,7 +114,7 @@ jobs/services: jobs/rules/{lifecycle scheduling spec} jobs/{host_sync lifecycle 
 jobs/shells: jobs/rules/{lifecycle} jobs/{lifecycle models projects recordings wake} agents/{infra}
 jobs/sweep: jobs/{artifacts host_sync idle_rule lifecycle logs maintenance metrics models notifications outputs
     pipelines projects recordings scheduling shells tuning wake} agents/{hosts infra models time_doubt}
-jobs/tasks: jobs/{lifecycle maintenance notifications scheduling sweep tuning} agents/{infra links}
+jobs/tasks: jobs/{lifecycle maintenance notifications outputs scheduling sweep tuning} agents/{infra links}
 jobs/tuning: jobs/rules/{lifecycle list_text metrics notifications scheduling spec time_text tuning} jobs/{host_sync
     lifecycle logs metrics models notifications preparations projects scheduling secrets services wake} agents/{hosts
     infra}

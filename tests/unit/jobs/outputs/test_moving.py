@@ -29,6 +29,7 @@ from jobs.models import (
 )
 from jobs.outputs import due, moving, uploading
 from jobs.rules.lifecycle.states import JobState
+from jobs.wake import hints
 from tests.unit.jobs.conftest import spec
 from tests.unit.jobs.fake_hosts import settle
 from tests.unit.jobs.outputs.conftest import PipeChannel, grow_old, look
@@ -69,6 +70,21 @@ def test_a_job_gets_its_bucket_and_its_order_names_the_directories(begin, host):
     row = host.outputs(job)
     assert row.filled_at is not None, "there is nothing to put there, so nothing waits"
     assert row.addresses == [["bucket-1", "more"], ["bucket-1", "run"]]
+
+
+def test_the_end_of_a_run_that_wrote_outputs_is_told_to_a_worker(
+    begin, host, submit, control_plane, monkeypatch
+):
+    told = []
+    monkeypatch.setattr(hints, "outputs", lambda: told.append(True))
+    job = begin(host)
+    assert not told
+    end(control_plane, host, job)
+    assert told == [True]
+    other = submit()
+    settle(control_plane, host.fake)
+    end(control_plane, host, other)
+    assert other.state == JobState.SUCCEEDED and told == [True], "this one wrote none"
 
 
 def test_a_job_without_addresses_has_no_outputs(submit, host, control_plane):
