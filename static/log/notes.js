@@ -24,3 +24,10 @@ export function feedsIn(data) {
   for (let at = data.indexOf(10); at >= 0; at = data.indexOf(10, at + 1)) feeds += 1;
   return feeds;
 }
+
+// Where the last `count` lines of these bytes begin; 0 if there are no more.
+export function lastLines(data, count) {
+  let at = data.length;
+  for (let feeds = 0; feeds <= count && at >= 0; feeds += 1) at = at ? data.lastIndexOf(10, at - 1) : -1;
+  return at + 1;
+}

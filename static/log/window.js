@@ -2,7 +2,7 @@
 // begins and ends; rows are added at both sides, and leave at the other one.
 
 import { Lines } from "./lines.js";
-import { feedsIn, gap } from "./notes.js";
+import { feedsIn, gap, lastLines } from "./notes.js";
 import { paintRow } from "./paint.js";
 
 const MAX_ROWS = 4000;
@@ -10,6 +10,8 @@ const MAX_ROWS = 4000;
 const FOLLOWED_ROWS = 500;
 // Of more new rows at once only so many are painted: the others would pass unseen.
 const PAINTED_ROWS = 150;
+const NEWLINE = 10;
+const ESCAPE = 27;
 
 export class Window {
   constructor(view) {
@@ -55,13 +57,21 @@ export class Window {
 
   // Begin the window with a whole line if there is one. The part before it is fetched when the person scrolls up.
   #wholeLines(data) {
-    if (this.rows.length || !this.lines.continued) return data;
-    const newline = data.indexOf(10);
-    if (newline < 0 || newline + 1 === data.length) return data;
+    const begun = this.rows.length || this.lines.offset > this.top.offset;
+    const at = begun ? 0 : this.#beginOf(data);
+    if (!at) return data;
     const { run, offset, feeds } = this.lines;
-    this.lines = new Lines(run, offset + newline + 1, false, feeds + 1);
-    this.top = { run, offset: offset + newline + 1, feeds: feeds + 1 };
-    return data.subarray(newline + 1);
+    this.top = { run, offset: offset + at, feeds: feeds + feedsIn(data.subarray(0, at)) };
+    this.lines = new Lines(run, this.top.offset, false, this.top.feeds);
+    return data.subarray(at);
+  }
+
+  // At the live end, only the last lines are read: the others would not be painted. Colours, and a cursor that goes up,
+  // reach over lines, so with them all are read.
+  #beginOf(data) {
+    const last = this.view.following && !data.includes(ESCAPE) ? lastLines(data, PAINTED_ROWS) : 0;
+    const first = this.lines.continued ? data.indexOf(NEWLINE) + 1 : 0;
+    return last || (first < data.length ? first : 0);
   }
 
   // A row that is no text of the log. What follows is of `next`, or goes on in the same run.
@@ -121,7 +131,7 @@ export class Window {
   // A stored piece that ends where the window begins. If it begins within a line, that part is left out.
   addAbove(piece) {
     const { run, feeds } = this.top;
-    const newline = piece.from > 0 && piece.gaps.length === 0 ? piece.data.indexOf(10) : -1;
+    const newline = piece.from > 0 && piece.gaps.length === 0 ? piece.data.indexOf(NEWLINE) : -1;
     if (newline >= 0 && newline + 1 < piece.data.length) {
       piece.data = piece.data.subarray(newline + 1);
       piece.from += newline + 1;

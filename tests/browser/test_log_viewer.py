@@ -280,6 +280,38 @@ def test_of_a_flood_only_the_newest_lines_are_painted_and_the_others_are_fetched
     assert steps == list(range(2500 - len(steps), 2500)) and len(steps) > 1500
 
 
+@pytest.mark.parametrize("before", [b"", b"\x1b[31mred from here on\n"])
+def test_a_long_log_opens_at_its_end_as_if_all_of_it_had_been_read(page, viewer, before):
+    """Colours reach over lines. Without any, the lines that are not painted are not even read."""
+    viewer(before + numbered(0, 2500))
+    wait_for_text(page, "0002499")
+    steps = shown_steps(page)
+    assert len(steps) <= 500 and steps == list(range(2500 - len(steps), 2500))
+    last = page.locator(ROWS).last
+    expect(last.locator(".gutter")).to_have_attribute("data-line", "2501" if before else "2500")
+    assert last.locator(".f-1").count() == bool(before)
+    page.locator(".log-body").evaluate("body => { body.scrollTop = 100 }")
+    page.locator(".log-body").evaluate("body => { body.scrollTop = 0 }")
+    page.locator(ROWS).nth(2499).wait_for(state="attached")
+    assert shown_steps(page) == list(range(2500))
+    assert page.locator(f"{ROWS} .gutter").first.get_attribute("data-line") == "1"
+
+
+READ = """async ({ text, count }) => {
+  const { lastLines } = await import("/static/log/notes.js");
+  return lastLines(new TextEncoder().encode(text), count);
+}"""
+
+
+@pytest.mark.parametrize(
+    ("text", "begin"),
+    [("", 0), ("a", 0), ("\n", 0), ("a\nb\n", 0), ("a\nb\nc\n", 2), ("a\nb\nc\nd", 2), ("\n\n\n", 1)],
+)
+def test_where_the_last_two_lines_begin(page, viewer, text, begin):
+    viewer()
+    assert page.evaluate(READ, {"text": text, "count": 2}) == begin
+
+
 def shown_steps(page):
     texts = page.locator(ROWS).all_text_contents()
     return [int(text.split()[1]) for text in texts if text.startswith("step")]
