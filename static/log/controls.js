@@ -14,7 +14,7 @@ export class Controls {
     view.end.addEventListener("click", () => view.resume());
     view.time.addEventListener("change", () => view.link.toTime(view.loaded.top.run || view.status?.run));
     view.wrap.addEventListener("click", () => {
-      this.#wrapped(!view.root.classList.contains("wrapped"));
+      this.#wrap(!view.root.classList.contains("wrapped"));
       choose("wrap", view.root.classList.contains("wrapped") ? "on" : "off");
     });
     this.#wrapped(chosen("wrap") === "on");
@@ -35,15 +35,20 @@ export class Controls {
   }
 
   // The rows get other heights. What was seen stays: the end while following, else the first row.
-  #wrapped(on) {
+  #wrap(on) {
     const { view } = this;
     const { top } = view.body.getBoundingClientRect();
     const first = view.rows.find((row) => row.node.getBoundingClientRect().bottom > top);
     const was = first?.node.getBoundingClientRect().top;
-    view.root.classList.toggle("wrapped", on);
+    this.#wrapped(on);
     if (view.following) view.toEnd();
     else if (first) view.body.scrollTop += first.node.getBoundingClientRect().top - was;
-    view.wrap.setAttribute("aria-pressed", String(on));
+  }
+
+  #wrapped(on) {
+    const { root, wrap } = this.view;
+    root.classList.toggle("wrapped", on);
+    wrap.setAttribute("aria-pressed", String(on));
   }
 
   #scrolled() {
