@@ -4,8 +4,11 @@
 const known = JSON.parse(document.getElementById("texts")?.textContent ?? "{}");
 const rules = new Intl.PluralRules(document.documentElement.lang || "en");
 
-// Numbers as the language of the page writes them.
-export const number = new Intl.NumberFormat(document.documentElement.lang || "en");
+// Numbers as the language of the page writes them. Made when it is needed: most pages show no number by a script.
+let numbers;
+export const number = {
+  format: (value) => (numbers ??= new Intl.NumberFormat(document.documentElement.lang || "en")).format(value),
+};
 
 // say("in {length}", { length: "5 min" })
 export function say(text, values = {}) {

@@ -16,16 +16,21 @@ function formatter(zone) {
   }
 }
 
-const utc = formatter("UTC");
-const own = formatter(root.dataset.zone);
+// The first format that a browser makes takes longer than all other work of this page's scripts: it is made when needed.
+const formats = new Map();
 
-function text(format, moment) {
-  const part = Object.fromEntries(format.formatToParts(moment).map(({ type, value }) => [type, value]));
+function text(zone, moment) {
+  if (!formats.has(zone)) formats.set(zone, formatter(zone));
+  const parts = formats.get(zone).formatToParts(moment);
+  const part = Object.fromEntries(parts.map(({ type, value }) => [type, value]));
   return `${part.year}-${part.month}-${part.day} ${part.hour}:${part.minute}:${part.second} ${part.timeZoneName}`;
 }
 
+const utc = (moment) => text("UTC", moment);
+const own = (moment) => text(root.dataset.zone, moment);
+
 // A moment in words, as all times of the page are shown.
-export const inZone = (moment) => text(inUtc ? utc : own, moment);
+export const inZone = (moment) => (inUtc ? utc : own)(moment);
 
 // The time of day alone.
 export const clockInZone = (moment) => inZone(moment).split(" ")[1];
@@ -35,7 +40,7 @@ function write(element) {
   if (Number.isNaN(moment)) return;
   // A time ago has its moment in the title only.
   const here = inZone(moment);
-  const there = text(inUtc ? own : utc, moment);
+  const there = (inUtc ? own : utc)(moment);
   if (!element.dataset.when) element.title = here === there ? here : `${here} · ${there}`;
   else {
     if (element.textContent !== here) element.textContent = here;
@@ -59,4 +64,5 @@ document.addEventListener("click", (event) => {
 for (const name of ["htmx:afterSwap", "htmx:oobAfterSwap"]) {
   document.addEventListener(name, ({ detail }) => paintTimes(detail.target?.isConnected ? detail.target : document));
 }
-paintTimes();
+// In a task of its own: the person can click and type before it.
+setTimeout(paintTimes);
