@@ -93,6 +93,8 @@ class Cache:
             if fd < 0:
                 continue
             try:
+                if os.fstat(fd).st_mtime > used:
+                    continue  # a short run has used it since it was listed
                 self.delete(kind, key)
                 with contextlib.suppress(OSError):
                     os.unlink(self.path(kind, key) + ".lock")

@@ -65,6 +65,14 @@ def test_a_use_makes_an_entry_young_again(cache):
     assert cache.throw_away(time.time()) == []
 
 
+def test_a_short_use_between_the_look_and_the_lock_saves_an_entry(cache, monkeypatch):
+    put(cache, TREES, A, UNUSED_S * 2)
+    listed = cache.entries()
+    os.close(cache.lock(TREES, A, shared=True))
+    monkeypatch.setattr(Cache, "entries", lambda self: listed)
+    assert cache.throw_away(time.time()) == [] and cache.has(TREES, A)
+
+
 def test_on_a_short_disk_the_longest_unused_goes_first_until_there_is_room(cache, monkeypatch):
     for key, age in ((A, 3), (B, 2), (C, 0.5)):
         put(cache, BLOBS, key, age * UNUSED_SHORT_S)

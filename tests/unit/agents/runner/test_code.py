@@ -81,6 +81,9 @@ def test_a_keeper_that_dies_while_it_copies_leaves_no_half_of_the_code(host, con
 def test_a_tree_in_use_is_young(host, console, tree):
     lock = tree.parent / f"{KEY}.lock"
     lock.touch()
-    os.utime(lock, (1, 1))
+    used = (
+        time.time() - 2 * 3600
+    )  # older than that, the first sweep of the connection may throw it away before
+    os.utime(lock, (used, used))
     run_to_end(console, "r1", ["true"], code={"tree": KEY})
     assert lock.stat().st_mtime > time.time() - 3600
