@@ -23,7 +23,9 @@ WAITS_LONG, WAITS_LITTLE, MOSTLY_IDLE = 30, 10, 80
 
 def sentences(job: Job, found: Sequence[MetricSeries]) -> tuple[str, ...]:
     """Nothing for a job without reducers."""
-    pool = reduction.reducers(spec_of(job))
+    # Most jobs have no third pool, and their documents are not read for that.
+    has_third = len(job.spec.get("workerPoolSpecs") or ()) > reduction.POOL
+    pool = reduction.reducers(spec_of(job)) if has_third else None
     if pool is None:
         return ()
     sent, waiting, idle = (_newest(found, name) for name in (SENT, WAITING, IDLE))
