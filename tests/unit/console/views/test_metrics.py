@@ -8,6 +8,7 @@ import io
 import json
 import random
 from datetime import timedelta
+from urllib.parse import urlencode
 
 import pytest
 from django.db import connection
@@ -227,10 +228,13 @@ def test_a_step_is_the_smallest_that_gives_few_enough_points():
 def test_samples_of_an_older_version_are_read_as_those_of_now(ask, browser, project, cast):
     """They have only the lists of their GPUs."""
     job = a_job(project, cast.bob, replicas=3, host=a_host(gpus=2))
-    sampled(job, timezone.now(), minutes=10)
+    now = timezone.now()
+    sampled(job, now, minutes=10)
+    # Both looks are at the same time: the time up to now is another one after each step.
+    span = urlencode({"from": (now - timedelta(minutes=10)).isoformat(), "to": now.isoformat()})
 
     def seen():
-        charts = {chart["name"]: chart["lines"] for chart in ask(job).json()["metrics"]}
+        charts = {chart["name"]: chart["lines"] for chart in ask(job, f"?{span}").json()["metrics"]}
         return charts, browser("vera").get(f"/jobs/{job.pk}/metrics").context["use"].now
 
     charts, use = seen()
