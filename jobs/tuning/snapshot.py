@@ -75,9 +75,10 @@ def trials_of(tuning_job: TuningJob, known: Iterable[Trial] = ()) -> list[Trial]
     which never changes. So a study of thousands of trials costs little more than the few that run. Those of `known`
     that were over when they were read are not read again."""
     found = [trial for trial in known if trial.ended_at is not None]
-    over = _over(study=tuning_job.pk, known=[trial.pk for trial in found])
+    known_over = [trial.pk for trial in found]
+    # These come first: one that ends between the two reads is not missing where nobody has locked the study.
     found += [_built(row) for row in _live(study=tuning_job.pk)]
-    for row in over:
+    for row in _over(study=tuning_job.pk, known=known_over):
         found.append(_with_ended_job(_OVER.build(row)))
     return sorted(found, key=lambda each: each.number)
 
