@@ -244,7 +244,8 @@ def how_it_ended(run: RunView) -> str:
     how = _how(run)
     if not run.message or (run.why in _SAYS_ALL and not run.gone):
         return how
-    return said("{how_it_ended}: {message}", how_it_ended=how, message=run.message)
+    # The sentence around it has a full stop of its own.
+    return said("{how_it_ended}: {message}", how_it_ended=how, message=run.message.rstrip("."))
 
 
 def replica_ended(run: RunView) -> str:

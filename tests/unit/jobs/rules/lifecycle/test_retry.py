@@ -276,3 +276,5 @@ def test_every_end_has_a_description():
         assert "host-of-workerpool0-0" in retry.how_it_ended(ended(**facts)), facts
     assert retry.how_it_ended(ended(exit_signal=9)) == "was killed by SIGKILL on host-of-workerpool0-0"
     assert retry.how_it_ended(ended(exit_signal=99)) == "was killed by signal 99 on host-of-workerpool0-0"
+    refused = ended(why="refused", refusal="runtime", message="docker: it is not permitted.")
+    assert retry.how_it_ended(refused).endswith("(runtime): docker: it is not permitted")
