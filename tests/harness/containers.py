@@ -75,6 +75,21 @@ def give_podman(host, registry):
     host.run_inside("chown", "-R", f"{host.user}:{host.user}", f"{host.home}/.config")
 
 
+def root_archive(place):
+    """The tar file of a root file system with one static program: nothing is fetched from anywhere."""
+    root = place / "root"
+    if not root.exists():
+        (root / "bin").mkdir(parents=True)
+        for directory in ("tmp", "etc", "proc", "dev"):
+            (root / directory).mkdir()
+        shutil.copy(shutil.which("busybox"), root / "bin" / "busybox")
+        for command in COMMANDS:
+            (root / "bin" / command).symlink_to("busybox")
+        (root / "etc" / "passwd").write_text("root:x:0:0:root:/:/bin/sh\nada:x:1234:1234:ada:/tmp:/bin/sh\n")
+        subprocess.run(["tar", "-C", str(root), "-cf", str(place / "root.tar"), "."], check=True)
+    return place / "root.tar"
+
+
 class Engine:
     """An engine with a storage of its own below `place`."""
 
@@ -93,21 +108,9 @@ class Engine:
         return done.stdout
 
     def make_image(self, name=IMAGE, *changes):
-        """An image of one static program: nothing is fetched from anywhere."""
-        root = self.place / "root"
-        if not root.exists():
-            (root / "bin").mkdir(parents=True)
-            for directory in ("tmp", "etc", "proc", "dev"):
-                (root / directory).mkdir()
-            shutil.copy(shutil.which("busybox"), root / "bin" / "busybox")
-            for command in COMMANDS:
-                (root / "bin" / command).symlink_to("busybox")
-            (root / "etc" / "passwd").write_text(
-                "root:x:0:0:root:/:/bin/sh\nada:x:1234:1234:ada:/tmp:/bin/sh\n"
-            )
-            subprocess.run(["tar", "-C", str(root), "-cf", str(self.place / "root.tar"), "."], check=True)
+        archive = root_archive(self.place)
         words = [word for change in changes for word in ("--change", change)]
-        self("import", *words, str(self.place / "root.tar"), name)
+        self("import", *words, str(archive), name)
         return name
 
     def containers(self):
