@@ -66,6 +66,11 @@ class PreparationReport:
     fault: str = ""
     result: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def at_work(self) -> bool:
+        """Whether it only says how far the host is."""
+        return self.state == "WORKING"
+
 
 @dataclass(frozen=True, slots=True)
 class Frame:

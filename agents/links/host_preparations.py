@@ -26,8 +26,8 @@ def send(link: Link, control_plane: ControlPlane, host_id: int, token: int, orde
 
 
 def store(link: Link, control_plane: ControlPlane, host_id: int, token: int) -> bool:
-    """Hand in the newest reports. True if there were any."""
+    """Hand in the newest reports. True if something else may be wanted of the host now."""
     reports = link.preparation_reports()
     if reports:
         control_plane.store_preparations(host_id, token, reports)
-    return bool(reports)
+    return not all(each.at_work for each in reports)

@@ -1,6 +1,7 @@
 """The control plane of the jobs: it tells agents/ what should be on a host, and takes in what the host reports.
 
-The threads of the hosts write facts and go on. Deciding is done by one thread beside them (decider.py).
+The threads of the hosts write facts and go on. Deciding is done by one thread beside them (decider.py), and another one
+settles what was prepared (settler.py).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from jobs.host_sync.apply_reports import IntakeResult, UnreadableFrames
 from jobs.host_sync.database_connection import database_connection
 from jobs.host_sync.decider import Decider, DeciderThread, WakeLinks
 from jobs.host_sync.fast_append import FastAppender
+from jobs.host_sync.settler import Settler, SettlerThread
 from jobs.host_sync.shipping import Shipping
 from jobs.secrets import of_jobs
 from jobs.wake import announce
@@ -30,17 +32,23 @@ class JobsControlPlane:
     """The control plane for the links of one process, over the rows of the database."""
 
     def __init__(
-        self, wake_links: WakeLinks, decider: Decider | None = None, shipping: Shipping | None = None
+        self,
+        wake_links: WakeLinks,
+        decider: Decider | None = None,
+        settler: Settler | None = None,
+        shipping: Shipping | None = None,
     ) -> None:
         self._unreadable = UnreadableFrames()
         self._appender = FastAppender()
         self._wake_links = wake_links
         self._decider = decider or DeciderThread(wake_links)
-        self._shipping = shipping or Shipping(self._settled)
+        self._settler = settler or SettlerThread(self._settled)
+        self._shipping = shipping or Shipping(self._settler.submit)
 
     def close(self) -> None:
-        self._decider.stop()
         self._shipping.close()
+        self._settler.stop()
+        self._decider.stop()
 
     def look(self, hosts: Collection[int]) -> None:
         """Handle a wake-up: something else is wanted on these hosts. Without hosts: a job may be placed."""
@@ -85,10 +93,8 @@ class JobsControlPlane:
 
     def store_preparations(self, host_id: int, token: int, reports: Sequence[PreparationReport]) -> None:
         with database_connection():
-            now = timezone.now()
-            prepared.store(host_id, token, reports, now)
-            jobs, hosts = prepared.settle(now, host_id)
-        self._settled(jobs, hosts)
+            prepared.store(host_id, token, reports, timezone.now())
+        self._settler.submit(host_id, progress=all(each.at_work for each in reports))
 
     def _settled(self, jobs: set[int], hosts: set[int]) -> None:
         """Runs were released or refused: decide about their jobs, and look at their hosts."""
@@ -141,4 +147,4 @@ class JobsControlPlane:
         announce.send_now([f"host:{host_id}", "hosts"])
 
     def stuck_s(self) -> float:
-        return self._decider.stuck_s()
+        return max(self._decider.stuck_s(), self._settler.stuck_s())

@@ -6,7 +6,7 @@ a process dies between the two, the sweep does the second.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -133,14 +133,16 @@ def held_back() -> QuerySet[Run]:
     return Run.objects.filter(preparing=True, phase=RunPhase.CREATED, stop_wanted_at=None)
 
 
-def settle(now: datetime, host_id: int | None = None) -> tuple[set[int], set[int]]:
+def settle(now: datetime, hosts: Collection[int] | None = None) -> tuple[set[int], set[int]]:
     """Release the runs of jobs that have all they need, and refuse those of which something failed.
+
+    `hosts`: only of jobs that have runs there.
 
     Returns the jobs to decide about, and the hosts on which something else is wanted now.
     """
     waiting = held_back()
-    if host_id is not None:
-        waiting = waiting.filter(job__runs__host=host_id)
+    if hosts is not None:
+        waiting = waiting.filter(job__runs__host__in=hosts)
     jobs = set(waiting.values_list("job", flat=True))
     if not jobs:
         return set(), set()
@@ -148,12 +150,12 @@ def settle(now: datetime, host_id: int | None = None) -> tuple[set[int], set[int
         snapshot.hold_jobs(ids=jobs)
         commits.settle(jobs)
         images.settle(jobs)
-        released, hosts = _release(jobs, now)
+        released, places = _release(jobs, now)
         refused = _refuse(jobs, now)
         for job in sorted(jobs - refused):
             reasons.explain(job, now)
         Job.every.filter(pk__in=released | refused).update(due_at=now)
-    return released | refused, hosts
+    return released | refused, places
 
 
 def _release(jobs: set[int], now: datetime) -> tuple[set[int], set[int]]:

@@ -27,10 +27,10 @@ _OF_THE_HOST = frozenset({"disk_full", "storage"})
 
 
 class Shipping:
-    """What this dispatcher ships. `settled` is called with jobs and hosts when a shipping failed for good."""
+    """What this dispatcher ships. `failed` is called with a host when a shipping to it has failed for good."""
 
-    def __init__(self, settled: Callable[[set[int], set[int]], None]) -> None:
-        self._settled = settled
+    def __init__(self, failed: Callable[[int], None]) -> None:
+        self._tell_failed = failed
         self._lock = threading.Lock()
         self._names: dict[int, frozenset[PreparationName]] = {}
         self._shipments: dict[int, list[Shipment]] = {}
@@ -64,10 +64,8 @@ class Shipping:
     def _failed(self, shipment: Shipment, error: DialError) -> None:
         if isinstance(error, PutRefused) and error.reason in _OF_THE_HOST:
             with database_connection():
-                now = timezone.now()
-                prepared.fail(shipment.host_id, shipment.blob.sha256, str(error), now)
-                jobs, hosts = prepared.settle(now, shipment.host_id)
-            self._settled(jobs, hosts)
+                prepared.fail(shipment.host_id, shipment.blob.sha256, str(error), timezone.now())
+            self._tell_failed(shipment.host_id)
 
 
 def shipments_of(host_id: int, names: Collection[PreparationName]) -> list[Shipment]:

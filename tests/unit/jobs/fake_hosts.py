@@ -30,6 +30,7 @@ from agents.links.orders import (
     Unprepare,
     orders_to_send,
 )
+from jobs.host_sync import prepared
 from jobs.host_sync.control_plane import JobsControlPlane
 from jobs.host_sync.shipping import Shipping, shipments_of
 from jobs.lifecycle.advance import advance_quietly
@@ -51,9 +52,26 @@ class InlineDecider:
         pass
 
 
+class InlineSettler:
+    """A settler without a thread."""
+
+    def __init__(self, settled):
+        self.settled = settled
+
+    def submit(self, host_id, progress=False):
+        self.settled(*prepared.settle(timezone.now(), [host_id]))
+
+    def stuck_s(self):
+        return 0.0
+
+    def stop(self, timeout_s=0):
+        pass
+
+
 class InlineControlPlane(JobsControlPlane):
     def __init__(self):
-        super().__init__(lambda hosts: (), InlineDecider(), NoShipping(self._settled))
+        settler = InlineSettler(self._settled)
+        super().__init__(lambda hosts: (), InlineDecider(), settler, NoShipping(settler.submit))
 
 
 class NoShipping(Shipping):

@@ -397,7 +397,7 @@ def test_shippings_are_looked_up_again_only_when_others_are_wanted(
 ):
     submit(gang(with_code(artifact=SHA)))
     row = the("tree")
-    made = shipping.Shipping(lambda jobs, hosts: None)
+    made = shipping.Shipping(lambda host: None)
     with django_assert_num_queries(0):
         made.update(row.host_id, ())
 
