@@ -21,6 +21,7 @@ from tests.bench import (
     paint,
     reduction,
     shell,
+    shipping,
     stored_files,
     tab,
     tuning,
@@ -51,6 +52,7 @@ PARTS = {
     "cancel": lifecycle.cancel,
     "package": packages.second_start,
     "upload": stored_files.upload,
+    "ship": shipping.shipping,
     "outputs": stored_files.outputs,
 }
 

@@ -1,0 +1,112 @@
+"""The code of a job, to ten hosts: how long it takes, and what another job's lines feel of it meanwhile."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import subprocess
+import tarfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from tests.bench.figures import Figure, percentile, short, spread
+from tests.bench.hosts_and_product import Master, product_on_hosts
+from tests.bench.logs import printed_to_client
+from tests.harness.product import job_spec
+
+HOSTS = 10
+# As many as the product ships to at a time.
+AT_ONCE = 4
+PROGRAM = b"import os; print('noise', os.path.getsize('noise'), flush=True)\n"
+# The delay of a line is looked at in portions of so many, which need four seconds.
+LINES = 200
+
+
+def shipping(options):
+    """With the limit that people get, and without one."""
+    size_mb = 30 if options.quick else 500
+    # The archive, what is unpacked from it, and the copy that the run works in; then the same by hand.
+    disk_mb = 4 * size_mb + 300
+    for limit, settings in (("as it comes, at most 60 MB/s", {}), ("without a limit", {"SHIP_MB_S": "0"})):
+        with product_on_hosts("apart", hosts=HOSTS, disk_mb=disk_mb, **settings) as product:
+            quiet = printed_to_client(product, LINES)
+            archive = made_archive(product.data / "code.tar", size_mb)
+            seconds, busy = shipped_seconds(product, archive)
+            reference = copied_seconds(product, archive)
+        mb = HOSTS * size_mb
+        yield Figure(
+            f"{size_mb} MB of code, POST → a line of each of {HOSTS} hosts, {limit}",
+            f"{seconds:.0f} s ({mb / seconds:.0f} MB/s)",
+            f"ssh and tar, {AT_ONCE} hosts at a time {reference:.0f} s ({mb / reference:.0f} MB/s)",
+            reference / seconds,
+        )
+        yield Figure(
+            "a line of another job meanwhile",
+            spread(busy),
+            f"before it {spread(quiet)}",
+            percentile(busy, 0.5) / percentile(quiet, 0.5),
+        )
+        yield Figure(
+            "the same, p95",
+            f"{short(percentile(busy, 0.95))} ms",
+            aim="≤ 60 ms",
+            met=percentile(busy, 0.95) <= 60,
+        )
+
+
+def made_archive(path, size_mb):
+    """A tar file that cannot be made smaller."""
+    with tarfile.open(path, "w") as archive:
+        for name, data in (("train.py", PROGRAM), ("noise", os.urandom(size_mb << 20))):
+            entry = tarfile.TarInfo(name)
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))
+    return path
+
+
+def shipped_seconds(product, archive):
+    """Until each replica has printed; and the delays of another job's lines meanwhile."""
+    url = f"{product.url}/api/v1/projects/default/artifacts"
+    with archive.open("rb") as file:
+        product.client.call("POST", url, params={"kind": "archive", "name": archive.name}, data=file)
+    document = job_spec(
+        *[{"command": ["python3", "train.py"], "gpus": 8, "replicas": count} for count in (1, HOSTS - 1)]
+    )
+    with archive.open("rb") as file:
+        sha = hashlib.file_digest(file, "sha256").hexdigest()
+    for pool in document["jobSpec"]["workerPoolSpecs"]:
+        pool["trainyard"] = {"code": {"artifact": sha}}
+    over, delays = threading.Event(), []
+
+    def look():
+        while not over.is_set():
+            delays.extend(printed_to_client(product, LINES))
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        begin = time.perf_counter()
+        job = product.client.submit(document)
+        for replica in ("workerpool0-0", *(f"workerpool1-{number}" for number in range(HOSTS - 1))):
+            product.client.wait_for_log(job, "noise", replica, timeout=900)
+        seconds = time.perf_counter() - begin
+    finally:
+        over.set()
+        looking.join()
+    return seconds, delays
+
+
+def copied_seconds(product, archive):
+    """The same by hand: over connections that are open, as many at once as the product has."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        begin = time.perf_counter()
+        list(pool.map(lambda host: copied(host, archive), product.fleet))
+        return time.perf_counter() - begin
+
+
+def copied(host, archive):
+    with Master(host) as master, archive.open("rb") as file:
+        command = master.command("cat > code.tar && mkdir by-hand && tar -xf code.tar -C by-hand")
+        subprocess.run(command, stdin=file, check=True)
