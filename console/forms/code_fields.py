@@ -1,7 +1,7 @@
 """The fields of the new-job form about the code that a job brings, and their part of the CustomJob document.
 
-In a document each pool brings code of its own. The form has one for the whole job; a document whose pools bring
-different code is shown as JSON.
+In a document each pool brings code of its own. The form has one for the whole job, which reducers alone do not bring;
+a document whose pools bring different code is shown as JSON.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from console.forms.fields import line_of_text
+from console.forms.pool_tasks import are_reducers
 
 NONE, STORED, GIT = "none", "stored", "git"
 SOURCES = (
@@ -103,14 +104,14 @@ class CodeFields(forms.Form):
 
 
 def can_show(pools: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether all pools in use bring the same."""
-    brought = [_code(pool) for pool in pools if pool]
+    """Whether all pools in use bring the same, but for reducers."""
+    brought = _brought(pools)
     return all(code == brought[0] for code in brought)
 
 
 def initial(pools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The values of the fields, from the pools of a document in its canonical form."""
-    code = next((_code(pool) for pool in pools if pool), {})
+    code = next(iter(_brought(pools)), {})
     git = code.get("git") or {}
     stored = code.get("archiveUri") or code.get("artifact") or ""
     return {
@@ -121,6 +122,10 @@ def initial(pools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "git_secret": git.get("credentialSecret", ""),
         "directory": code.get("directory", ""),
     }
+
+
+def _brought(pools: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return [_code(pool) for pool in pools if pool and not are_reducers(pool)]
 
 
 def _code(pool: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -195,7 +195,7 @@ class PoolFields(forms.Form):
     def document(
         self, primary: PoolFields | None = None, code: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """The pool's part of the document. `primary`: the first pool. `code`: what all pools bring."""
+        """The pool's part of the document. `primary`: the first pool. `code`: what all pools bring but reducers."""
         typed = {**NO_POOL, **self.cleaned_data}
         machine = {
             "machineType": typed["machine_type"],
@@ -204,7 +204,8 @@ class PoolFields(forms.Form):
         }
         count = typed["replica_count"]
         task = primary.task() if primary is not None and self.like_primary else self.task()
-        ours = {**task.pop("trainyard", {}), **({"code": dict(code)} if code else {})}
+        brings = {"code": dict(code)} if code and not pool_tasks.are_reducers(task) else {}
+        ours = {**task.pop("trainyard", {}), **brings}
         return {
             **{name: value for name, value in typed["base"].items() if name != "trainyard"},
             "machineSpec": {name: value for name, value in machine.items() if value},

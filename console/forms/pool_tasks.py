@@ -54,6 +54,12 @@ def task_of(typed: Mapping[str, Any]) -> dict[str, Any]:
     return {CONTAINER_SPEC: {"imageUri": HOST_IMAGE, "command": command, "env": env}, **pinned}
 
 
+def are_reducers(pool: Mapping[str, Any]) -> bool:
+    """Whether a pool of a document asks for Reduction Server, which runs no code of the job."""
+    container = pool.get(CONTAINER_SPEC) or {}
+    return _runtime(pool) == REDUCTION_SERVER or reduction.is_image(container.get("imageUri", ""))
+
+
 def same_task(pool: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether two pools run the same by the same runtime."""
     return all(pool.get(name) == other.get(name) for name in TASKS) and _runtime(pool) == _runtime(other)

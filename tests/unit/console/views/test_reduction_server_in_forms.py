@@ -1,12 +1,15 @@
-"""Forms keep the settings of Reduction Server, for which they have no fields."""
+"""Forms keep the settings of Reduction Server, for which they have no fields, and give reducers no code of the job."""
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from jobs.artifacts import artifacts
 from jobs.models import Job, JobTemplate
-from tests.unit.console.views.example_rows import a_host, a_template
-from tests.unit.console.views.test_new_job import posted
+from tests.unit.console.views.example_rows import a_host, a_stored_file, a_template
+from tests.unit.console.views.test_new_job import FORM, posted
 
 pytestmark = pytest.mark.django_db
 
@@ -65,3 +68,69 @@ def test_a_pool_that_is_given_another_program_is_no_longer_of_reducers(bob, proj
     other = {"pool2-kind": "bash", "pool2-program": "./serve"}
     pool = sent_from(bob, NEW, other)[2]
     assert "trainyard" not in pool and pool["containerSpec"]["command"] == ["bash", "-c", "./serve"]
+
+
+PACKAGE = "gs://lab-files/trainer-1.0.tar.gz"
+GIT = {"git": {"url": "https://git.example.com/lab/train.git", "revision": "main"}, "directory": "src"}
+PACKAGED = {"executorImageUri": "host", "packageUris": [PACKAGE], "pythonModule": "trainer.task"}
+
+
+def coded(reducers, code):
+    """Trainers of a package that bring code too, beside reducers."""
+    trainer = {"pythonPackageSpec": PACKAGED, "trainyard": {"code": code}}
+    document = spec(reducers)
+    document["jobSpec"]["workerPoolSpecs"][:2] = [trainer, {**trainer, "replicaCount": "2"}]
+    return document
+
+
+@pytest.fixture
+def stored(project):
+    """The code that pools bring, by how the document names it."""
+    a_stored_file(project, "lab-files", "trainer-1.0.tar.gz")
+    artifact = artifacts.add_artifact(project, "archive", "code.tar.gz", [b"code"], "bob")
+    return {"git": GIT, "archive": {"archiveUri": PACKAGE}, "folder": {"artifact": artifact.sha256}}
+
+
+BY_IMAGE = {"containerSpec": {"imageUri": IMAGE}}
+BY_RUNTIME = {"trainyard": {"runtime": "reduction-server", "wire": "bf16"}}
+
+
+@pytest.mark.parametrize("page", [NEW, TRAIN])
+@pytest.mark.parametrize("reducers", [BY_IMAGE, BY_RUNTIME])
+@pytest.mark.parametrize("kind", ["git", "archive", "folder"])
+def test_reducers_bring_no_code_of_the_job(bob, project, stored, page, reducers, kind):
+    a_template(project, job=coded(reducers, stored[kind]))
+    trainers, workers, third = sent_from(bob, page)
+    assert trainers["trainyard"] == workers["trainyard"] == {"code": stored[kind]}
+    assert "code" not in third.get("trainyard", {}) and third["containerSpec"]["imageUri"] == IMAGE
+    brought = Job.objects.get().resolved["pools"]
+    assert brought["2"] == {"packages": brought["0"]["packages"]}, "reducers have the Python of the primary"
+
+
+def test_code_that_is_typed_beside_reducers_is_checked_and_shown_as_json_and_as_fields_again(bob, stored):
+    form = {
+        **FORM,
+        "code-source": "git",
+        "code-git_url": GIT["git"]["url"],
+        "code-git_revision": "main",
+        "code-directory": "src",
+        "pool2-on": "on",
+        "pool2-kind": "image",
+        "pool2-image": IMAGE,
+        "pool2-replica_count": "2",
+    }
+    assert bob.post(NEW, {**form, "action": "check"}).context["preview"]
+    as_json = bob.post(NEW, {**form, "action": "json"}).context["draft"]
+    pools = json.loads(as_json["text"].value())["jobSpec"]["workerPoolSpecs"]
+    assert [pool.get("trainyard", {}).get("code") for pool in pools] == [GIT, None, None]
+    typed = {each.html_name: each.value() or "" for each in as_json}
+    shown = bob.post(NEW, {**typed, "mode": "json", "action": "form"}).context["draft"]
+    assert shown.mode == "form" and shown.code["git_url"].value() == GIT["git"]["url"]
+    assert shown.pools[2]["image"].value() == IMAGE
+
+
+def test_another_pool_without_the_code_of_the_primary_keeps_the_job_json(bob, project, stored):
+    document = coded(BY_IMAGE, GIT)
+    del document["jobSpec"]["workerPoolSpecs"][1]["trainyard"]
+    row = a_template(project, job=document)
+    assert bob.get(f"{NEW}?template={row.pk}").context["draft"].mode == "json"
