@@ -40,8 +40,7 @@ def create(
 ) -> TrainingPipeline:
     """A new pipeline with its job, or the one that the same request made before. Raises InvalidDocument and the classes
     of refusals.py."""
-    asked = parse_pipeline(document)
-    _check_model(project, asked)
+    asked = read(project, document)
     # With a blank, it is never a key that a client sent for a job of its own.
     key = f"pipeline {request_id}" if request_id else None
     submit = services.submit if asked.definition == CUSTOM else tuning_jobs.create
@@ -71,6 +70,15 @@ def create(
         created_at=now,
         **of_task,
     )
+
+
+def read(project: Project, document: object) -> Pipeline:
+    """The pipeline of a document, whose models are as they must be. Its inputs are read when the job is submitted.
+
+    Raises InvalidDocument and the classes of refusals.py."""
+    asked = parse_pipeline(document)
+    _check_model(project, asked)
+    return asked
 
 
 def task_of(pipeline: TrainingPipeline) -> Job | TuningJob:

@@ -6,7 +6,7 @@ It has the fields of the new-job form under the names that the steps of Vertex A
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from django import forms
@@ -71,6 +71,9 @@ class TrainDraft(Draft):
             **self.model.in_pipeline(str(job.get("displayName", ""))),
         }
 
+    def add_violations(self, violations: Iterable[Violation]) -> None:
+        super().add_violations(_without_directory(each) for each in violations)
+
     @property
     def _used(self) -> list[forms.Form]:
         return [*super()._used, self.model]
@@ -86,7 +89,7 @@ class TrainDraft(Draft):
         return super()._place(re.sub(rf"^{INPUTS}\b", "job_spec", path))
 
 
-def without_directory(violation: Violation) -> Violation:
+def _without_directory(violation: Violation) -> Violation:
     """The form has one field for the place of the outputs and of the model."""
     if violation.field != NEEDS_DIRECTORY:
         return violation

@@ -26,7 +26,7 @@ from console.auth import access
 from console.auth.person import person
 from console.forms import code_fields
 from console.forms.jobs import JobDestination
-from console.forms.pipelines.train_draft import TrainDraft, without_directory
+from console.forms.pipelines.train_draft import TrainDraft
 from console.presenters.new_job import pipeline_code
 from console.presenters.new_job import summary as summaries
 from console.presenters.trained_models import names_of_models
@@ -40,6 +40,7 @@ from console.views.jobs.form_requests import (
     only_submitters,
     pressed,
     problems_of,
+    violations_of,
 )
 from jobs import services
 from jobs.models import JobTemplate
@@ -62,9 +63,9 @@ def train(request: HttpRequest) -> HttpResponse:
     draft = TrainDraft.from_post(request.POST)
     FormChoices.of(request).set_in(draft)
     if not draft.is_valid():
-        return _show(request, draft, _violations_of_job(request, draft))
+        return _show(request, draft, _violations(request, draft))
     if pressed(request) == "check":
-        found = problems_of(request, draft)
+        found = [*_violations_of_pipeline(request, draft), *problems_of(request, draft)]
         return _show(request, draft, found, checked=not found)
     if pressed(request) == "template":
         violations, problem = job_templates.save_form(request, draft)
@@ -85,8 +86,8 @@ def summary(request: HttpRequest) -> HttpResponse:
         choices.set_in(draft)
         draft.is_valid()
         seen = _summarized(request, draft)
-        if seen["summary"].document is None:
-            draft.add_violations(_violations_of_job(request, draft))
+        # Also of a job that could start: what is said of its model may be refused.
+        draft.add_violations(_violations(request, draft))
         has_them = request.POST.get("offered") == choices.offers_of(draft)
         offers = {} if has_them else choices.offers(draft)
     context = {"draft": draft, "changed": True, **offers, **seen}
@@ -135,8 +136,7 @@ def _start(request: HttpRequest, draft: TrainDraft, destination: JobDestination)
             )
     except InvalidDocument as refused:
         # A pipeline is read before its job is: the page shows all errors at once.
-        more = tuple(_violations_of_job(request, draft))
-        return _show(request, draft, [*refused.violations, *more])
+        return _show(request, draft, [*refused.violations, *_violations_of_job(request, draft)])
     except services.Exhausted as full:
         return _show(request, draft, unavailable=shown(full.message), status=429)
     except services.Conflict as conflict:
@@ -150,6 +150,23 @@ def _start(request: HttpRequest, draft: TrainDraft, destination: JobDestination)
     except services.Unavailable as unavailable:
         return _show(request, draft, unavailable=shown(unavailable.message), status=503)
     return redirect("job", job_id=made.job_id)
+
+
+def _violations(request: HttpRequest, draft: TrainDraft) -> list[Violation]:
+    """Of the pipeline and of its job: of a form of which Django may have refused a field."""
+    return [*_violations_of_pipeline(request, draft), *_violations_of_job(request, draft)]
+
+
+def _violations_of_pipeline(request: HttpRequest, draft: TrainDraft) -> Iterable[Violation]:
+    """Why a submit would refuse what the training has besides its job, at the fields of the form."""
+    project = FormChoices.of(request).project_of(draft)
+    if project is None:
+        return ()
+    try:
+        pipelines.read(project, draft.pipeline_of(draft.shown_document()))
+    except (InvalidDocument, services.Refused) as refused:
+        return violations_of(refused)
+    return ()
 
 
 def _violations_of_job(request: HttpRequest, draft: TrainDraft) -> Iterable[Violation]:
@@ -181,7 +198,7 @@ def _show(
         seen = _summarized(request, draft)
         offers = choices.offers(draft)
         project = choices.project_of(draft)
-    draft.add_violations(without_directory(each) for each in violations)
+    draft.add_violations(violations)
     context = {
         "draft": draft,
         "action": pressed(request),

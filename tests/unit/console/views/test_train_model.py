@@ -166,6 +166,42 @@ def test_a_question_whether_it_would_start_starts_nothing(bob):
     assert not Job.objects.exists()
 
 
+MODELS = [
+    ({"model-model_id": "Digits"}, "Model ID must be 1 to 63 lowercase letters", "model-model_id"),
+    ({"model-model_id": "taken"}, "Model taken exists already.", "model-model_id"),
+    (
+        {"model-leaves": "version", "model-parent": "letters"},
+        "There is no model letters in project default.",
+        "model-parent",
+    ),
+    ({"base_output_directory": ""}, "The output directory is required", "base_output_directory"),
+]
+
+
+@pytest.mark.parametrize(("changes", "says", "field"), MODELS)
+def test_whether_it_would_start_depends_on_the_model_too(bob, cast, project, changes, says, field):
+    """So does the summary that follows the form."""
+    a_pipeline(a_job(project, cast.bob, state="SUCCEEDED"), "taken")
+    form = {**FORM, "pool0-kind": "bash", "pool0-program": "true", **changes}
+    answer = bob.post(TRAIN, {**form, "action": "check"})
+    assert answer.context["preview"] is None
+    assert [one.html_name for one in answer.context["draft"].fields_with_errors] == [field]
+    text = text_of(bob.post(f"{TRAIN}/summary", form, headers=HTMX))
+    assert "Still to be done" in text and says in text
+    assert Job.objects.count() == 1
+
+
+def test_what_is_wrong_with_model_and_job_is_asked_for_at_once(bob):
+    """Also where Django refuses a field before either of them is read."""
+    wrong = {"pool0-image": "", "base_output_directory": "", "model-model_id": "Digits"}
+    for more in ({"action": "check"}, {"timeout": "soon"}):
+        answer = bob.post(TRAIN, {**FORM, **wrong, **more})
+        found = {one.html_name for one in answer.context["draft"].fields_with_errors}
+        assert found == {"pool0-image", "base_output_directory", "model-model_id"} | (
+            more.keys() - {"action"}
+        )
+
+
 def test_code_that_cannot_be_brought_would_not_start(bob):
     on_host = {**FORM, "pool0-kind": "bash", "pool0-program": "true", "action": "check"}
     answer = bob.post(TRAIN, {**on_host, "code-source": "stored", "code-stored": 64 * "a"})
