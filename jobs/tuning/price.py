@@ -24,15 +24,24 @@ def used_hours(tuning_job: TuningJob, now: datetime) -> dict[int, float]:
     return {jobs[job]: seconds / 3600 for job, seconds in used.items() if seconds}
 
 
-def price_of_more(tuning_job: TuningJob, counts: Sequence[int]) -> list[Price]:
+def hours_in_all(tuning_job: TuningJob, now: datetime) -> float:
+    """The GPU-hours of all trials together, up to now."""
+    used = usage.gpu_seconds_of_jobs(Trial.objects.filter(tuning_job=tuning_job).values("job"), now)
+    return sum(used.values()) / 3600
+
+
+def price_of_more(
+    tuning_job: TuningJob, counts: Sequence[int], took: Sequence[float] | None = None
+) -> list[Price]:
     """What so many more trials would cost. As usual is how long those took that have a result; without one, how long
-    such jobs of the owner take.
+    such jobs of the owner take. `took`: these seconds, where the caller knows them.
 
     The last trial tells what each asks for: the machine types of the study may be others by now, or gone."""
     jobs = Job.every.filter(trial_row__tuning_job=tuning_job).order_by("-trial_row__number")
     asked = jobs.values_list("gpu_count", "timeout_s", "resource_request").first()
     gpus, timeout_s, request = asked or (0, 0.0, "")
-    usual = _usual_of(tuning_job)
+    took = _seconds_of(tuning_job) if took is None else took
+    usual = median(took) if took else None
     if usual is None:
         usual = read_usual_durations().of((tuning_job.project_id, tuning_job.owner_id, request))
     return [Price(count, gpus, usual, timeout_s) for count in counts]
@@ -51,10 +60,9 @@ def gpus_of(spec: CustomJobSpec, types: Types) -> int:
     return sum(needs(pool.machine, types).gpus * pool.replica_count for pool in spec.pools if pool)
 
 
-def _usual_of(tuning_job: TuningJob) -> float | None:
+def _seconds_of(tuning_job: TuningJob) -> list[float]:
     rows = Trial.objects.filter(tuning_job=tuning_job, state=TrialState.SUCCEEDED)
     spans = rows.filter(started_at__isnull=False, ended_at__isnull=False).values_list(
         "started_at", "ended_at"
     )
-    took = [max((end - begin).total_seconds(), 0.0) for begin, end in spans if begin and end]
-    return median(took) if took else None
+    return [max((end - begin).total_seconds(), 0.0) for begin, end in spans if begin and end]

@@ -31,13 +31,6 @@ _JOB = PartialModel(
         *("cancel_requested_at", "cancel_requested_by"),
     ),
 )
-_JUDGED = PartialModel(
-    Trial,
-    only=(
-        *("id", "number", "state", "final", "job", "job_state", "shadow"),
-        *("stopped_early", "infeasible_reason", "started_at", "ended_at"),
-    ),
-)
 _ENDED = PartialModel(Job, only=("id", "state", "started_at", "ended_at"))
 _live = SelectStatement(
     lambda: (
@@ -52,13 +45,6 @@ _over = SelectStatement(
         .exclude(pk__among=Parameter("known"))
         .order_by()
         .values_list(*_OVER.names)
-    )
-)
-_judged = SelectStatement(
-    lambda: (
-        Trial.objects.filter(tuning_job=Parameter("study"), ended_at__isnull=False, shadow__isnull=False)
-        .order_by("number")
-        .values_list(*_JUDGED.names)
     )
 )
 
@@ -81,16 +67,6 @@ def trials_of(tuning_job: TuningJob, known: Iterable[Trial] = ()) -> list[Trial]
     for row in _over(study=tuning_job.pk, known=known_over):
         found.append(_with_ended_job(_OVER.build(row)))
     return sorted(found, key=lambda each: each.number)
-
-
-def judged_trials_of(tuning_job: TuningJob) -> list[Trial]:
-    """Those of which is known what the rules that stop trials would have done, without their parameters."""
-    found = []
-    for row in _judged(study=tuning_job.pk):
-        trial = _with_ended_job(_JUDGED.build(row))
-        trial.parameters = None  # or they were asked for, for each of them
-        found.append(trial)
-    return found
 
 
 def _with_ended_job(trial: Trial) -> Trial:

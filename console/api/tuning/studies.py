@@ -23,7 +23,7 @@ from jobs.rules.tuning.parse_tuning_job import MAX_PARALLEL, MAX_TRIALS
 from jobs.rules.tuning.price import Outlook, Price, outlook_text, price_text
 from jobs.rules.tuning.study import Rule
 from jobs.tuning import extending, outlooks, price, tuning_jobs
-from jobs.tuning.snapshot import study_of
+from jobs.tuning.snapshot import study_of, tried
 
 
 class PriorDocument(TypedDict):
@@ -170,6 +170,8 @@ def document(study: TuningJob) -> StudyDocument:
     left = max(study.max_trials - sum(each.started_at is not None for each in rows), 0)
     still, *prices = price.price_of_more(study, [left, *(each.trials for each in found)])
     spec = study_of(study)
+    verdicts = {each.number: each.shadow for each in rows if each.shadow is not None}
+    judged = [tried(each) for each in rows if each.number in verdicts]
     made: StudyDocument = {
         "id": str(study.pk),
         "name": tuning_job_name(study),
@@ -199,7 +201,7 @@ def document(study: TuningJob) -> StudyDocument:
                 "keepsBest": each.found.keeps_best,
                 "text": each.text,
             }
-            for each in shadows_of(spec, rows, bool(still.gpus))
+            for each in shadows_of(spec, judged, verdicts, bool(still.gpus))
         ],
         "trials": [_trial(each, hours.get(each.number, 0.0)) for each in rows],
     }

@@ -19,7 +19,7 @@ from console.forms.study_rows.parameter_rows import SCALES
 from console.presenters.jobs.charts import WIDTH
 from console.presenters.studies.trial_rows import METRIC, PARAMETER, TrialRow, parameter_text
 from jobs.rules.tuning.arguments import text_of
-from jobs.rules.tuning.search.unit_place import unit_place
+from jobs.rules.tuning.search.unit_place import unit_places
 from jobs.rules.tuning.space import Kind, Parameter, Scale, Value, flat
 from jobs.rules.tuning.study import StudySpec
 from jobs.rules.tuning.trials import TrialState
@@ -95,7 +95,7 @@ class Axis:
         kind, _dot, name = self.key.partition(".")
         of_parameters = kind == PARAMETER[0]
         values = ((each.parameters if of_parameters else each.values).get(name) for each in trials)
-        return [None if value is None else unit_place(self.parameter, value) for value in values]
+        return unit_places(self.parameter, values)
 
     def keeps(self, trial: TrialRow) -> bool:
         """Whether the trial is inside of the range. One without a value is not."""

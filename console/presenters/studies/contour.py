@@ -72,7 +72,7 @@ class Contour:
 
 
 def is_possible(study: StudySpec, ranked: Sequence[TrialRow]) -> bool:
-    return len(ranked) >= LEAST_TRIALS and len(_choices(study, ranked)) > 1
+    return len(ranked) >= LEAST_TRIALS and len(_of_the_best(study, ranked)) > 1
 
 
 def grown(results: int) -> int:
@@ -86,27 +86,26 @@ def contour(tuning_job: TuningJob, query: Mapping[str, str]) -> Contour | None:
     ranked = by_result(study, read_trials(tuning_job))
     if not is_possible(study, ranked):
         return None
-    across, up = _chosen(study, ranked, query)
+    choices = _choices(study, ranked)
+    across, up = _chosen(choices, query)
     grid = _learnt(tuning_job.pk, grown(len(ranked)), ranked[0].number, across.name, up.name)
-    return _drawn(study, ranked, across, up, grid)
+    return _drawn(study, ranked, choices, across, up, grid)
 
 
 def _choices(study: StudySpec, ranked: Sequence[TrialRow]) -> list[Parameter]:
     """The parameters that the best trial has, the most important first."""
-    known = {each.name: each for each in flat(study.parameters) if (each.count or 2) > 1}
     found = importances(study.parameters, [each.parameters for each in ranked])
+    return sorted(_of_the_best(study, ranked), key=lambda each: -found.get(each.name, 0.0))
+
+
+def _of_the_best(study: StudySpec, ranked: Sequence[TrialRow]) -> list[Parameter]:
+    known = {each.name: each for each in flat(study.parameters) if (each.count or 2) > 1}
     best = ranked[0].parameters
-    active = [
-        each for name, each in known.items() if name in best and unit_place(each, best[name]) is not None
-    ]
-    return sorted(active, key=lambda each: -found.get(each.name, 0.0))
+    return [each for name, each in known.items() if name in best and unit_place(each, best[name]) is not None]
 
 
-def _chosen(
-    study: StudySpec, ranked: Sequence[TrialRow], query: Mapping[str, str]
-) -> tuple[Parameter, Parameter]:
+def _chosen(choices: Sequence[Parameter], query: Mapping[str, str]) -> tuple[Parameter, Parameter]:
     """What the address names, or else the two most important ones."""
-    choices = _choices(study, ranked)
     by_name = {each.name: each for each in choices}
     across = by_name.get(query.get(ACROSS, ""))
     up = by_name.get(query.get(UP, ""))
@@ -132,7 +131,12 @@ def _learnt(pk: int, results: int, best: int, across: str, up: str) -> ExpectedG
 
 
 def _drawn(
-    study: StudySpec, ranked: Sequence[TrialRow], across: Parameter, up: Parameter, land: ExpectedGrid
+    study: StudySpec,
+    ranked: Sequence[TrialRow],
+    choices: Sequence[Parameter],
+    across: Parameter,
+    up: Parameter,
+    land: ExpectedGrid,
 ) -> Contour:
     metric = study.objectives[0]
     flat_values = sorted((value for row in land.values for value in row), key=lambda each: cost(metric, each))
@@ -160,7 +164,7 @@ def _drawn(
         metric=visible(metric.name),
         across=across.name,
         up=up.name,
-        names=tuple((each.name, visible(each.name)) for each in _choices(study, ranked)),
+        names=tuple((each.name, visible(each.name)) for each in choices),
         ends_across=(texts[0][0], texts[0][-1]),
         ends_up=(texts[1][0], texts[1][-1]),
         shades=tuple(_shades(land, flat_values, metric.goal)),

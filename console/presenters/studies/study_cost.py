@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from agents.infra.sentences import shown
+from console.presenters.studies.trial_rows import TrialRow
 from jobs.models import Trial, TuningJob
 from jobs.rules.lifecycle.states import TERMINAL
 from jobs.rules.time_text import time_text
@@ -16,10 +17,13 @@ from jobs.rules.tuning.price import Outlook, Price, hours_text, outlook_text, pr
 from jobs.rules.tuning.stopping.savings import NAMES, Shadow, shadow, shadow_text
 from jobs.rules.tuning.study import Rule, StudySpec
 from jobs.rules.tuning.trials import Trial as TriedTrial
+from jobs.rules.tuning.trials import TrialState
 from jobs.tuning import outlooks, price, snapshot
 
 # Verdicts on so many trials are shown, the newest; the REST API has all.
 MOST_ROWS = 50
+# By the number of a trial: after how many seconds each rule would have stopped it.
+Verdicts = Mapping[int, Mapping[str, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,68 +57,81 @@ class StudyCost:
     stopped: tuple[StoppedTrial, ...]
     known: int
     hidden: int = 0
-    hours: Mapping[int, float] = field(default_factory=dict)
 
 
-def study_cost(tuning_job: TuningJob) -> StudyCost:
+def study_cost(tuning_job: TuningJob, trials: Sequence[TrialRow]) -> StudyCost:
+    """`trials`: all of the study (`trial_rows.read_trials`)."""
     study = snapshot.study_of(tuning_job)
-    rows = snapshot.judged_trials_of(tuning_job)
-    hours = price.used_hours(tuning_job, timezone.now())
+    verdicts = _verdicts(tuning_job)
+    judged = [each for each in trials if each.number in verdicts]
     over = tuning_job.state in TERMINAL
-    begun = tuning_job.trials.exclude(started_at=None).count()
+    begun = sum(each.started_at is not None for each in trials)
     found = [] if over and not begun else outlooks.read(tuning_job)
     counts = [max(tuning_job.max_trials - begun, 0), *(each.trials for each in found)]
-    left, *prices = price.price_of_more(tuning_job, counts)
-    shadows = shadows_of(study, rows, bool(left.gpus))
-    stopped = [each for each in reversed(rows) if each.shadow]
+    left, *prices = price.price_of_more(tuning_job, counts, _took(trials))
+    stopped = [each for each in reversed(judged) if verdicts[each.number]]
     return StudyCost(
         id=tuning_job.pk,
-        used=_used(hours, left),
+        used=_used(tuning_job, left),
         left="" if over or not left.trials else shown(price_text(left)),
         outlook=tuple(_outlooks(study, found, prices)),
-        shadows=shadows,
-        stopped=tuple(map(_stopped, stopped[:MOST_ROWS])),
-        known=len(rows),
+        shadows=shadows_of(study, [each.tried for each in judged], verdicts, bool(left.gpus)),
+        stopped=tuple(_stopped(each, verdicts[each.number]) for each in stopped[:MOST_ROWS]),
+        known=len(judged),
         hidden=max(len(stopped) - MOST_ROWS, 0),
-        hours=hours,
     )
 
 
-def shadows_of(study: StudySpec, rows: Sequence[Trial], gpus: bool) -> tuple[RuleShadow, ...]:
-    """What each rule would have done with the trials whose verdicts are known. None for several objectives."""
-    known = [each for each in rows if each.shadow is not None]
-    if len(study.objectives) > 1 or not known:
+def _verdicts(tuning_job: TuningJob) -> Verdicts:
+    rows = Trial.objects.filter(tuning_job=tuning_job, ended_at__isnull=False, shadow__isnull=False)
+    return {
+        number: found
+        for number, found in rows.order_by().values_list("number", "shadow")
+        if found is not None
+    }
+
+
+def _took(trials: Sequence[TrialRow]) -> list[float]:
+    """The seconds of the trials that have a result."""
+    ended = [each for each in trials if each.state == TrialState.SUCCEEDED]
+    return [max(each.seconds, 0.0) for each in ended if each.started_at and each.ended_at]
+
+
+def shadows_of(
+    study: StudySpec, tried: Sequence[TriedTrial], verdicts: Verdicts, gpus: bool
+) -> tuple[RuleShadow, ...]:
+    """What each rule would have done with these trials, whose verdicts are known. None for several objectives."""
+    if len(study.objectives) > 1 or not tried:
         return ()
-    tried = [snapshot.tried(each) for each in known]
-    return tuple(_rule_shadow(study, rule, known, tried, gpus) for rule in Rule)
+    return tuple(_rule_shadow(study, rule, tried, verdicts, gpus) for rule in Rule)
 
 
 def _rule_shadow(
-    study: StudySpec, rule: Rule, rows: Sequence[Trial], tried: Sequence[TriedTrial], gpus: bool
+    study: StudySpec, rule: Rule, tried: Sequence[TriedTrial], verdicts: Verdicts, gpus: bool
 ) -> RuleShadow:
-    would_stop = {each.number: each.shadow[rule] for each in rows if each.shadow and rule in each.shadow}
+    would_stop = {number: found[rule] for number, found in verdicts.items() if rule in found}
     found = shadow(tried, study.objectives[0], would_stop)
     on = study.early is not None and study.early.rule is rule
     return RuleShadow(rule, found, shown(shadow_text(rule, found, gpus)), on)
 
 
-def _stopped(trial: Trial) -> StoppedTrial:
-    ran = (trial.ended_at - trial.started_at).total_seconds() if trial.started_at and trial.ended_at else 0.0
+def _stopped(trial: TrialRow, verdicts: Mapping[str, float]) -> StoppedTrial:
     text = _("{rule}: after {time}")
     return StoppedTrial(
         number=trial.number,
-        ran=shown(time_text(ran)),
+        ran=shown(time_text(trial.seconds if trial.started_at and trial.ended_at else 0.0)),
         verdicts=tuple(
             text.format(rule=shown(NAMES[Rule(rule)]), time=shown(time_text(seconds)))
-            for rule, seconds in sorted((trial.shadow or {}).items())
+            for rule, seconds in sorted(verdicts.items())
         ),
     )
 
 
-def _used(hours: Mapping[int, float], left: Price) -> str:
+def _used(tuning_job: TuningJob, left: Price) -> str:
     if not left.gpus:
         return ""
-    return _("{hours} GPU-hours until now").format(hours=hours_text(sum(hours.values())))
+    hours = price.hours_in_all(tuning_job, timezone.now())
+    return _("{hours} GPU-hours until now").format(hours=hours_text(hours))
 
 
 def _outlooks(study: StudySpec, found: Sequence[Outlook], prices: Sequence[Price]) -> Sequence[str]:

@@ -160,9 +160,9 @@ def _counts(tuning_job: TuningJob, states: Sequence[str]) -> Counts:
     )
 
 
-def body(tuning_job: TuningJob, query: Mapping[str, str]) -> StudyBody:
+def body(tuning_job: TuningJob, trials: Sequence[TrialRow], query: Mapping[str, str]) -> StudyBody:
+    """`trials`: all of the study (`trial_rows.read_trials`)."""
     study = snapshot.study_of(tuning_job)
-    trials = trial_rows.read_trials(tuning_job)
     best = best_numbers(study, trials)
     by_number = {each.number: each for each in trials}
     axes = axes_of(study, trials, query)

@@ -18,6 +18,7 @@ from console.presenters.studies import (
     study_list,
     study_page,
 )
+from console.presenters.studies.trial_rows import read_trials
 from jobs.models import MetricSeries, Trial, TuningJob
 from jobs.rules.tuning.trials import RUNNING
 
@@ -61,14 +62,18 @@ def head_live(user: User, pk: int) -> str:
 
 def body_live(user: User, pk: int, query: Query) -> str:
     row = _row(user, pk)
-    return (
-        "" if row is None else render_to_string("studies/_body.html", {"body": study_page.body(row, query)})
-    )
+    if row is None:
+        return ""
+    body = study_page.body(row, read_trials(row), query)
+    return render_to_string("studies/_body.html", {"body": body})
 
 
 def cost_live(user: User, pk: int) -> str:
     row = _row(user, pk)
-    return "" if row is None else render_to_string("studies/_cost.html", {"cost": study_cost.study_cost(row)})
+    if row is None:
+        return ""
+    cost = study_cost.study_cost(row, read_trials(row))
+    return render_to_string("studies/_cost.html", {"cost": cost})
 
 
 def cost_stamp(pk: int) -> str:

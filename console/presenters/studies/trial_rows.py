@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
 from urllib.parse import urlencode
 
 from django.utils.translation import gettext as _
 
 from agents.infra.sentences import shown
+from agents.infra.sql import Row
 from agents.infra.text import visible
 from console.presenters import csv_cells
 from console.presenters.badges import TRIAL, Badge
@@ -21,7 +21,8 @@ from jobs.models import Trial, TuningJob
 from jobs.rules.tuning.arguments import text_of
 from jobs.rules.tuning.space import Kind, Value, flat
 from jobs.rules.tuning.study import StudySpec
-from jobs.rules.tuning.trials import TrialState, cost
+from jobs.rules.tuning.trials import Measurement, TrialState, cost
+from jobs.rules.tuning.trials import Trial as TriedTrial
 from jobs.tuning.snapshot import read_measurement
 
 PAGE = 50
@@ -64,6 +65,13 @@ class TrialRow:
         if self.started_at is None or self.ended_at is None:
             return math.inf
         return (self.ended_at - self.started_at).total_seconds()
+
+    @property
+    def tried(self) -> TriedTrial:
+        """What rules that stop trials ask of it."""
+        final = None if self.step is None else Measurement(self.step, self.values)
+        seconds = self.seconds if self.started_at and self.ended_at else 0.0
+        return TriedTrial(self.number, TrialState(self.state), final=final, seconds=max(seconds, 0.0))
 
     @property
     def expected(self) -> str:
@@ -121,7 +129,7 @@ class TrialTable:
 def read_trials(tuning_job: TuningJob) -> list[TrialRow]:
     """All trials, by one query, whatever their number. What was expected of them is not read: `with_expected`."""
     rows = Trial.objects.filter(tuning_job=tuning_job).order_by("number")
-    return [_read(dict(zip(_COLUMNS, row, strict=True))) for row in rows.values_list(*_COLUMNS)]
+    return [_read(row) for row in rows.values_list(*_COLUMNS)]
 
 
 def with_expected(tuning_job: TuningJob, trials: Sequence[TrialRow]) -> list[TrialRow]:
@@ -133,19 +141,21 @@ def with_expected(tuning_job: TuningJob, trials: Sequence[TrialRow]) -> list[Tri
     return [replace(each, why=known.get(each.number) or {}) for each in trials]
 
 
-def _read(row: Mapping[str, Any]) -> TrialRow:
-    final = read_measurement(row["final"])
+def _read(row: Row) -> TrialRow:
+    """Of the values of _COLUMNS."""
+    number, state, job, deleted_at, parameters, kept, infeasible, stopped_early, started_at, ended_at = row
+    final = read_measurement(kept)
     return TrialRow(
-        number=row["number"],
-        state=row["state"],
-        job=None if row["job__deleted_at"] else row["job_id"],
-        parameters=row["parameters"] or {},
+        number=number,
+        state=state,
+        job=None if deleted_at else job,
+        parameters=parameters or {},
         values=final.metrics if final else {},
         step=final.step if final else None,
-        infeasible=row["infeasible_reason"],
-        stopped_early=row["stopped_early"],
-        started_at=row["started_at"],
-        ended_at=row["ended_at"],
+        infeasible=infeasible,
+        stopped_early=stopped_early,
+        started_at=started_at,
+        ended_at=ended_at,
     )
 
 

@@ -30,6 +30,7 @@ from console.presenters.studies import (
     study_parts,
     trial_files,
 )
+from console.presenters.studies.trial_rows import read_trials
 from console.views.fragments import asks_for_fragment, page_or_fragment
 from console.views.projects.switch import chosen_list
 from jobs.models import Job, TuningJob
@@ -56,7 +57,7 @@ def studies(request: HttpRequest) -> HttpResponse:
 def overview(request: HttpRequest, tuning_id: int) -> HttpResponse:
     study = found(request, tuning_id)
     if asks_for_fragment(request):
-        context = {"body": study_page.body(study, request.GET.dict())}
+        context = {"body": study_page.body(study, read_trials(study), request.GET.dict())}
         return page_or_fragment(request, "studies/study.html", "studies/_exchange.html", context)
     may_extend = access.can(request.user, "cancel", study)
     return show(request, study, ExtendStudyForm.of(study) if may_extend else None)
@@ -64,9 +65,10 @@ def overview(request: HttpRequest, tuning_id: int) -> HttpResponse:
 
 def show(request: HttpRequest, study: TuningJob, extend: ExtendStudyForm | None) -> HttpResponse:
     """The first page of a study. `extend`: the form that gives it more trials, for those who may."""
+    trials = read_trials(study)
     context = {
-        "body": study_page.body(study, request.GET.dict()),
-        "cost": study_cost.study_cost(study),
+        "body": study_page.body(study, trials, request.GET.dict()),
+        "cost": study_cost.study_cost(study, trials),
         "extend": extend,
         **_around(request, study, study_page.OVERVIEW),
     }

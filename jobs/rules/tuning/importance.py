@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from jobs.rules.tuning.search.unit_place import unit_place
+from jobs.rules.tuning.search.unit_place import unit_places
 from jobs.rules.tuning.space import Parameter, Value, flat
 
 BEST_PART = 0.1
@@ -40,12 +40,8 @@ def _divergence(parameter: Parameter, ranked: Sequence[Mapping[str, Value]]) -> 
     """Pearson's divergence of the values of the best trials from those of all."""
     cells = min(parameter.count or CELLS, CELLS)
     best = best_count(len(ranked))
-    places = [
-        (rank, unit_place(parameter, point[parameter.name]))
-        for rank, point in enumerate(ranked)
-        if parameter.name in point
-    ]
-    known = [(rank, place) for rank, place in places if place is not None]
+    places = unit_places(parameter, (point.get(parameter.name) for point in ranked))
+    known = [(rank, place) for rank, place in enumerate(places) if place is not None]
     top = [place for rank, place in known if rank < best]
     if cells < 2 or len(top) < LEAST_BEST:
         return 0.0

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from jobs.rules.tuning.space import Parameter, Scale, Value, place_of
 
@@ -24,6 +25,20 @@ def unit_place(parameter: Parameter, value: Value) -> float | None:
         mirrored = min(max(high - (value - low), low), high)
         return _share(-math.log(mirrored), -math.log(high), -math.log(low))
     return _share(float(value), low, high)
+
+
+def unit_places(parameter: Parameter, values: Iterable[Value | None]) -> list[float | None]:
+    """The same for many values, of which some may be missing."""
+    low, high = parameter.low, parameter.high
+    if parameter.values or parameter.scale is not Scale.LINEAR or high <= low:
+        return [None if value is None else unit_place(parameter, value) for value in values]
+    half, width = low / 2, high / 2 - low / 2
+    return [
+        (value / 2 - half) / width
+        if value is not None and not isinstance(value, str) and low <= value <= high
+        else None
+        for value in values
+    ]
 
 
 def _share(value: float, low: float, high: float) -> float:

@@ -26,6 +26,8 @@ class Shadow:
 
 def shadow(trials: Sequence[Trial], metric: Metric, would_stop: Mapping[int, float]) -> Shadow:
     """`would_stop`: after how many seconds the rule asked for the end of each of these trials."""
+    if not would_stop:
+        return Shadow(0, 0.0, True)
     measured = [trial for trial in trials if trial.measured]
     total = sum(trial.seconds for trial in measured)
     saved = sum(max(0.0, trial.seconds - would_stop.get(trial.number, trial.seconds)) for trial in measured)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.rules.tuning.search.scales import code_of, from_unit, random_codes, to_unit, value_of
-from jobs.rules.tuning.search.unit_place import unit_place
+from jobs.rules.tuning.search.unit_place import unit_place, unit_places
 from jobs.rules.tuning.space import Kind, Parameter, Scale, has_value
 from tests.unit.jobs.rules.tuning.spaces import doubles, integers, listed, values_of
 from tests.unit.jobs.rules.views import examples
@@ -116,6 +116,10 @@ def test_the_place_for_pages_is_the_same_as_that_for_the_search(parameter, data)
     value = data.draw(values_of(parameter))
     expected = place(parameter, code_of(parameter, value))
     assert unit_place(parameter, value) == pytest.approx(expected, abs=1e-9)
+    many = [value, None, *data.draw(st.lists(values_of(parameter), max_size=3)), "no value of it", -1e308]
+    assert unit_places(parameter, many) == [
+        None if each is None else unit_place(parameter, each) for each in many
+    ]
 
 
 def test_what_is_no_value_has_no_place():
