@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import json
 import pathlib
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,9 @@ from tests.scale.people import ADMIN
 from tests.scale.seed import Seeder, Size
 
 MAX_MS, MAX_KB = 100.0, 60.0
+# Of the plots of a page, as the browser reads them. A study of 1,000 trials is among the pages.
+MAX_SVG_KB = 120.0
+SVG = re.compile(rb"<svg\b.*?</svg>", re.DOTALL)
 WARM_UP = 2
 # A download is measured until it has begun: the head of its table, and the first rows.
 ROWS = 2
@@ -78,6 +82,7 @@ class Measured:
     before: int | None
     raw_kb: float
     sent_kb: float
+    svg_kb: float
     download: bool
 
     @property
@@ -87,6 +92,8 @@ class Measured:
             found.append("over the aim")
         if self.sent_kb > MAX_KB and not self.download:
             found.append("too many bytes")
+        if self.svg_kb > MAX_SVG_KB:
+            found.append("too much SVG")
         if self.before is not None and self.queries > self.before and not self.download:
             found.append(f"{self.before} queries in a small deployment")
         return found
@@ -96,11 +103,12 @@ class Measured:
         figures += f" {percentile(self.cpu, 0.5):7.0f} {self.queries:8d}"
         name = self.name if len(self.name) < 72 else self.name[:71] + "…"
         told = "".join(f"  {fault}" for fault in self.faults)
-        return f"{name:72} {self.who:6} {figures} {self.raw_kb:9.1f} {self.sent_kb:9.1f}{told}"
+        return f"{name:72} {self.who:6} {figures} {self.raw_kb:9.1f} {self.sent_kb:9.1f} {self.svg_kb:7.1f}{told}"
 
 
 HEAD = (
-    f"{'page':72} {'who':6} {'p50 ms':>7} {'p95 ms':>7} {'cpu ms':>7} {'queries':>8} {'KB':>9} {'sent KB':>9}"
+    f"{'page':72} {'who':6} {'p50 ms':>7} {'p95 ms':>7} {'cpu ms':>7} {'queries':>8} "
+    f"{'KB':>9} {'sent KB':>9} {'SVG KB':>7}"
 )
 
 
@@ -156,7 +164,8 @@ def measured(person: Person, asked: Asked, requests: int, before: int | None) ->
     download = answer.streaming or "attachment" in answer.get("Content-Disposition", "")
     plain = gzip.decompress(content) if answer.get("Content-Encoding") == "gzip" else content
     name = f"{asked.shown}{', its beginning' * answer.streaming}"
-    sizes = len(plain) / 1000, len(content) / 1000
+    svg = sum(map(len, SVG.findall(plain)))
+    sizes = len(plain) / 1000, len(content) / 1000, svg / 1000
     return Measured(name, person.name, times, cpu, queries, before, *sizes, download)
 
 
