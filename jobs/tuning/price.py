@@ -12,7 +12,6 @@ from jobs.rules.scheduling.resource_requests import encode_request
 from jobs.rules.spec.custom_job import CustomJobSpec
 from jobs.rules.spec.machine_types import Types, needs
 from jobs.rules.tuning.price import Price
-from jobs.rules.tuning.trials import TrialState
 from jobs.scheduling import machine_types
 from jobs.scheduling.usual_durations import read_usual_durations
 
@@ -30,17 +29,14 @@ def hours_in_all(tuning_job: TuningJob, now: datetime) -> float:
     return sum(used.values()) / 3600
 
 
-def price_of_more(
-    tuning_job: TuningJob, counts: Sequence[int], took: Sequence[float] | None = None
-) -> list[Price]:
-    """What so many more trials would cost. As usual is how long those took that have a result; without one, how long
-    such jobs of the owner take. `took`: these seconds, where the caller knows them.
+def price_of_more(tuning_job: TuningJob, counts: Sequence[int], took: Sequence[float]) -> list[Price]:
+    """What so many more trials would cost. As usual is how long those took that have a result (`took`, in seconds);
+    without one, how long such jobs of the owner take.
 
     The last trial tells what each asks for: the machine types of the study may be others by now, or gone."""
     jobs = Job.every.filter(trial_row__tuning_job=tuning_job).order_by("-trial_row__number")
     asked = jobs.values_list("gpu_count", "timeout_s", "resource_request").first()
     gpus, timeout_s, request = asked or (0, 0.0, "")
-    took = _seconds_of(tuning_job) if took is None else took
     usual = median(took) if took else None
     if usual is None:
         usual = read_usual_durations().of((tuning_job.project_id, tuning_job.owner_id, request))
@@ -58,11 +54,3 @@ def price_of_new(
 
 def gpus_of(spec: CustomJobSpec, types: Types) -> int:
     return sum(needs(pool.machine, types).gpus * pool.replica_count for pool in spec.pools if pool)
-
-
-def _seconds_of(tuning_job: TuningJob) -> list[float]:
-    rows = Trial.objects.filter(tuning_job=tuning_job, state=TrialState.SUCCEEDED)
-    spans = rows.filter(started_at__isnull=False, ended_at__isnull=False).values_list(
-        "started_at", "ended_at"
-    )
-    return [max((end - begin).total_seconds(), 0.0) for begin, end in spans if begin and end]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, NotRequired, TypedDict
 
 from django.db import transaction
@@ -15,15 +16,16 @@ from console.api.times import format_time
 from console.api.tuning.documents import tuning_job_name
 from console.api.views import TrainyardView, person
 from console.auth import access
-from console.presenters.studies.study_cost import shadows_of
-from jobs.models import Trial, TuningJob
+from console.presenters.studies.study_cost import seconds_of, shadows_of, verdicts_of
+from console.presenters.studies.trial_rows import TrialRow, read_trials, with_expected
+from jobs.models import TuningJob
 from jobs.models.first_rows import DEFAULT
 from jobs.rules.lifecycle.states import JobState
 from jobs.rules.tuning.parse_tuning_job import MAX_PARALLEL, MAX_TRIALS
 from jobs.rules.tuning.price import Outlook, Price, outlook_text, price_text
 from jobs.rules.tuning.study import Rule
 from jobs.tuning import extending, outlooks, price, tuning_jobs
-from jobs.tuning.snapshot import study_of, tried
+from jobs.tuning.snapshot import study_of
 
 
 class PriorDocument(TypedDict):
@@ -164,14 +166,14 @@ def found(request: Request, verb: access.Verb, tuning_id: str) -> TuningJob:
 
 
 def document(study: TuningJob) -> StudyDocument:
-    rows = list(study.trials.select_related("job").order_by("number").defer("measurements", "job__spec"))
+    trials = with_expected(study, read_trials(study))
+    verdicts = verdicts_of(study)
     hours = price.used_hours(study, timezone.now())
     found = outlooks.read(study)
-    left = max(study.max_trials - sum(each.started_at is not None for each in rows), 0)
-    still, *prices = price.price_of_more(study, [left, *(each.trials for each in found)])
+    left = max(study.max_trials - sum(each.started_at is not None for each in trials), 0)
+    still, *prices = price.price_of_more(study, [left, *(each.trials for each in found)], seconds_of(trials))
     spec = study_of(study)
-    verdicts = {each.number: each.shadow for each in rows if each.shadow is not None}
-    judged = [tried(each) for each in rows if each.number in verdicts]
+    judged = [each.tried for each in trials if each.number in verdicts]
     made: StudyDocument = {
         "id": str(study.pk),
         "name": tuning_job_name(study),
@@ -203,7 +205,7 @@ def document(study: TuningJob) -> StudyDocument:
             }
             for each in shadows_of(spec, judged, verdicts, bool(still.gpus))
         ],
-        "trials": [_trial(each, hours.get(each.number, 0.0)) for each in rows],
+        "trials": [_trial(each, hours.get(each.number, 0.0), verdicts.get(each.number)) for each in trials],
     }
     if study.extended_at is not None:
         made["extendTime"] = format_time(study.extended_at)
@@ -231,7 +233,7 @@ def _outlook(found: Outlook, text: str) -> OutlookDocument:
     }
 
 
-def _trial(trial: Trial, hours: float) -> TrialDocument:
+def _trial(trial: TrialRow, hours: float, verdicts: Mapping[str, float] | None) -> TrialDocument:
     made: TrialDocument = {"id": str(trial.number), "gpuHours": hours}
     if trial.why:
         made["expected"] = {
@@ -240,6 +242,6 @@ def _trial(trial: Trial, hours: float) -> TrialDocument:
             "high": trial.why["high"],
             "chance": trial.why["chance"],
         }
-    if trial.shadow is not None:
-        made["wouldStop"] = trial.shadow
+    if verdicts is not None:
+        made["wouldStop"] = dict(verdicts)
     return made

@@ -62,13 +62,13 @@ class StudyCost:
 def study_cost(tuning_job: TuningJob, trials: Sequence[TrialRow]) -> StudyCost:
     """`trials`: all of the study (`trial_rows.read_trials`)."""
     study = snapshot.study_of(tuning_job)
-    verdicts = _verdicts(tuning_job)
+    verdicts = verdicts_of(tuning_job)
     judged = [each for each in trials if each.number in verdicts]
     over = tuning_job.state in TERMINAL
     begun = sum(each.started_at is not None for each in trials)
     found = [] if over and not begun else outlooks.read(tuning_job)
     counts = [max(tuning_job.max_trials - begun, 0), *(each.trials for each in found)]
-    left, *prices = price.price_of_more(tuning_job, counts, _took(trials))
+    left, *prices = price.price_of_more(tuning_job, counts, seconds_of(trials))
     stopped = [each for each in reversed(judged) if verdicts[each.number]]
     return StudyCost(
         id=tuning_job.pk,
@@ -82,7 +82,7 @@ def study_cost(tuning_job: TuningJob, trials: Sequence[TrialRow]) -> StudyCost:
     )
 
 
-def _verdicts(tuning_job: TuningJob) -> Verdicts:
+def verdicts_of(tuning_job: TuningJob) -> Verdicts:
     rows = Trial.objects.filter(tuning_job=tuning_job, ended_at__isnull=False, shadow__isnull=False)
     return {
         number: found
@@ -91,7 +91,7 @@ def _verdicts(tuning_job: TuningJob) -> Verdicts:
     }
 
 
-def _took(trials: Sequence[TrialRow]) -> list[float]:
+def seconds_of(trials: Sequence[TrialRow]) -> list[float]:
     """The seconds of the trials that have a result."""
     ended = [each for each in trials if each.state == TrialState.SUCCEEDED]
     return [max(each.seconds, 0.0) for each in ended if each.started_at and each.ended_at]

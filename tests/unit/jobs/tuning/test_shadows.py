@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
+from console.presenters.studies import study_cost, trial_rows
 from jobs.models import Trial, TuningJob
 from jobs.rules.tuning.stopping import shadow
 from jobs.tuning import outlooks, price, shadows
@@ -113,7 +114,8 @@ def test_a_study_that_cannot_be_looked_at_is_not_tried_for_ever(searched):
 
 
 def test_the_usual_time_of_a_trial_is_that_of_the_study(searched):
-    [found] = price.price_of_more(TuningJob.objects.get(), [4])
+    row = TuningJob.objects.get()
+    [found] = price.price_of_more(row, [4], study_cost.seconds_of(trial_rows.read_trials(row)))
     assert (found.trials, found.gpus, found.usual_s) == (4, 0, 10.0)
 
 
