@@ -46,6 +46,9 @@ class Study:
     """One trial after the other, so that nothing but the seed and the rows decides what comes next. `parallel`: or
     several at once; `search` then says by which algorithm."""
 
+    command = ("python3", "-c", PROGRAM)
+    trials = TRIALS
+
     def __init__(self, yard, parallel=1, **search):
         self.yard = yard
         document = {
@@ -55,9 +58,9 @@ class Study:
                 "parameters": [{"parameterId": "x", "doubleValueSpec": {"minValue": 0.0, "maxValue": 1.0}}],
                 **search,
             },
-            "maxTrialCount": TRIALS,
+            "maxTrialCount": self.trials,
             "parallelTrialCount": parallel,
-            "trialJobSpec": job_spec(["python3", "-c", PROGRAM])["jobSpec"],
+            "trialJobSpec": job_spec(list(self.command))["jobSpec"],
         }
         url = yard.client.jobs_url.replace("customJobs", "hyperparameterTuningJobs")
         # All of them sweep, so all of them draw.
@@ -67,7 +70,8 @@ class Study:
             yard.processes.pause_one(pid)
         try:
             name = yard.client.call("POST", url, 60, json=document).json()["name"]
-            yard.execute(f"UPDATE jobs_tuningjob SET seed = {SEED} WHERE id = {name.rpartition('/')[2]}")  # noqa: S608
+            self.id = name.rpartition("/")[2]
+            yard.execute(f"UPDATE jobs_tuningjob SET seed = {SEED} WHERE id = {self.id}")  # noqa: S608
         finally:
             yard.processes.resume(*stopped)
         self.url = f"{yard.url}/v1/{name}"
@@ -80,7 +84,7 @@ class Study:
     def drawn(self):
         """The parameters of the trials that have some, by number."""
         rows = self.yard.query(
-            f"SELECT number, parameters FROM jobs_trial WHERE tuning_job_id = {self.url.rpartition('/')[2]}"  # noqa: S608
+            f"SELECT number, parameters FROM jobs_trial WHERE tuning_job_id = {self.id}"  # noqa: S608
         )
         return {row["number"]: str(row["parameters"]) for row in rows if row["parameters"]}
 
