@@ -12,6 +12,20 @@ ENGINES = "tests/unit/jobs/scheduling/test_engines.py"
 
 PREPARATIONS = (
     Safeguard(
+        "stop-of-a-program-whose-client-goes-on",
+        "agents/runner/runs/lifecycle.py",
+        "not self.container.is_up_at_a_stop()",
+        "not self.container.is_up()",
+        (f"{DOCKER}::test_a_program_whose_client_is_still_there_hears_the_stop",),
+    ),
+    Safeguard(
+        "container-that-comes-after-its-run",
+        "agents/runner/runs/cleanup.py",
+        "if run.facts and os.path.exists(os.path.join(run.directory, MAY_COME)):",
+        "if False:",
+        (f"{DOCKER}::test_a_container_that_is_made_long_after_its_client_was_killed_is_removed",),
+    ),
+    Safeguard(
         "directories-for-the-user-of-an-image",
         "agents/runner/runtimes/containers.py",
         "    give(user, written)\n",

@@ -11,8 +11,39 @@ MOVING = "tests/unit/jobs/outputs/test_moving.py"
 SET_CLOCK = "tests/unit/jobs/maintenance/test_set_clock.py"
 SLOW = "tests/unit/console/runtime/test_slow_storage.py"
 FILLING = "tests/unit/jobs/outputs/test_filling.py"
+DUE = "tests/unit/jobs/outputs/test_due.py"
 
 STORED_FILES = (
+    Safeguard(
+        "outputs-that-another-worker-has-claimed",
+        "jobs/outputs/due.py",
+        ".filter(pk__in=ended, due_at=None)",
+        ".filter(pk__in=ended)",
+        (f"{DUE}::test_a_row_that_another_worker_has_claimed_meanwhile_stays_with_it",),
+    ),
+    Safeguard(
+        "outputs-that-another-worker-has-stored",
+        "jobs/outputs/due.py",
+        ".filter(pk__in=ending, stage=OutputStage.WRITING)",
+        ".filter(pk__in=ending)",
+        (f"{DUE}::test_a_row_that_another_worker_has_stored_meanwhile_does_not_end_again",),
+    ),
+    Safeguard(
+        "outputs-with-unread-metrics",
+        "jobs/outputs/due.py",
+        " & ~Exists(unread.filter(phase=RunPhase.CLOSED))",
+        "",
+        (
+            f"{DUE}::test_what_was_settled_is_looked_at_once_more_when_the_job_is_over_and_its_metrics_are_read",
+        ),
+    ),
+    Safeguard(
+        "cached-tree-used-before-its-lock",
+        "agents/runner/cache/store.py",
+        "if os.fstat(fd).st_mtime > used:",
+        "if False:",
+        (f"{CACHE}::test_a_short_use_between_the_look_and_the_lock_saves_an_entry",),
+    ),
     Safeguard(
         "lock-of-the-quota",
         "jobs/artifacts/blobs.py",

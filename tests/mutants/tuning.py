@@ -15,6 +15,20 @@ PROTECTED = f"{RULES}/test_early_stopping.py::test_what_protects_a_trial"
 
 TUNING = (
     Safeguard(
+        "scales-of-settled-results",
+        "jobs/rules/tuning/search/bayesian.py",
+        "return count - count % max(1, count // 10)",
+        "return count",
+        (f"{SUGGESTED}::test_scales_are_learnt_again_when_a_tenth_more_results_have_come",),
+    ),
+    Safeguard(
+        "every-result-in-a-suggestion",
+        "jobs/rules/tuning/search/bayesian.py",
+        "for count in (own, settled(own)))",
+        "for count in (settled(own), settled(own)))",
+        (f"{SUGGESTED}::test_results_that_no_scales_were_learnt_of_are_given_to_the_model",),
+    ),
+    Safeguard(
         "model-of-the-best-trial",
         "jobs/pipelines/registry.py",
         "best_trial(study_of(pipeline.tuning_job), finals)",

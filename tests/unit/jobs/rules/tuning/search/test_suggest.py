@@ -367,6 +367,20 @@ def test_scales_are_learnt_again_when_a_tenth_more_results_have_come(monkeypatch
     assert len({each.value for each in expected if each}) == 46
 
 
+def test_results_that_no_scales_were_learnt_of_are_given_to_the_model(monkeypatch):
+    study, seen, given = study_of(X, Y), [], bayesian.given
+
+    def noted(x, values, scales):
+        seen.append(len(values))
+        return given(x, values, scales)
+
+    monkeypatch.setattr(bayesian, "given", noted)
+    rows = at_random(50, 1)
+    for count in (37, 38, 39, 45, 49):
+        suggest(study, StudyRows(rows[:count]), 60, 1)
+    assert sorted(set(seen)) == [37, 38, 39, 45, 49]
+
+
 def at_random(count, seed):
     dice = random.Random(seed)
     points = [{"x": dice.random(), "y": dice.random()} for _ in range(count)]
