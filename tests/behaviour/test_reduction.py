@@ -11,8 +11,10 @@ import pytest
 
 from jobs.rules.spec.reduction import IMAGES
 from tests.behaviour.observed_job import ObservedJob, host_of
+from tests.flows.test_brought import Storage, archive
 from tests.harness.product.client import Refused, job_spec
 from tests.harness.wait_and_processes import wait_for
+from tests.unit.agents.runner.test_environments import source_archive
 
 REDUCERS = {"replicaCount": "2", "containerSpec": {"imageUri": IMAGES[0]}}
 BY_RUNTIME = {"replicaCount": "2", "trainyard": {"runtime": "reduction-server", "wire": "bf16"}}
@@ -21,11 +23,14 @@ BY_RUNTIME = {"replicaCount": "2", "trainyard": {"runtime": "reduction-server", 
 class ReducedJob(ObservedJob):
     """Two replicas that train, on two hosts, and two reducers."""
 
-    def __init__(self, yard, *options, reducers=REDUCERS, gpus=5, program="reduced-training", **changes):
+    def __init__(
+        self, yard, *options, reducers=REDUCERS, gpus=5, program="reduced-training", pools=(), **changes
+    ):
         self.yard = yard
         pool = {"command": [program, *options], "gpus": gpus}
         self.document = job_spec(pool, pool, ["true"], name="reduced", **changes)
-        self.document["jobSpec"]["workerPoolSpecs"][2] = reducers
+        own = self.document["jobSpec"]["workerPoolSpecs"]
+        own[:] = [*(pools or own[:2]), reducers]
         self.id = yard.submit(self.document)
 
     def trains(self, attempt=1):
@@ -56,6 +61,33 @@ def test_S4_28_S4_29_every_option_of_torchs_DistributedDataParallel_goes_through
     found = re.findall(r"^(.+): (True|False)$", observed.log("workerpool1-0"), re.M)
     assert len(found) > 15
     assert [name for name, right in found if right == "False"] == []
+
+
+# Only with the code of the job beside it.
+PACKAGED = """import os
+assert os.path.exists("train.py")
+os.execvp("reduced-training", ["reduced-training", "--steps", "10"])
+"""
+
+
+def test_reducers_beside_a_package_and_code_have_the_environment_and_no_code(yard):
+    storage = Storage(yard.client)
+    package = {
+        "executorImageUri": "host",
+        "packageUris": [storage.put("trainer-0.1.tar.gz", source_archive(PACKAGED))],
+        "pythonModule": "aiplatform_custom_trainer_script.task",
+    }
+    trainer = {
+        "replicaCount": "1",
+        "pythonPackageSpec": package,
+        "trainyard": {"code": {"artifact": storage.artifact(archive("pass"))}},
+    }
+    observed = ReducedJob(yard, pools=[trainer, trainer]).over("SUCCEEDED")
+    for name in ("workerpool2-0", "workerpool2-1"):
+        assert "all 2 trainers are connected" in observed.log(name)
+    [run] = observed.runs("workerpool2-0")
+    order = yard.query(f"SELECT \"order\" FROM jobs_run WHERE id = '{run['id']}'")[0]["order"]
+    assert "environment" in str(order) and "tree" not in str(order)
 
 
 def test_the_bytes_and_the_waiting_are_on_the_page_of_the_job(trained):
