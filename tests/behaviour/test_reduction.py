@@ -174,7 +174,7 @@ def test_S4_27_S4_33_advice_is_on_the_page_of_the_job(yard):
         assert "for workers with GPUs" in text
         # The cards of hosts in namespaces have 10 Gbit/s; of hosts on loopback ports no speed is known.
         known, unknown = (
-            "have 20 Gbit/s together, and the 4 replicas that train 40",
+            "has 20 Gbit/s in all, and the 4 replicas that train 40",
             "2 reducers for 4 replicas",
         )
         assert known in text or unknown in text

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from agents.infra.texts import said
+from agents.infra.texts import said, said_of
 from jobs.rules.list_text import list_text
 from jobs.rules.spec import reduction
 from jobs.rules.spec.cluster_variables import TRAINER_POOLS
@@ -63,8 +63,8 @@ def warnings(spec: CustomJobSpec, cards: Cards = NO_CARDS) -> Iterator[str]:
     if needed and offered:
         if offered < needed:
             yield said(
-                "The {reducers} replicas of workerpool2 have {offered} Gbit/s together, and the {trainers} replicas "
-                "that train {needed} Gbit/s: reducers slow them down unless they have as much. Give workerpool2 at "
+                "workerpool2 (replicas: {reducers}) has {offered} Gbit/s in all, and the {trainers} replicas that "
+                "train {needed} Gbit/s: reducers slow them down unless they have as much. Give workerpool2 at "
                 "least {least} replicas.",
                 reducers=pool.replica_count,
                 offered=f"{offered:g}",
@@ -73,10 +73,12 @@ def warnings(spec: CustomJobSpec, cards: Cards = NO_CARDS) -> Iterator[str]:
                 least=-int(-needed // (offered / pool.replica_count)),
             )
     elif pool.replica_count < _count(trainers):
-        yield said(
-            "{reducers} reducers for {trainers} replicas that train: where all hosts have the same network cards, "
+        yield said_of(
+            pool.replica_count,
+            "One reducer for {trainers} replicas that train: where all hosts have the same network cards, fewer "
+            "reducers than trainers are slower than none. Give workerpool2 at least {trainers} replicas.",
+            "{number} reducers for {trainers} replicas that train: where all hosts have the same network cards, "
             "fewer reducers than trainers are slower than none. Give workerpool2 at least {trainers} replicas.",
-            reducers=pool.replica_count,
             trainers=_count(trainers),
         )
     commands = " ".join(" ".join(each.task.argv) for each in trainers)

@@ -145,6 +145,7 @@ def texts(cards=NO_CARDS, **options):
 def test_advice_says_where_reducers_gain_nothing_or_are_too_few():
     assert "gains nothing with 2 replicas" in texts(workers="1")
     assert "2 reducers for 4 replicas" in texts()
+    assert "One reducer for 4 replicas" in texts(third={**REDUCERS, "replicaCount": "1"})
     assert "2 reducers for" not in texts(workers="1")
     jax = {"containerSpec": {"imageUri": "host", "command": ["python3", "-c", "import jax"]}}
     assert "Nothing hooks into TensorFlow and JAX" in texts(task=jax)
@@ -157,7 +158,7 @@ def test_advice_compares_the_bandwidth_of_googles_machines(reducers, enough):
     eight = {"machineType": "n1-highmem-96", "acceleratorType": "NVIDIA_TESLA_V100", "acceleratorCount": 8}
     third = {**REDUCERS, "replicaCount": reducers, "machineSpec": {"machineType": reduction.MACHINE}}
     found = texts(third=third, machine=eight, workers="4")
-    assert ("480 Gbit/s together" in found) is not enough
+    assert ("480 Gbit/s in all" in found) is not enough
     assert ("at least 16 replicas" in found) is not enough
 
 
@@ -175,7 +176,7 @@ def test_the_example_of_the_documents_has_21_replicas():
 
 def test_advice_counts_with_the_cards_that_were_found():
     ten = Cards(mbit=(10_000, 10_000))
-    assert "20 Gbit/s together, and the 4 replicas that train 40 Gbit/s" in texts(ten)
+    assert "20 Gbit/s in all, and the 4 replicas that train 40 Gbit/s" in texts(ten)
     assert "Gbit/s" not in texts(ten, third={**REDUCERS, "replicaCount": "4"})
     assert "from 1 to 25 Gbit/s" in texts(Cards(mbit=(1_000, 10_000, 25_000)))
 
