@@ -4,7 +4,8 @@ The threads of the hosts write facts and go on; this thread decides. While it de
 and the next batch takes them all. So a single fact is answered at once, and a flood of facts costs few transactions.
 If the process dies in between, the jobs are marked as due and the sweep finds them.
 
-The same thread keeps in mind when the restarts that it has put off are due, so that none waits for the next sweep, too.
+The same thread keeps in mind when the restarts and retries that it has put off are due, so that none waits for the next
+sweep, too.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from django.utils import timezone
 from agents.infra.clock import Clock
 from agents.infra.database_errors import DATABASE_UNAVAILABLE
 from jobs.host_sync.database_connection import database_connection
+from jobs.lifecycle import faulty_jobs
 from jobs.lifecycle.advance import Advanced, advance_quietly
 from jobs.scheduling.scheduler import schedule_quietly
 from jobs.wake import hints
@@ -35,7 +37,8 @@ BATCH = 200
 RETRY_S = 0.5
 MAX_PAUSE_S = 0.05
 ROLL_EVERY_S = 0.5
-# A restart is looked at so long after the end of its wait: then the wait is over by the clock that the decision reads.
+# A restart or a retry is looked at so long after the end of its wait: then the wait is over by the clock that the
+# decision reads.
 PAST_WAIT_S = 0.001
 
 
@@ -63,7 +66,10 @@ class DeciderThread:
         # placing. So half of the time is left to the links, and more work gathers meanwhile. The pauses are separate:
         # a placement does not wait for the pause after a decision.
         self._decides_at = self._places_at = 0.0
-        self._restarts: dict[int, float] = {}  # jobs of which a restart waits; used in the thread only
+        # Jobs of which a restart, or the next attempt, waits; used in the thread only.
+        self._restarts: dict[int, float] = {}
+        self._retries: dict[int, float] = {}
+        self._offers_retries = False
         self._waits_since: float | None = None  # since when something submitted waits, or is decided about
         self._rolled_at: dict[str, float] = {}
         self._changed = threading.Condition()
@@ -126,14 +132,13 @@ class DeciderThread:
             return self._take_batch()
 
     def _next_in(self) -> float | None:
-        """How long to wait for the next batch; None: until something is submitted. Submits restarts that are due."""
+        """How long to wait for the next batch; None: until something is submitted. Submits what is due."""
         now = time.monotonic()
-        due = [job for job, at in self._restarts.items() if at <= now]
-        for job in due:
-            del self._restarts[job]
-        self.submit(due)
+        restarts, retries = _take_due(self._restarts, now), _take_due(self._retries, now)
+        self._offers_retries |= bool(retries)
+        self.submit(restarts, place=bool(retries))
         pause = self._pause()
-        waits = [at - now for at in self._restarts.values()]
+        waits = [at - now for at in (*self._restarts.values(), *self._retries.values())]
         return min([*waits, pause] if pause is not None else waits, default=None)
 
     def _take_batch(self) -> tuple[list[int], set[str], bool]:
@@ -155,18 +160,17 @@ class DeciderThread:
         began = time.monotonic()
         advanced = advance_quietly(jobs, Clock()) if jobs else Advanced()
         self._wake_hosts(advanced.hosts)
-        self._keep_in_mind(advanced.restarts_at)
+        self._restarts.update(_by_own_clock(advanced.restarts_at))
+        self._retries.update(_by_own_clock(advanced.retries_at))
         if jobs:
             self._decides_at = _end_of_pause(began)
         if advanced.freed or place:
             began = time.monotonic()
+            if self._offers_retries:
+                self._offers_retries = False
+                faulty_jobs.offer_again(timezone.now())
             self._wake_hosts(schedule_quietly(timezone.now()))
             self._places_at = _end_of_pause(began)
-
-    def _keep_in_mind(self, restarts_at: Mapping[int, datetime]) -> None:
-        now, here = timezone.now(), time.monotonic()
-        for job, at in restarts_at.items():
-            self._restarts[job] = here + (at - now).total_seconds() + PAST_WAIT_S
 
     def _wake_hosts(self, hosts: Collection[int]) -> None:
         """Wake our own links directly, and those of other dispatchers by a hint."""
@@ -181,6 +185,19 @@ class DeciderThread:
             self._rolled_at.clear()
         self._rolled_at.update(dict.fromkeys(due, now))
         hints.roll(due)
+
+
+def _by_own_clock(moments: Mapping[int, datetime]) -> dict[int, float]:
+    """When to look at these jobs again."""
+    now, here = timezone.now(), time.monotonic()
+    return {job: here + (at - now).total_seconds() + PAST_WAIT_S for job, at in moments.items()}
+
+
+def _take_due(moments: dict[int, float], now: float) -> list[int]:
+    due = [job for job, at in moments.items() if at <= now]
+    for job in due:
+        del moments[job]
+    return due
 
 
 def _end_of_pause(began: float) -> float:

@@ -81,6 +81,7 @@ class Changes:
     topics: set[str] = field(default_factory=set)
     trials: set[int] = field(default_factory=set)
     restarts_at: dict[int, datetime] = field(default_factory=dict)
+    retries_at: dict[int, datetime] = field(default_factory=dict)
     freed: bool = False
     has_outputs: bool = False
 
@@ -89,12 +90,14 @@ class Changes:
 class Advanced:
     """What the caller has to hint: the hosts on which something else is wanted now, and whether capacity was freed.
 
-    `restarts_at`: jobs of which a restart waits from now on, and until when. The sweep finds them then, a little later.
+    `restarts_at`: jobs of which a restart waits from now on, and until when; `retries_at`: the same of jobs of which
+    the next attempt waits. The sweep finds both then, a little later.
     """
 
     hosts: frozenset[int] = frozenset()
     freed: bool = False
     restarts_at: Mapping[int, datetime] = field(default_factory=dict)
+    retries_at: Mapping[int, datetime] = field(default_factory=dict)
 
 
 def advance(ids: Collection[int], clock: Clock) -> None:
@@ -126,7 +129,8 @@ def advance_quietly(ids: Collection[int], clock: Clock) -> Advanced:
     each = [advance_quietly([pk], clock) for pk in sorted(ids)]
     hosts = frozenset().union(*(one.hosts for one in each))
     restarts_at = {job: at for one in each for job, at in one.restarts_at.items()}
-    return Advanced(hosts, any(one.freed for one in each), restarts_at)
+    retries_at = {job: at for one in each for job, at in one.retries_at.items()}
+    return Advanced(hosts, any(one.freed for one in each), restarts_at, retries_at)
 
 
 def _not_before(batch: list[Rows], now: datetime) -> datetime:
@@ -148,7 +152,7 @@ def _advance(batch: list[Rows], clock: Clock) -> Advanced:
     hints.trials(changes.trials)
     if changes.has_outputs:
         hints.outputs()
-    return Advanced(frozenset(changes.hosts), changes.freed, changes.restarts_at)
+    return Advanced(frozenset(changes.hosts), changes.freed, changes.restarts_at, changes.retries_at)
 
 
 def _decide_all(batch: list[Rows], clock: Clock) -> tuple[datetime, list[tuple[Rows, Plan | None]]]:
@@ -240,6 +244,8 @@ def _apply(rows: Rows, plan: Plan, changes: Changes) -> None:
     changes.waits += plan.wait
     if plan.wait:
         changes.restarts_at[job.pk] = min(each.at for each in plan.wait)
+    if plan.rests_until is not None:
+        changes.retries_at[job.pk] = plan.rests_until
     changes.hosts |= {runs[stop.run].host_id for stop in plan.stop}
     changes.unproved_runs += plan.left
     for host, names in _unproved(rows, plan).items():

@@ -71,6 +71,20 @@ def test_a_batch_is_decided_before_it_is_placed(done, monkeypatch):
     assert thread._pause() is None
 
 
+def test_a_job_whose_retry_waits_is_offered_a_place_as_soon_as_its_wait_is_over(done, monkeypatch):
+    at = timezone.now() + timedelta(seconds=0.3)
+    monkeypatch.setattr(decider, "advance_quietly", lambda jobs, now: Advanced(retries_at={1: at}))
+    monkeypatch.setattr(decider, "_end_of_pause", lambda began: time.monotonic())
+    monkeypatch.setattr(decider.faulty_jobs, "offer_again", lambda now: done.put(("offer", now >= at)))
+    thread = DeciderThread(lambda hosts: ())
+    thread.submit([1])
+    assert done.get(timeout=PATIENCE_S) == ("offer", True)
+    assert done.get(timeout=PATIENCE_S) == ("place",)
+    thread.submit((), place=True)
+    assert done.get(timeout=PATIENCE_S) == ("place",)  # each wait ends once
+    thread.stop()
+
+
 def test_a_restart_that_waits_is_decided_as_soon_as_its_wait_is_over(done, monkeypatch):
     at = timezone.now() + timedelta(seconds=0.3)
     decided = queue.Queue()

@@ -11,10 +11,11 @@ from django.utils import timezone
 from agents.infra.clock import Clock
 from agents.models import Host, HostStatus
 from jobs import sweep
-from jobs.lifecycle.advance import advance
+from jobs.lifecycle.advance import advance, advance_quietly
 from jobs.maintenance.cordon_and_drain import declare_gone
 from jobs.models import GpuClaim, Job, Run, Transition
 from jobs.scheduling import scheduler
+from tests.unit.jobs import fake_hosts
 from tests.unit.jobs.conftest import spec
 from tests.unit.jobs.fake_hosts import settle
 
@@ -65,7 +66,11 @@ def test_the_first_restart_is_at_once_and_the_second_waits_with_its_claims(add_h
     assert Run.objects.latest("number").number == 2 and now_of(job).flags == []
 
 
-def test_the_second_retry_gives_its_place_back_and_waits(add_host, submit, control_plane):
+def test_the_second_retry_gives_its_place_back_and_waits(add_host, submit, control_plane, monkeypatch):
+    told = []
+    monkeypatch.setattr(
+        fake_hosts, "advance_quietly", lambda *given: told.append(advance_quietly(*given)) or told[-1]
+    )
     host = add_host(gpus=1)
     job = submit(spec(gpus=1))
     lose(host, control_plane, exit_code=134)
@@ -73,6 +78,7 @@ def test_the_second_retry_gives_its_place_back_and_waits(add_host, submit, contr
     lose(host, control_plane, exit_code=134)
     assert (now_of(job).state, job.attempt) == ("QUEUED", 3)
     assert timedelta(seconds=55) < job.rests_until - timezone.now() <= timedelta(seconds=60)
+    assert [each.retries_at for each in told if each.retries_at][-1] == {job.pk: job.rests_until}
     assert job.reason.endswith(f"retry 2 of 3. It waits until {job.rests_until:%Y-%m-%d %H:%M:%S UTC}.")
     other = submit(spec(gpus=1))
     assert other.state == "PENDING", "the place is free meanwhile"
