@@ -22,13 +22,20 @@ from django.db.models import Case, Exists, F, FloatField, Value, When
 from agents.infra.clock import Clock
 from agents.infra.database_errors import DATABASE_UNAVAILABLE
 from agents.infra.failpoints import failpoint
-from agents.infra.sql import Parameter, SelectStatement, UpdateStatement, read_ahead, write_together
+from agents.infra.sql import (
+    AllOrNothing,
+    Parameter,
+    SelectStatement,
+    UpdateStatement,
+    read_ahead,
+    write_together,
+)
 from agents.infra.texts import said
 from agents.models import Recovery
 from jobs.lifecycle import claims, faulty_jobs, job_history, snapshot
 from jobs.lifecycle.advance import advance_quietly
 from jobs.lifecycle.claims import Assignment
-from jobs.models import Job, QueuePin, Replica, Tick, Trial
+from jobs.models import Job, QueuePin, Replica, Run, Tick, Transition, Trial
 from jobs.projects import claim_holders, quotas, usage
 from jobs.rules.lifecycle.decide import LOOK_AGAIN_S
 from jobs.rules.lifecycle.states import JobState, ReplicaState
@@ -287,8 +294,8 @@ def _write_placements(
     if not placed:
         return
     try:
-        with transaction.atomic():
-            result.hosts |= _insert_runs(placed, cluster, now)
+        with AllOrNothing() as block:
+            result.hosts |= _insert_runs(placed, cluster, now, block)
     except DATABASE_UNAVAILABLE:
         raise
     except Exception:
@@ -300,8 +307,8 @@ def _write_one_placement(
     each: PlacedJob, cluster: ClusterCapacity, decision: QueueDecision, result: PassResult, now: datetime
 ) -> None:
     try:
-        with transaction.atomic():
-            result.hosts |= _insert_runs([each], cluster, now)
+        with AllOrNothing() as block:
+            result.hosts |= _insert_runs([each], cluster, now, block)
     except IntegrityError as problem:
         log.warning("Job %s was refused its place and is offered again: %s", each.job.pk, problem)
     except DATABASE_UNAVAILABLE:
@@ -312,24 +319,13 @@ def _write_one_placement(
         result.refused.add(each.job.pk)
 
 
-def _insert_runs(placed: Sequence[PlacedJob], cluster: ClusterCapacity, now: datetime) -> set[int]:
+def _insert_runs(
+    placed: Sequence[PlacedJob], cluster: ClusterCapacity, now: datetime, block: AllOrNothing
+) -> set[int]:
     ids = [each.job.pk for each in placed]
-    replicas = {pk: {each.name: each for each in of} for pk, of in snapshot.replicas_of(ids).items()}
-    runs, transitions = [], []
-    for each in placed:
-        of_job = replicas[each.job.pk]
-        assignments = [
-            Assignment(
-                of_job[place.replica],
-                cluster.login(place.host_id, each.job.project_id),
-                place.gpus,
-                place.port,
-            )
-            for place in each.placements
-        ]
-        runs += claims.first_runs(each.job, each.spec, assignments, now)
-        transitions += job_history.of_placement(each.job, assignments, now)
     with write_together():
+        block.begin()
+        runs, transitions = _first_runs(placed, cluster, now)
         due_at = now + timedelta(seconds=LOOK_AGAIN_S)
         updated = _placed.counted_later(jobs=ids, updated_at=now, due_at=due_at)
         _starting(jobs=ids)
@@ -344,6 +340,29 @@ def _insert_runs(placed: Sequence[PlacedJob], cluster: ClusterCapacity, now: dat
     for each in placed:
         announce.hints([f"job:{each.job.pk}", f"jobs:{each.job.project.name}"])
     return {run.host_id for run in runs}
+
+
+def _first_runs(
+    placed: Sequence[PlacedJob], cluster: ClusterCapacity, now: datetime
+) -> tuple[list[Run], list[Transition]]:
+    """The runs of these jobs and the lines of their histories, not yet saved."""
+    found = snapshot.replicas_of([each.job.pk for each in placed])
+    replicas = {pk: {each.name: each for each in of} for pk, of in found.items()}
+    runs, transitions = [], []
+    for each in placed:
+        of_job = replicas[each.job.pk]
+        assignments = [
+            Assignment(
+                of_job[place.replica],
+                cluster.login(place.host_id, each.job.project_id),
+                place.gpus,
+                place.port,
+            )
+            for place in each.placements
+        ]
+        runs += claims.first_runs(each.job, each.spec, assignments, now)
+        transitions += job_history.of_placement(each.job, assignments, now)
+    return runs, transitions
 
 
 def _preempt(decision: QueueDecision, result: PassResult, now: datetime) -> None:

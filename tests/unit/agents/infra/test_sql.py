@@ -15,6 +15,7 @@ from django.db.models import Exists, F, OuterRef
 from django.utils import timezone
 
 from agents.infra.sql import (
+    AllOrNothing,
     InsertStatement,
     Parameter,
     PartialModel,
@@ -244,6 +245,34 @@ def test_an_error_of_statements_that_are_written_together_is_djangos_and_undoes_
         rename(pk=hosts[3].pk, name="h1 of before")
         rename(pk=hosts[1].pk, name="h3")
         assert names.column() == ["h0", "h3", "h2", "h1 of before"], "a statement sees those before it"
+
+
+@pytest.mark.parametrize("name", ["h1", "new"])
+def test_an_error_leaves_nothing_of_a_block_and_the_transaction_goes_on(
+    name, hosts, django_capture_on_commit_callbacks
+):
+    """`h1`: the database refuses the name of another host. `new`: the error is not the database's."""
+    rename = UpdateStatement(lambda: Host.objects.filter(pk=Parameter("pk")), "name")
+    names = SelectStatement(lambda: Host.objects.order_by("pk").values_list("name"))
+    with django_capture_on_commit_callbacks() as posted, transaction.atomic():
+        rename(pk=hosts[3].pk, name="before")
+        with pytest.raises((IntegrityError, KeyError)), AllOrNothing() as block:
+            with write_together():
+                block.begin()
+                rename(pk=hosts[2].pk, name="third")
+                rename(pk=hosts[0].pk, name=name)
+            transaction.on_commit(lambda: None)
+            raise KeyError(name)
+        assert names.column() == ["h0", "h1", "h2", "before"]
+        with AllOrNothing() as block:
+            with write_together():
+                block.begin()
+                rename(pk=hosts[2].pk, name="third")
+            transaction.on_commit(print)
+        with pytest.raises(KeyError), AllOrNothing():
+            raise KeyError("before it has begun")
+        rename(pk=hosts[1].pk, name="after")
+    assert names.column() == ["h0", "after", "third", "before"] and posted == [print]
 
 
 if connection.vendor == "postgresql":

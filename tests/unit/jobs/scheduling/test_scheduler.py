@@ -205,4 +205,4 @@ if connection.vendor == "postgresql":
             pass_now()
         assert state_of(job) == "PENDING"
         assert len(trips) == 2, "the lock of the pass with what it reads; the rows of the job"
-        assert len(together) >= 16 and len(alone) <= 8, alone
+        assert len(together) >= 16 and len(alone) <= 6, alone
