@@ -28,7 +28,7 @@ from console.live import registry, tails
 from console.runtime.database_threads import in_database_thread
 from jobs.logs import reader
 from jobs.logs.live_end import Status
-from jobs.models import Job, Replica, Run
+from jobs.models import Replica, Run
 
 # The most bytes that are sent and not acknowledged: the cost of a viewer that never reads.
 WINDOW = 256 * 1024
@@ -104,7 +104,7 @@ class LogSocket(Socket):
         self._header_sent_at = 0.0
 
     def authorize(self, user: User) -> None:
-        job = access.get_or_404(user, "see_log", Job.objects.select_related("project"), pk=self.job_id)
+        job = access.job_or_404(user, "see_log", self.job_id)
         found = _replica.column(job=job.pk, name=self.arguments["replica"])
         if not found or (self.named_run and not _rows_of(self.named_run, found[0])):
             raise Http404
@@ -112,7 +112,7 @@ class LogSocket(Socket):
 
     def recheck(self, user: User) -> None:
         """The job and the replica stay the same, so only the permission is checked again."""
-        access.get_or_404(user, "see_log", Job.objects.select_related("project"), pk=self.job_id)
+        access.job_or_404(user, "see_log", self.job_id)
 
     def recheck_key(self) -> Hashable:
         return "see_log", self.job_id

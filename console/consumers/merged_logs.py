@@ -96,13 +96,13 @@ class MergedLogSocket(Socket):
         self._waits: tuple[list[Wait], list[Wait]] = ([], [])
 
     def authorize(self, user: User) -> None:
-        access.get_or_404(user, "see_log", Job.objects.select_related("project"), pk=self.job_id)
+        access.job_or_404(user, "see_log", self.job_id)
         names = Job(pk=self.job_id).replicas.filter(name__in=self.replicas)
         if names.count() != len(self.replicas):
             raise Http404
 
     def recheck(self, user: User) -> None:
-        access.get_or_404(user, "see_log", Job.objects.select_related("project"), pk=self.job_id)
+        access.job_or_404(user, "see_log", self.job_id)
 
     def recheck_key(self) -> Hashable:
         return "see_log", self.job_id

@@ -13,6 +13,7 @@ from typing import Generic, Protocol, TypeVar
 
 from django.db.models import BooleanField, ExpressionWrapper, Q
 
+from agents.infra.sql import Parameter, SelectStatement
 from agents.runner.logs.mask_patterns import MaskPatterns, Span, blank
 from jobs.logs import stored_bytes
 from jobs.logs.stored_bytes import Chunk
@@ -23,6 +24,16 @@ from jobs.secrets import of_jobs
 KEEP_S = 60.0
 MAX_WITH_SECRETS = 64
 MAX_JOBS = 20_000
+
+# Of each secret of a job, whether its value is kept no more.
+_are_gone = SelectStatement(
+    lambda: (
+        JobSecret.objects.filter(job=Parameter("job"))
+        .order_by()
+        .annotate(gone=ExpressionWrapper(Q(sealed=None), output_field=BooleanField()))
+        .values_list("gone")
+    )
+)
 
 
 class Mask(Protocol):
@@ -121,8 +132,7 @@ def of_run(run_id: str) -> Mask | None:
 
 
 def _look_up(job: int) -> Mask | None:
-    is_gone = ExpressionWrapper(Q(sealed=None), output_field=BooleanField())
-    gone = list(JobSecret.objects.filter(job=job).annotate(gone=is_gone).values_list("gone", flat=True))
+    gone = _are_gone.column(job=job)
     if not gone:
         _without.put(job, True)
         return None

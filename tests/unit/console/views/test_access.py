@@ -8,6 +8,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.http import Http404
+from django.utils import timezone
 
 from agents.models import Host, Location
 from console.auth import access
@@ -74,10 +75,13 @@ def test_get_or_404_answers_404_to_outsiders_and_403_to_members_without_the_verb
     for verb in VERBS:
         if access.can(user, verb, job):
             assert access.get_or_404(user, verb, Job.objects.all(), pk=job.pk) == job
+            assert access.job_or_404(user, verb, job.pk) == job
         else:
             refused = PermissionDenied if access.can(user, "see", job) else Http404
             with pytest.raises(refused):
                 access.get_or_404(user, verb, Job.objects.all(), pk=job.pk)
+            with pytest.raises(refused):
+                access.job_or_404(user, verb, job.pk)
 
 
 @pytest.mark.parametrize("key", ["x", "1" * 30, "", "\0"])
@@ -103,3 +107,19 @@ def test_a_permission_check_costs_one_query(cast, objects, django_assert_num_que
         access.verbs(cast.bob, job)
     with django_assert_num_queries(0):
         access.verbs(cast.root, job)
+
+
+def test_a_job_that_is_deleted_or_never_was_is_not_found_by_its_number(cast, objects):
+    job = objects["job"]
+    Job.objects.filter(pk=job.pk).update(deleted_at=timezone.now())
+    for number in (job.pk, job.pk + 1, 2**62, 2**80):
+        with pytest.raises(Http404):
+            access.job_or_404(cast.root, "see_log", number)
+
+
+@pytest.mark.parametrize("person", ["root", "vera"])
+def test_the_right_to_a_log_is_read_without_the_rest_of_its_job(
+    person, cast, objects, django_assert_num_queries
+):
+    with django_assert_num_queries(1 if person == "root" else 2):
+        access.job_or_404(getattr(cast, person), "see_log", objects["job"].pk)
