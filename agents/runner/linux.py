@@ -25,6 +25,7 @@ _CLONE_INTO_CGROUP = 0x200000000
 _PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01
 IN_MODIFY, IN_MOVED_TO, IN_CREATE, IN_DELETE_SELF = 0x2, 0x80, 0x100, 0x400
 IN_CLOSE_WRITE, IN_OPEN, IN_Q_OVERFLOW, IN_IGNORED = 0x8, 0x20, 0x4000, 0x8000
+IN_DONT_FOLLOW = 0x2000000
 
 
 def become_subreaper() -> None:
@@ -103,8 +104,8 @@ class Inotify:
         if self.fd >= 0 and watch >= 0:
             libc.inotify_rm_watch(self.fd, watch)
 
-    def read(self) -> Iterator[Tuple[int, int, bytes]]:
-        """(watch, mask, name) of everything that happened. The name is that of a file in a watched directory."""
+    def read(self) -> Iterator[Tuple[int, int]]:
+        """(watch, mask) of everything that happened."""
         while True:
             try:
                 data = os.read(self.fd, 65536)
@@ -113,9 +114,8 @@ class Inotify:
             at = 0
             while at < len(data):
                 watch, mask, _cookie, length = struct.unpack_from("iIII", data, at)
-                name = data[at + 16 : at + 16 + length].rstrip(b"\0")
                 at += 16 + length
-                yield watch, mask, name
+                yield watch, mask
 
 
 @functools.lru_cache(maxsize=None)

@@ -115,7 +115,7 @@ class HypertuneFile:
         """(watches of files that were closed, whether the file that has the name was opened, closed or replaced)."""
         closed: List[int] = []
         touched = False
-        for watch, mask, _ in self._inotify.read() if self._inotify else ():
+        for watch, mask in self._inotify.read() if self._inotify else ():
             if mask & (IN_CLOSE_WRITE | IN_Q_OVERFLOW):
                 closed += list(self._held) if mask & IN_Q_OVERFLOW else [watch]
             touched = touched or watch in (self._directory_watch, self._name().watch)

@@ -79,6 +79,7 @@ class Keeper(RunLifecycle):
         facts["tmp"] = scratch_path(facts["mark"])
         make_spares(directory)
         save_facts(directory, facts)
+        self.open_log()  # serve looks for it when the order is moved in
         write_file(os.path.join(directory, "order.json"), json.dumps(document).encode())
         if order.reduction:
             put_files(self.home.base)
@@ -100,13 +101,14 @@ class Keeper(RunLifecycle):
         self.oom.begin()
         self.open_channels()
 
-    def open_channels(self) -> None:
-        flags = os.O_CLOEXEC
+    def open_log(self) -> None:
         path = os.path.join(self.directory, "log")
-        self.log = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | flags, 0o600)
+        self.log = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def open_channels(self) -> None:
         control = os.path.join(self.directory, "control")
         os.mkfifo(control, 0o600)
-        self.control = os.open(control, os.O_RDWR | os.O_NONBLOCK | flags)
+        self.control = os.open(control, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         self.synced, self.synced_write = os.pipe()
         self.replica = Replica()
 

@@ -12,7 +12,7 @@ from agents.runner.failpoints import failpoint
 from agents.runner.files import read_plain, take_lock, write_for_host
 from agents.runner.forks import fork_detached
 from agents.runner.home import Home, is_run_id
-from agents.runner.linux import IN_MODIFY, IN_MOVED_TO, IN_Q_OVERFLOW, Inotify, boot_id
+from agents.runner.linux import IN_DONT_FOLLOW, IN_MODIFY, IN_MOVED_TO, IN_Q_OVERFLOW, Inotify, boot_id
 from agents.runner.logs.shipper import LogShipper
 from agents.runner.outbox import Hangup, Outbox
 from agents.runner.runs.facts import Facts, close_after_reboot, load_facts, new_facts
@@ -33,7 +33,7 @@ class Run:
         self.stamp: Tuple[int, int] = (0, 0)
         self.sent_stamp: Tuple[int, int] = (0, 0)  # the stamp of the facts that were sent last
         self.shipper = LogShipper(run, directory, fresh)
-        self.watch = -1
+        self.watch = self.log_watch = -1
         self.stop: float | None = None
         self.work_key: Any = None  # from its order, until it is in the facts
 
@@ -138,11 +138,9 @@ class Runs:
             self.active.append(run)
 
     def read_events(self) -> None:
-        """Handle the inotify events of the watched directories."""
+        """Handle the inotify events of the watched directories and logs."""
         touched: Dict[int, int] = {}
-        for watch, mask, name in self.inotify.read():
-            if mask & IN_MODIFY and name != b"log":
-                continue  # what the keeper and this process write beside it: what counts of that is moved there
+        for watch, mask in self.inotify.read():
             touched[watch] = touched.get(watch, 0) | mask
             if mask & IN_Q_OVERFLOW:
                 for run in self.by_name.values():
@@ -167,7 +165,17 @@ class Runs:
         if run.stamp != run.sent_stamp and (later or not run.claimed):
             failpoint("before_reply")
             self.send_facts(run)
+        self.watch_log(run)
         self.queue_log(run)
+
+    def watch_log(self, run: Run) -> None:
+        """Watch the log itself as soon as it is there, and not all that is written beside it: what counts of that is
+        moved there."""
+        if run.watch >= 0 and run.log_watch < 0:
+            path = os.path.join(run.directory, "log")
+            run.log_watch = self.inotify.watch(path, IN_MODIFY | IN_DONT_FOLLOW)
+            if run.log_watch >= 0:
+                self.watches[run.log_watch] = run
 
     def send_facts(self, run: Run) -> None:
         facts = run.reported()
@@ -203,7 +211,7 @@ class Runs:
         """The run of that name, watched while it is not closed. Does not check that its directory exists."""
         if name not in self.by_name:
             run = self.by_name[name] = Run(name, self.require_home().run(name), fresh)
-            run.watch = self.inotify.watch(run.directory, IN_MODIFY | IN_MOVED_TO)
+            run.watch = self.inotify.watch(run.directory, IN_MOVED_TO)
             if run.watch >= 0:
                 self.watches[run.watch] = run
             run.refresh()  # after the watch was set, so that no change is missed in between
@@ -212,10 +220,10 @@ class Runs:
         return self.by_name[name]
 
     def unwatch(self, run: Run) -> None:
-        if run.watch >= 0:
-            self.inotify.unwatch(run.watch)
-            self.watches.pop(run.watch, None)
-            run.watch = -1
+        for watch in (run.watch, run.log_watch):
+            self.inotify.unwatch(watch)
+            self.watches.pop(watch, None)
+        run.watch = run.log_watch = -1
 
     def known(self, message: Message) -> Run:
         """The run that a message names; ValueError if the name is not a run id or no directory is here."""
