@@ -12,6 +12,7 @@ _KIND = re.compile(r"[a-z]{1,20}\Z")
 # MIG devices of older drivers are named MIG-GPU-<uuid>/<instance>/<instance>.
 _GPU = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._:/-]{0,119}\Z")
 _KEY = re.compile(r"[0-9a-f]{64}\Z")
+_SEPARATOR = re.compile("[/:]")
 
 
 class Home:
@@ -45,7 +46,7 @@ class Home:
                 os.mkdir(path, 0o700)
 
     def gpu_lock(self, gpu: str) -> str:
-        return os.path.join(self.gpus, re.sub("[/:]", "_", gpu) + ".lock")
+        return os.path.join(self.gpus, _SEPARATOR.sub("_", gpu) + ".lock")
 
     def run(self, run: str) -> str:
         """A run's directory. The run id is checked here, where it becomes a path."""

@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import re
 
+from agents.runner.linux import read_kernel_file
+
+# Compiled here, and not in each fresh fork.
+_OCTAL = re.compile(rb"[ \t\n\\]")
+
 
 def may_be_another_mount(base: str, path: str) -> bool:
     """May `path`, below `base`, be on another file system?"""
-    with open("/proc/self/mountinfo", "rb") as file:
-        # In that file blanks, tabs, newlines and backslashes of names are octal numbers.
-        name = re.sub(rb"[ \t\n\\]", lambda found: b"\\%03o" % ord(found.group(0)), os.fsencode(base))
-        if b" " + name + b"/" in file.read():
-            return True
+    # In that file blanks, tabs, newlines and backslashes of names are octal numbers.
+    name = _OCTAL.sub(lambda found: b"\\%03o" % ord(found.group(0)), os.fsencode(base))
+    if b" " + name + b"/" in read_kernel_file("/proc/self/mountinfo"):
+        return True
     return any(os.path.islink(part) for part in (os.path.dirname(path), path))
