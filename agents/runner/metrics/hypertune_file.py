@@ -95,7 +95,7 @@ class HypertuneFile:
                 self._keep(read_lines(held.fd))
             if self._current and self._is_replaced():
                 self._keep(read_file(self.path))
-        self._release()
+        self._close_files()
         with contextlib.suppress(OSError):  # nobody has reported anything: nothing is left of it
             if not os.path.getsize(self.path):
                 os.unlink(self.path)
@@ -238,13 +238,18 @@ class HypertuneFile:
 
     def _release(self) -> None:
         """Stop: no lease, no descriptor. The files stay; the last pass over the run reads them."""
+        self._close_files()
+        if self._inotify and self._inotify.fd >= 0:
+            os.close(self._inotify.fd)
+        self._inotify, self.fd = None, -1
+
+    def _close_files(self) -> None:
+        """Close the files, which ends their leases. At the end of a run, the exit of the keeper closes the inotify
+        instance: that takes ten milliseconds (shared_memory.py), for which nobody has to wait."""
         found = [*self._held.values(), *([self._current] if self._current else [])]
         self._current, self._held = None, {}
         for held in found:
             os.close(held.fd)
-        if self._inotify and self._inotify.fd >= 0:
-            os.close(self._inotify.fd)
-        self._inotify, self.fd = None, -1
 
     # -- the spool --
 

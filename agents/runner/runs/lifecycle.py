@@ -361,8 +361,6 @@ class RunLifecycle:
     def finish(self) -> None:
         """Kill until no process is left, prove it, and close the run."""
         self.look_at_shared_memory()
-        if self.shared:
-            self.shared.close()
         self.search_by_mark = (
             self.search_by_mark or bool(self.facts.get("web_access")) or os.getppid() != self.parent
         )

@@ -42,7 +42,11 @@ class Segment(NamedTuple):
 
 
 class SharedMemory:
-    """What one run made. `living` names its processes that live."""
+    """What one run made. `living` names its processes that live.
+
+    The inotify instance is closed by the exit of its process: to close it takes ten milliseconds, in which the kernel
+    waits for all who read its marks.
+    """
 
     def __init__(self, directory: str, living: Callable[[], Set[int]]) -> None:
         self.directory, self.living = directory, living
@@ -79,11 +83,6 @@ class SharedMemory:
         document = {"files": self.files, "segments": sorted(self.segments)[:MAX_NOTED]}
         with contextlib.suppress(OSError):
             write_file(os.path.join(self.directory, SHARED_MEMORY), json.dumps(document).encode())
-
-    def close(self) -> None:
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = self.inotify.fd = -1
 
 
 def read_note(directory: str) -> tuple[Dict[str, int], Set[tuple[int, int]]]:
