@@ -161,6 +161,12 @@ def is_shared(run_id: str, key: str) -> bool:
     return bool(key) and rows.exists()
 
 
+def is_on_host(key: str) -> bool:
+    """Whether a host has the shell with this key, as far as is known here."""
+    rows = ShellSession.objects.filter(key=key, attached_at__isnull=False, closed_at=None)
+    return bool(key) and rows.exists()
+
+
 def kept_open() -> list[ShellSession]:
     """All kept shells that are not over, with what decides whether they may go on."""
     rows = ShellSession.objects.filter(closed_at=None, keep_s__gt=0).order_by("pk")
@@ -245,7 +251,7 @@ def why_close(session: ShellSession, now: datetime, renew: bool = True) -> str |
 
 def _over(phase: str, stop_wanted_at: datetime | None, job_state: str, why: str) -> str | None:
     if phase == RunPhase.CLOSED and why == "reboot":
-        # As the host says it too (agents/runner/shells/shell.py), whoever of the two comes first.
+        # As the host says it too (agents/runner/shells/attach.py), whoever of the two comes first.
         return said("The host was rebooted, and the shell ended with it.")
     if phase != RunPhase.RUNNING or job_state in TERMINAL:
         return said("The replica is not running.")

@@ -10,6 +10,8 @@ if MODE == "serve":
     from agents.runner.serve import main
 elif MODE == "shell":
     from agents.runner.shells.shell import main
+elif MODE == "attach":
+    from agents.runner.shells.attach import main
 elif MODE == "files":
     from agents.runner.file_access import main
 elif MODE == "put":
@@ -21,6 +23,6 @@ elif MODE == "outputs":
 elif MODE == "probe":
     from agents.runner.host.probe import main
 else:
-    sys.exit("usage: python3 %s serve|shell|files|put|outputs|prepare|probe" % sys.argv[0])
+    sys.exit("usage: python3 %s serve|shell|attach|files|put|outputs|prepare|probe" % sys.argv[0])
 
 main()

@@ -25,17 +25,17 @@ KEPT_S = 10.0
 # So many wait at most: pages that nobody follows up must not keep many hosts busy.
 MOST = 16
 
-Place = tuple[Target, bytes]
-Make = Callable[[Target, paramiko.PKey], Begun]
+Place = tuple[Target, bytes, str]
+Make = Callable[[Target, paramiko.PKey, str], Begun]
 
 
 class _Ahead:
     """One connection, with the thread that makes it, and that closes it if nobody comes."""
 
-    def __init__(self, target: Target, key: paramiko.PKey, make: Make) -> None:
-        self._place, self._made, self._taken = _place(target, key), threading.Event(), threading.Event()
+    def __init__(self, target: Target, key: paramiko.PKey, mode: str, make: Make) -> None:
+        self._place, self._made, self._taken = _place(target, key, mode), threading.Event(), threading.Event()
         self._begun: Begun | None = None
-        threading.Thread(target=self._run, args=(target, key, make), name="ahead", daemon=True).start()
+        threading.Thread(target=self._run, args=(target, key, mode, make), name="ahead", daemon=True).start()
 
     def take(self) -> Begun | None:
         """The connection; None if it could not be made, or has ended. Waits while it is being made."""
@@ -46,9 +46,9 @@ class _Ahead:
             return None
         return self._begun
 
-    def _run(self, target: Target, key: paramiko.PKey, make: Make) -> None:
+    def _run(self, target: Target, key: paramiko.PKey, mode: str, make: Make) -> None:
         try:
-            self._begun = make(target, key)
+            self._begun = make(target, key, mode)
         except (DialError, WireError, *CONNECTION_ERRORS) as problem:
             # Whoever opens a shell dials again, and is told.
             log.debug("No connection to %s was made ahead: %s", target.name, problem)
@@ -63,18 +63,19 @@ _lock = threading.Lock()
 _waiting: dict[Place, _Ahead] = {}
 
 
-def prepare(target: Target, key: paramiko.PKey, make: Make) -> None:
-    """Begin to make a connection, in a thread of its own. The caller has checked that the person may have a shell."""
-    place = _place(target, key)
+def prepare(target: Target, key: paramiko.PKey, mode: str, make: Make) -> None:
+    """Begin to make a connection on which this mode waits, in a thread of its own. The caller has checked that the
+    person may have a shell."""
+    place = _place(target, key, mode)
     with _lock:
         if place not in _waiting and len(_waiting) < MOST:
-            _waiting[place] = _Ahead(target, key, make)
+            _waiting[place] = _Ahead(target, key, mode, make)
 
 
-def take(target: Target, key: paramiko.PKey) -> Begun | None:
+def take(target: Target, key: paramiko.PKey, mode: str) -> Begun | None:
     """The connection that was made ahead; None if there is none that can be used."""
     with _lock:
-        found = _waiting.pop(_place(target, key), None)
+        found = _waiting.pop(_place(target, key, mode), None)
     return found.take() if found else None
 
 
@@ -84,6 +85,6 @@ def _forget(place: Place, ahead: _Ahead) -> bool:
         return _waiting.get(place) is ahead and _waiting.pop(place) is ahead
 
 
-def _place(target: Target, key: paramiko.PKey) -> Place:
+def _place(target: Target, key: paramiko.PKey, mode: str) -> Place:
     """A host with all by which it is dialled: after a change of its address or of its key, it is another place."""
-    return target, key.asbytes()
+    return target, key.asbytes(), mode

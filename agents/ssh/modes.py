@@ -26,6 +26,7 @@ from agents.ssh.sockets import CONNECTION_ERRORS
 GREETING_S = 15.0
 PREFACES = {
     "shell": SHELL_PREFACE,
+    "attach": SHELL_PREFACE,
     "files": FILES_PREFACE,
     "put": PUT_PREFACE,
     "outputs": OUTPUTS_PREFACE,

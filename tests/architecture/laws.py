@@ -49,7 +49,7 @@ MAX_FILE, MAX_FUNCTION = 450, 70
 RUNNER = "agents/runner/"
 # fmt: off
 RUNNER_STOREYS = (
-    "__main__", "serve", "shells.shell", "outputs.transfer", "file_access", "host.probe",
+    "__main__", "serve", "shells.shell", "shells.attach", "outputs.transfer", "file_access", "host.probe",
     "host.engine_probe", "preparations.tasks", "preparations.worker", "preparations.images",
     "preparations.cache_entries", "preparations.programs_output", "preparations.report", "shells.holder",
     "shells.requests", "shells.viewers", "shells.terminal", "shells.ring", "shells.tools", "shells.recording_pull",

@@ -1,93 +1,50 @@
-"""Shell: attaches an SSH channel to a shell of a run, which a process of its own holds (`holder.py`).
-
-The first connection makes that process. Each connection gives it the descriptors of its channel, so that nothing here
-relays keys; then it only waits, because sshd closes a channel when the process on it ends.
-
-A holder listens on an abstract socket, which needs no file: it works on a full disk and in a home on NFS, and no path
-is too long. Other users of the host can see its name, but a holder and those who attach look at each other's user id.
-"""
+"""Shell: makes a shell of a run if the request says so, and attaches an SSH channel to it as `attach.py` does."""
 
 from __future__ import annotations
 
-import array
 import contextlib
 import errno
 import json
 import os
 import shutil
 import socket
-import struct
 from typing import List, NoReturn, Tuple
 
-from agents.runner.files import read_json, read_line, write_file
+from agents.runner.files import read_json, write_file
 from agents.runner.forks import fork_detached
-from agents.runner.home import Home, is_run_id
+from agents.runner.home import Home
 from agents.runner.linux import boot_id
 from agents.runner.processes import read_process
 from agents.runner.runs.facts import load_facts
 from agents.runner.runs.orders import Refused, build_env, parse_order
 from agents.runner.runtimes.containers import shell_of
-from agents.runner.shells.frames import json_line
+from agents.runner.shells.attach import attach, record_of, refuse
 from agents.runner.shells.holder import Holder
 from agents.runner.shells.recording import recorder_of
 from agents.runner.shells.requests import size_of
 from agents.runner.shells.terminal import Program
 from agents.runner.shells.tools import ToolsMissing, add_tools
-from agents.runner.wire import SHELL_PREFACE, Message, WireError, decode_object
-
-
-class Gone(Exception):
-    """The shell that a connection wants to attach to is not there any more."""
+from agents.runner.wire import Message
 
 
 def main() -> NoReturn:
-    """One line of JSON in, one line out, then frames, which the holder sends. Exits with status 1 when refused."""
-    os.write(1, SHELL_PREFACE)
+    attach(make)
+
+
+def make(address: bytes, request: Message, home: Home) -> None:
+    """Make the shell that is to listen on this address, if the request says so."""
+    if not request.get("new"):
+        return
     try:
-        line = read_line(0)
-        control = connect(decode_object(line))
-        fds = array.array("i", [0, 1])
-        control.sendmsg([line], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
+        program, secrets = open_shell(request, home)
     except ToolsMissing as missing:
-        os.write(1, json_line({"error": str(missing), "missing": missing.machine}))
-        os._exit(1)
-    except (Gone, WireError, OSError, ValueError, KeyError, TypeError) as error:
-        words = "%s" % (error or repr(error))
-        os.write(1, json_line({"error": words, "gone": isinstance(error, Gone)}))
-        os._exit(1)
-    os.chdir("/")
-    null = os.open(os.devnull, os.O_RDWR)
-    for fd in (0, 1, 2):
-        os.dup2(null, fd)
-    with contextlib.suppress(OSError):
-        control.recv(1)
-    os._exit(0)
-
-
-def connect(request: Message) -> socket.socket:
-    """A connection to the holder of the shell, which is made if the request says so. Raises Gone if there is none."""
-    home, key = Home(request["deployment"]), request["shell"]
-    if not is_run_id(key):
-        raise ValueError("not a name of a shell: %.100r" % (key,))
-    address = b"\0trainyard-shell-%d-%s-%s" % (os.getuid(), home.deployment.encode(), key.encode())
-    record = os.path.join(home.shells, key + ".json")
-    if request.get("new"):
-        start_holder(address, *open_shell(request, home), request, home)
-    control = socket.socket(socket.AF_UNIX)
-    try:
-        control.connect(address)
-    except OSError:
-        raise Gone(why_gone(record)) from None
-    size = struct.calcsize("3i")
-    _, uid, _ = struct.unpack("3i", control.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
-    if uid != os.getuid():
-        raise ValueError("another user of this host listens in place of the shell")
-    return control
+        refuse({"error": str(missing), "missing": missing.machine})
+    start_holder(address, program, secrets, request, home)
 
 
 def start_holder(address: bytes, program: Program, secrets: List[str], request: Message, home: Home) -> None:
     """Fork the process that holds the shell. It listens from now on, so nobody has to wait for it."""
-    record = os.path.join(home.shells, request["shell"] + ".json")
+    record = record_of(home, request["shell"])
     listener = socket.socket(socket.AF_UNIX)
     try:
         listener.bind(address)
@@ -111,16 +68,6 @@ def start_holder(address: bytes, program: Program, secrets: List[str], request: 
     # Without the name of the run: the holder is no process of it, and stays a minute to tell how the shell ended.
     fork_detached(hold, home.base, {listener.fileno()}, "trainyard-shell %s" % request["shell"])
     listener.close()
-
-
-def why_gone(record: str) -> str:
-    """Why nobody listens for this shell any more."""
-    found = read_json(record)
-    if found is None:
-        return "The shell has ended."
-    if found.get("boot_id") != boot_id():
-        return "The host was rebooted, and the shell ended with it."
-    return "The process that held the shell on the host was killed."
 
 
 def open_shell(request: Message, home: Home) -> Tuple[Program, List[str]]:

@@ -73,10 +73,11 @@ def _session(request: HttpRequest, job_id: int, key: str) -> ShellSession:
 def shell(request: HttpRequest, job_id: int, run_id: str) -> HttpResponse:
     rows = Run.objects.select_related("job__project", "host", "replica").filter(job=job_id)
     # A shell that its owner shares may be watched by more people than may have one.
-    is_shared = shells.is_shared(run_id, request.GET.get("shell", ""))
+    key = request.GET.get("shell", "")
+    is_shared = shells.is_shared(run_id, key)
     run = access.get_or_404(request.user, "watch_shell" if is_shared else "shell", rows, pk=run_id)
     if request.method == "GET":  # a page that may not have its socket asks with HEAD for the reason
-        _prepare(run)
+        _prepare(run, key)
     may_type = access.can(request.user, "shell", run)
     found = job_shells.shells(run.job, person(request))
     context = {
@@ -96,8 +97,8 @@ def shell(request: HttpRequest, job_id: int, run_id: str) -> HttpResponse:
     return response
 
 
-def _prepare(run: Run) -> None:
+def _prepare(run: Run, key: str) -> None:
     """Have the host dialled while the page loads: its socket comes next, if it comes to this process."""
     if shells.why_not(run) is None:
         with suppress(keys.KeyUnreadable):  # the socket says it
-            pty.prepare_shell(Target.of(run.host), keys.private_key())
+            pty.prepare_shell(Target.of(run.host), keys.private_key(), is_new=not shells.is_on_host(key))

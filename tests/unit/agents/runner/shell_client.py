@@ -1,4 +1,4 @@
-"""A console's end of a shell: it starts `shell` as sshd does, and speaks the frames."""
+"""A console's end of a shell: it starts `shell` or `attach` as sshd does, and speaks the frames."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ShellClient:
         }
         document.update({"new": settings} if new else {}, **request)
         self.process = subprocess.Popen(
-            [PYTHON, str(host.runner), "shell"],
+            [PYTHON, str(host.runner), "shell" if new else "attach"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**host.env, "PS1": "$ "}, bufsize=0,
         )  # fmt: skip
         self.screen, self.notes, self.end, self.lost, self.took = b"", [], None, [], 0

@@ -403,7 +403,7 @@ def test_a_terminal_that_sshd_never_makes_times_out(machine, key, monkeypatch):
     monkeypatch.setattr(modes, "open_session", open_then_stop)
     try:
         with pytest.raises(ShellRefused, match="did not open"):
-            pty._open_on(connection, b"")
+            pty._open_on(connection, "shell", b"")
     finally:
         machine.run_inside("kill", "-CONT", sshd)
         connection.close()
@@ -443,7 +443,7 @@ def dialled(monkeypatch):
 def test_a_connection_that_was_made_ahead_is_used_once(machine, key, running, look, dialled):
     where = target(machine)
     for _ in range(3):
-        pty.prepare_shell(where, key)
+        pty.prepare_shell(where, key, is_new=True)
     first = open_shell(where, key, running)
     assert len(dialled) == 1, "one waits for each host, and the shell has it"
     screen = look(first)
@@ -455,11 +455,29 @@ def test_a_connection_that_was_made_ahead_is_used_once(machine, key, running, lo
         shell.close()
 
 
+def test_a_connection_that_was_made_ahead_attaches_to_a_shell_that_is_there(
+    machine, key, running, look, dialled
+):
+    where, name = target(machine), secrets.token_hex(16)
+    first = open_shell(where, key, running, shell=name, new={"keep_s": 60})
+    pty.prepare_shell(where, key, is_new=False)
+    other = open_shell(where, key, running)
+    assert len(dialled) == 3, "it makes no shell"
+    request = {"deployment": "t-shells", "run": running, "shell": name, "client": "c", "cols": 80, "rows": 24}
+    again = pty.open_shell(where, key, request)
+    assert len(dialled) == 3
+    first.write(b"echo he''re\n")
+    look(again).until(b"here")
+    first.end("over")
+    for shell in (first, other, again):
+        shell.close()
+
+
 def test_a_connection_that_was_made_ahead_ends_when_nobody_comes(
     machine, key, running, look, dialled, monkeypatch
 ):
     monkeypatch.setattr(ahead, "KEPT_S", 0.2)
-    pty.prepare_shell(target(machine), key)
+    pty.prepare_shell(target(machine), key, is_new=True)
     wait_for(lambda: dialled and not dialled[0].is_active(), "it to end")
     shell = open_shell(target(machine), key, running)
     assert len(dialled) == 2
@@ -472,12 +490,12 @@ def test_a_connection_that_failed_ahead_is_made_again(machine, key, running, loo
     if how == "it was never made":
         with monkeypatch.context() as patch:
             patch.setattr(pty.install_runner, "command", lambda sha, mode: "true")
-            pty.prepare_shell(where, key)
+            pty.prepare_shell(where, key, is_new=True)
             wait_for(lambda: not ahead._waiting, "the try to be over")
         assert not dialled[0].is_active()
     else:
-        pty.prepare_shell(where, key)
-        wait_for(lambda: ahead._waiting[(where, key.asbytes())]._made.is_set(), "it to be made")
+        pty.prepare_shell(where, key, is_new=True)
+        wait_for(lambda: ahead._waiting[(where, key.asbytes(), "shell")]._made.is_set(), "it to be made")
         dialled[0].sock.close()
         wait_for(lambda: not dialled[0].is_active(), "its thread to see that")
     shell = open_shell(where, key, running)

@@ -55,9 +55,9 @@ def browser(cast):
 
 @pytest.fixture(autouse=True)
 def prepared(monkeypatch):
-    """The names of the hosts to which a connection would have been made ahead."""
+    """The hosts to which a connection would have been made ahead, by name, and whether for a new shell."""
     found = []
-    monkeypatch.setattr(pty, "prepare_shell", lambda target, key: found.append(target.name))
+    monkeypatch.setattr(pty, "prepare_shell", lambda target, key, is_new: found.append((target.name, is_new)))
     return found
 
 

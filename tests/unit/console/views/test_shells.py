@@ -52,9 +52,11 @@ def test_the_host_is_dialled_while_the_page_of_a_shell_loads(browser, cast, job,
     address = f"/jobs/{job.pk}/shell/{run.pk}?shell={KEY}"
     assert browser("bella").get(address).status_code == 403 and prepared == []
     assert browser("bob").head(address).status_code == 200 and prepared == []
-    assert browser("bob").get(address).status_code == 200 and prepared == ["gpu-7"]
+    assert browser("bob").get(address).status_code == 200 and prepared == [("gpu-7", True)]
+    a_shell(run, cast.bob)
+    assert browser("bob").get(address).status_code == 200 and prepared[1:] == [("gpu-7", False)]
     Run.objects.filter(pk=run.pk).update(phase="closed")
-    assert browser("bob").get(address).status_code == 200 and prepared == ["gpu-7"]
+    assert browser("bob").get(address).status_code == 200 and len(prepared) == 2
 
 
 @pytest.mark.parametrize(
