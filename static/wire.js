@@ -36,8 +36,9 @@ export { dot };
 
 export class Wire {
   // `hooks`: opened(), text(document), html(text), bytes(Uint8Array), closed({final, reason, code}), stale(since),
-  // heard(). With `once`, a socket that closed is not opened again. `socket`: one to this path that is there already.
-  constructor(path, hooks, { once = false, socket = null } = {}) {
+  // heard(). With `once`, a socket that closed is not opened again. `socket`: one to this path that is there already,
+  // and `came` what it has brought.
+  constructor(path, hooks, { once = false, socket = null, came = [] } = {}) {
     this.path = path;
     this.hooks = hooks;
     this.once = once;
@@ -51,7 +52,7 @@ export class Wire {
     this.soon = () => this.#again(0);
     window.addEventListener("online", this.soon);
     wires.add(this);
-    this.#connect(socket);
+    this.#connect(socket, came);
   }
 
   get open() {
@@ -99,7 +100,7 @@ export class Wire {
     report(this, "live");
   }
 
-  #connect(ready = null) {
+  #connect(ready = null, came = []) {
     clearTimeout(this.timer);
     clearTimeout(this.dial);
     const url = new URL(this.path, location.href);
@@ -128,7 +129,11 @@ export class Wire {
       if (socket === this.socket && !this.ended) this.#closed(event, opened);
     };
     // Later, as all that a socket tells: whoever made this wire does not have it yet.
-    if (socket.readyState === WebSocket.OPEN) queueMicrotask(socket.onopen);
+    if (socket.readyState !== WebSocket.OPEN) return;
+    queueMicrotask(() => {
+      socket.onopen();
+      for (const data of came) socket.onmessage({ data });
+    });
   }
 
   #received(data) {

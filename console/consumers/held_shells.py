@@ -1,7 +1,8 @@
 """A shell that its host keeps: a socket comes and goes, and finds the same shell with its screen.
 
 The page chooses the key of the shell and names the run: `ws /ws/shells/KEY?run=RUN`. So a page that got no answer asks
-again and gets the same shell. What is typed has an offset; the page keeps it until the host has taken it, and sends it
+again and gets the same shell. A page that was reloaded says its first message in the address (`&hello=`), and has its
+screen a round trip sooner. What is typed has an offset; the page keeps it until the host has taken it, and sends it
 again over the next socket. What is shown has an offset too, at which the next socket goes on.
 
 The end of a socket is not the end of the shell. That is the end of the program on it, of the run, of the owner's right
@@ -25,7 +26,7 @@ from agents.ssh.pty import ShellGone
 from console.auth import access, tokens
 from console.consumers import credentials
 from console.consumers.shells import ShellSocket
-from console.consumers.socket_lifecycle import GONE, TRY_AGAIN, BadMessage, Closed
+from console.consumers.socket_lifecycle import GONE, TRY_AGAIN, BadMessage, Closed, parsed
 from console.live.terminals import Event, Terminal
 from console.runtime.database_threads import in_database_thread
 from jobs import shells
@@ -71,6 +72,11 @@ class HeldShellSocket(ShellSocket):
 
     def recheck_key(self) -> Hashable:
         return "shell", self.run_row.pk, "" if self._types else self.arguments["key"]
+
+    async def serve(self) -> None:
+        for text in self._query.get("hello", [])[:1]:
+            await self.on_message(parsed(text))
+        await super().serve()
 
     async def on_message(self, message: dict[str, Any]) -> None:
         if "client" in message:

@@ -280,7 +280,7 @@ class Socket:
             if text is None:
                 await self.on_bytes(message.get("bytes") or b"")
             else:
-                await self.on_message(_parsed(text))
+                await self.on_message(parsed(text))
 
     def in_language(self, text: str) -> str:
         """A sentence for the person who reads the page. A script gets English."""
@@ -299,7 +299,7 @@ class Socket:
             log.debug("The client closed the connection while we were closing it.")
 
 
-def _parsed(text: str) -> dict[str, Any]:
+def parsed(text: str) -> dict[str, Any]:
     try:
         document = json.loads(text) if len(text) <= MAX_TEXT else None
     except (ValueError, RecursionError):

@@ -82,12 +82,18 @@ export class Pane {
       heard: () => this.#inContact(),
       closed: (how) => this.#closed(how),
     };
-    this.wire = new Wire(address, hooks, { socket: take(address) });
+    this.early = take(address);
+    this.wire = new Wire(address, hooks, this.early ?? {});
+  }
+
+  // Keep for the next page of this tab what it needs to go on.
+  store() {
+    this.typed.store(this.foreign ? null : [this.terminal.cols, this.terminal.rows]);
   }
 
   // Leave the shell; its host keeps it.
   leave() {
-    this.typed.store();
+    this.store();
     this.wire.end();
     this.observer.disconnect();
     this.terminal.dispose();
@@ -113,7 +119,10 @@ export class Pane {
     this.#disconnected();
     this.resize();
     this.reason = "";
-    this.#tellSize({ client: this.typed.client, from: this.received });
+    const size = this.early?.size;
+    this.early = null;
+    if (size) this.toldSize = String(size); // and the screen was asked for, before this terminal was here
+    else this.#tellSize({ client: this.typed.client, from: this.received });
   }
 
   // `toldSize` is the size of the place that this page has, as the host has heard it.

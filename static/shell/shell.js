@@ -23,7 +23,7 @@ class ShellPage {
     this.add?.addEventListener("click", () => this.#add(this.where?.value || this.run));
     this.beside.addEventListener("click", () => this.#toggleSplit());
     this.tabs.addEventListener("keydown", (event) => this.#byKey(event));
-    window.addEventListener("pagehide", () => this.panes.forEach((pane) => pane.typed.store()));
+    window.addEventListener("pagehide", () => this.panes.forEach((pane) => pane.store()));
     window.addEventListener("pageshow", ({ persisted }) => persisted && location.reload());
     this.#read();
   }

@@ -1,17 +1,19 @@
 // What was typed, by offset. The host counts what it has taken; everything after that is kept here, over lost
 // connections and a reload, and sent again. The host drops what it gets twice. So no key is lost, and none typed twice.
 
+import { leftOf, STORED } from "./early.js";
+
 const PIECE = 16 * 1024;
 const AHEAD = 192 * 1024; // bytes that were sent and that the host has not taken yet
 const MOST = 2 * 1024 * 1024; // bytes that wait; a paste that is longer is cut, and the page says so
-const STORED = "trainyard.shell.";
 
 export class Typed {
   // `shell`: the key of the shell. After a reload, what the page before has left is taken over, by one page only: the
   // copy of a tab finds nothing, and is a client of its own.
   constructor(shell) {
     this.name = STORED + shell;
-    const left = takeStored(this.name);
+    const left = leftOf(shell);
+    if (left) sessionStorage.removeItem(this.name);
     this.client = left?.client ?? randomKey();
     this.taken = left?.taken ?? 0; // what the host has taken, as far as we know
     this.offered = left?.offered ?? 0; // sent at least once
@@ -86,11 +88,12 @@ export class Typed {
     }
   }
 
-  store() {
+  // `size`: that of the terminal, which the next page asks for.
+  store(size) {
     const waiting = base64(this.#slice(this.taken, this.end));
     const { client, taken, offered, since } = this;
     try {
-      sessionStorage.setItem(this.name, JSON.stringify({ client, taken, offered, since, waiting }));
+      sessionStorage.setItem(this.name, JSON.stringify({ client, taken, offered, since, waiting, size }));
     } catch {
       // A browser that stores nothing: the next page is another client.
     }
@@ -110,16 +113,6 @@ export class Typed {
 
 export function randomKey() {
   return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
-}
-
-function takeStored(name) {
-  try {
-    const found = JSON.parse(sessionStorage.getItem(name));
-    sessionStorage.removeItem(name);
-    return found;
-  } catch {
-    return null;
-  }
 }
 
 function base64(bytes) {

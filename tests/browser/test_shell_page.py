@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -26,6 +27,8 @@ class Host:
         self.client = None
         socket.on_message(lambda message: self.heard(socket, message))
         socket.send(json.dumps({"opening": "train@gpu-a"}))
+        for hello in parse_qs(urlsplit(socket.url).query).get("hello", []):
+            self.heard(socket, hello)
 
     def heard(self, socket, message):
         if isinstance(message, bytes):
@@ -170,6 +173,37 @@ def test_the_socket_is_there_before_the_terminal(page, site, is_cut):
     assert len(set(host.addresses)) == 1
     page.keyboard.type("x")
     host.until(lambda: host.typed == b"x")
+
+
+def test_after_a_reload_the_screen_comes_while_the_terminal_loads(page, site):
+    """It is asked for in the size that the page had, so that no program draws again. If the page has another size
+    meanwhile, the host is told."""
+    host, scripts = Host(page), []
+    host.answer = {"recording": True}
+    page.goto(site)
+    page.get_by_text("Connected").wait_for()
+    host.until(lambda: len(host.told) > 1)  # the note of the recording took a row
+    size = host.answer["size"] = host.told[-1]["resize"]
+    host.print(b"seen before\r\n$ ")
+    host.until(lambda: "seen before" in screen(page))
+    page.route("**/xterm.mjs", lambda route: scripts.append(route))
+    host.told.clear()
+    page.reload(wait_until="commit")
+    host.until(lambda: host.told and scripts)
+    scripts.pop().continue_()
+    page.get_by_text("Connected").wait_for()
+    host.until(lambda: "seen before" in screen(page))
+    page.keyboard.type("x")
+    host.until(lambda: host.typed == b"x")
+    [client] = host.taken
+    assert host.told == [{"resize": size, "client": client, "from": None}] and screen(page).count("seen") == 1
+    page.reload(wait_until="commit")
+    host.until(lambda: len(host.told) == 2 and scripts)
+    page.set_viewport_size({"width": 700, "height": 500})
+    scripts.pop().continue_()
+    page.get_by_text("Connected").wait_for()
+    host.until(lambda: host.told[-1]["resize"][0] < size[0])
+    assert len(host.taken) == 1, "the same client"
 
 
 def test_output_is_acknowledged_when_it_is_on_the_screen(page, host):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from datetime import timedelta
+from urllib.parse import quote
 
 import pytest
 from django.utils import timezone
@@ -61,6 +63,18 @@ async def test_a_second_socket_finds_the_same_shell(join, run, shell):
     assert (ready["at"], ready["taken"]) == (8, 3)
     assert await in_database_thread(ShellSession.objects.count) == 1
     await again.leave()
+
+
+async def test_a_page_says_its_first_message_in_the_address(join, visit, run, shell):
+    await (await join()).leave()
+    hello = quote(json.dumps({"resize": [90, 33], "client": "client-1", "from": 8}))
+    page = await visit(f"/ws/shells/{KEY}?run={run.pk}&hello={hello}", "bob")
+    await page.until(lambda v: any("ready" in told for told in v.told))
+    request = shell.requests[-1]
+    assert (request["cols"], request["rows"], request["client"], request["from"]) == (90, 33, "client-1", 8)
+    await page.leave()
+    page = await visit(f"/ws/shells/{KEY}?run={run.pk}&hello=x", "bob")
+    assert (await page.until_closed())[0] == 4400
 
 
 async def test_a_page_that_got_no_answer_asks_for_the_same_shell(join, visit, run, shell, monkeypatch):
