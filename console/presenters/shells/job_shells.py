@@ -96,6 +96,12 @@ def shells(job: Job, user: User, replica: str = "") -> JobShells:
     )
 
 
+def open_shells(job: Job, user: User) -> list[ShellRow]:
+    """The shells of all replicas that are not over."""
+    allowed, now = access.verbs(user, job), timezone.now()
+    return [row_of(session, allowed, now) for session in shell_records.of_job(job).filter(closed_at=None)]
+
+
 def open_runs(job: Job) -> Sequence[Run]:
     """The runs on which a shell can be opened now, in the order of their replicas."""
     rows = Run.objects.filter(job=job, attempt=job.attempt, held=False, phase=RunPhase.RUNNING)

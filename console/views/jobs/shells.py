@@ -72,14 +72,13 @@ def _session(request: HttpRequest, job_id: int, key: str) -> ShellSession:
 @login_required
 def shell(request: HttpRequest, job_id: int, run_id: str) -> HttpResponse:
     rows = Run.objects.select_related("job__project", "host", "replica").filter(job=job_id)
-    # A shell that its owner shares may be watched by more people than may have one.
     key = request.GET.get("shell", "")
+    # A shell that its owner shares may be watched by more people than may have one.
     is_shared = shells.is_shared(run_id, key)
     run = access.get_or_404(request.user, "watch_shell" if is_shared else "shell", rows, pk=run_id)
     if request.method == "GET":  # a page that may not have its socket asks with HEAD for the reason
         _prepare(run, key)
     may_type = access.can(request.user, "shell", run)
-    found = job_shells.shells(run.job, person(request))
     context = {
         "job": run.job,
         "run": run,
@@ -89,7 +88,7 @@ def shell(request: HttpRequest, job_id: int, run_id: str) -> HttpResponse:
         "keep_minutes": settings.TRAINYARD.shell_keep_s // 60,
         "recording_days": policy.kept_days(),
         "may_type": may_type,
-        "here": [row for row in found.open if row.key],
+        "here": [row for row in job_shells.open_shells(run.job, person(request)) if row.key],
         "runs": [(each.pk, each.replica.name) for each in job_shells.open_runs(run.job)] if may_type else [],
     }
     response = render(request, "shells/shell.html", context)
