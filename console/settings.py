@@ -97,6 +97,8 @@ TEMPLATES = [
     }
 ]
 
+FORM_RENDERER = "console.forms.widget_renderer.WidgetRenderer"
+
 DATABASES = {"default": backend_settings.database(TRAINYARD)}
 PUT_RIGHT += data_directory.close_files(backend_settings.database_files(DATABASES["default"]))
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
