@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import parse_qsl
 
@@ -10,6 +11,7 @@ from django.urls import reverse
 
 from console import saved_views
 from console.auth import access
+from console.models import SavedView
 from console.presenters.jobs.job_filters import Filters
 
 
@@ -41,10 +43,9 @@ def cleaned(query: str) -> str:
     return Filters.of(dict(parse_qsl(query.removeprefix("?")))).unpaged.query()
 
 
-def view_links(user: User, query: str, most: int | None = None) -> ViewLinks:
-    """All of them, or the first `most`: the person's own come first."""
+def view_links(user: User, query: str, views: Sequence[SavedView]) -> ViewLinks:
+    """`views`: some of those that the person sees."""
     now, here = cleaned(query), reverse("jobs")
-    views = list(saved_views.visible(user)[:most])
     managed = saved_views.managed(user) if views else set()
     links = (
         ViewLink(

@@ -9,12 +9,11 @@ from datetime import datetime
 from urllib.parse import urlencode
 
 from django.contrib.auth.models import User
-from django.core.paginator import Paginator
 from django.db.models import QuerySet
 from django.urls import reverse
 
 from console.models import Invitation, Passkey, SecondFactor
-from console.presenters.jobs.job_filters import cursor_number
+from console.presenters.numbered_pages import numbered
 from jobs.models import Membership
 
 SIZE = 50
@@ -44,22 +43,12 @@ class PeoplePage:
 
 
 def page(query: Mapping[str, str]) -> PeoplePage:
-    text, number = query.get("text", "").strip()[:150], cursor_number(query.get("page", "")) or 1
+    text = query.get("text", "").strip()[:150]
     found = User.objects.filter(username__icontains=text) if text else User.objects.all()
-    pages = Paginator(_sorted(found), SIZE)
-    shown = pages.get_page(number)
-    here = [row.pk for row in shown]
-    return PeoplePage(
-        rows=tuple(people(User.objects.filter(pk__in=here))),
-        text=text,
-        total=pages.count,
-        previous=_address(text, shown.previous_page_number()) if shown.has_previous() else "",
-        next=_address(text, shown.next_page_number()) if shown.has_next() else "",
-    )
-
-
-def _address(text: str, number: int) -> str:
-    return f"{reverse('people')}?{urlencode({**({'text': text} if text else {}), 'page': number})}"
+    here = reverse("people") + (f"?{urlencode({'text': text})}" if text else "")
+    pages = numbered(_sorted(found), query.get("page", ""), here, SIZE)
+    shown = User.objects.filter(pk__in=[row.pk for row in pages.rows])
+    return PeoplePage(tuple(people(shown)), text, pages.total, pages.previous, pages.next)
 
 
 def _sorted(users: QuerySet[User]) -> QuerySet[User]:

@@ -11,6 +11,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST, require_safe
@@ -19,6 +20,7 @@ from agents.infra.sentences import shown
 from console.auth import access
 from console.auth.person import person
 from console.forms.jobs import AnyDraft, JobDestination
+from console.presenters.numbered_pages import numbered
 from console.views.jobs.form_choices import FormChoices
 from console.views.jobs.form_requests import new_destination
 from jobs import services
@@ -36,8 +38,9 @@ OF_PROJECT = "project"
 @login_required
 def templates(request: HttpRequest) -> HttpResponse:
     access.require(request.user, "submit", Job)
-    rows = list(_visible(request).defer("document"))
-    return render(request, "jobs/templates.html", {"templates": rows})
+    rows = _visible(request).defer("document")
+    pages = numbered(rows, request.GET.get("page", ""), reverse("job-templates"))
+    return render(request, "jobs/templates.html", {"templates": list(pages.rows), "pages": pages})
 
 
 @require_POST

@@ -12,6 +12,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST, require_safe
 
 from agents.infra.sentences import shown
+from console import saved_views
 from console.auth import access
 from console.auth.person import person
 from console.presenters.badges import JOB
@@ -31,9 +32,10 @@ MOST_VIEWS = 12
 def jobs(request: HttpRequest) -> HttpResponse:
     if elsewhere := chosen_list(request):
         return elsewhere
-    found = job_list.job_list(person(request), request.GET.dict())
+    user = person(request)
+    found = job_list.job_list(user, request.GET.dict())
     may_submit = access.can(request.user, "submit", Job)
-    views = view_links(person(request), request.GET.urlencode(), MOST_VIEWS)
+    views = view_links(user, request.GET.urlencode(), saved_views.visible(user)[:MOST_VIEWS])
     context = {
         "noun": "jobs",
         "list": found,

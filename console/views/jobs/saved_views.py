@@ -17,6 +17,7 @@ from agents.infra.sentences import shown
 from console import saved_views
 from console.auth import access
 from console.auth.person import person
+from console.presenters.numbered_pages import numbered
 from console.presenters.view_links import cleaned, view_links
 
 
@@ -26,7 +27,7 @@ def views(request: HttpRequest) -> HttpResponse:
     """The list of views, and the form that keeps the list of jobs of the query `query`."""
     user = person(request)
     if request.method != "POST":
-        return render(request, "jobs/views.html", {"views": view_links(user, request.GET.urlencode())})
+        return _page(request, request.GET.urlencode())
     query, named = cleaned(request.POST.get("query", "")), request.POST.get("project", "")
     project = access.project_or_404(user, "submit", named) if named else None
     try:
@@ -34,9 +35,19 @@ def views(request: HttpRequest) -> HttpResponse:
             view = saved_views.save(user, project, request.POST.get("name", ""), query, timezone.now())
     except Refused as refused:
         typed = {"name": request.POST.get("name", ""), "project": named, "refused": shown(refused.message)}
-        return render(request, "jobs/views.html", {"views": view_links(user, query), **typed})
+        return _page(request, query, **typed)
     messages.success(request, _("The view “{name}” is kept.").format(name=view.name))
     return HttpResponseRedirect(f"{reverse('jobs')}?{view.query}")
+
+
+def _page(request: HttpRequest, query: str, **typed: str) -> HttpResponse:
+    """`query`: of the list that may be kept."""
+    user, kept = person(request), cleaned(query)
+    here = reverse("job-views") + (f"?{kept}" if kept else "")
+    pages = numbered(saved_views.visible(user), request.GET.get("page", ""), here)
+    return render(
+        request, "jobs/views.html", {"views": view_links(user, kept, pages.rows), "pages": pages, **typed}
+    )
 
 
 @require_POST

@@ -1,5 +1,7 @@
 """Inputs are drawn without templates exactly as Django's templates draw them."""
 
+from __future__ import annotations
+
 import pytest
 from django import forms
 from django.forms.renderers import DjangoTemplates, get_default_renderer

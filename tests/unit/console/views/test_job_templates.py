@@ -53,6 +53,15 @@ def test_a_persons_templates_are_theirs_and_a_projects_are_for_its_submitters(br
     assert browser("bob").get("/jobs/new?template=x").status_code == 404
 
 
+def test_many_templates_have_several_pages(browser, cast):
+    for number in range(51):
+        a_template(cast.bob, f"own {number:02}")
+    first = browser("bob").get("/jobs/templates/").text
+    assert "own 00" in first and "own 50" not in first and 'href="/jobs/templates/?page=2"' in first
+    second = browser("bob").get("/jobs/templates/?page=2").text
+    assert "own 50" in second and "own 49" not in second and 'href="/jobs/templates/?page=1"' in second
+
+
 def test_what_is_no_job_is_no_template_and_a_name_can_be_refused(browser):
     bob = browser("bob")
     assert "Name is required." in bob.post("/jobs/new", {**SAVE, "display_name": ""}).content.decode()

@@ -76,6 +76,16 @@ def test_the_list_shows_the_first_views_and_their_page_all(browser, cast, projec
     assert f"a {MOST_VIEWS - 1:02}" in browser("bob").get("/jobs/views").text
 
 
+def test_many_views_have_several_pages_that_keep_the_query(browser, cast, monkeypatch):
+    monkeypatch.setattr(saved_views, "MAX_VIEWS", 100)
+    for number in range(51):
+        keep(cast.bob, name=f"a {number:02}")
+    first = browser("bob").get("/jobs/views?sort=name").text
+    assert "a 00" in first and "a 50" not in first and 'href="/jobs/views?sort=name&amp;page=2"' in first
+    second = browser("bob").get("/jobs/views?sort=name&page=2").text
+    assert "a 50" in second and "a 49" not in second and 'href="/jobs/views?sort=name&amp;page=1"' in second
+
+
 @pytest.mark.parametrize(
     ("name", "query", "words"),
     [
