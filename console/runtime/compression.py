@@ -21,6 +21,8 @@ LEAST_BYTES = 1000
 LEVEL = 2
 # Only raw deflate: the head and the tail of the file are written here, because the head has a name of random length.
 RAW = -15
+# Of a table that is read while it is sent, so much is sent on at once. ISA-L keeps megabytes back by itself.
+SENT_ON_BYTES = 16_384
 MAX_NAME = 100
 NOTHING_OF_IT = re.compile(r"0(\.0*)?")
 
@@ -28,7 +30,7 @@ NOTHING_OF_IT = re.compile(r"0(\.0*)?")
 class Packer(Protocol):
     def compress(self, data: bytes) -> bytes: ...
 
-    def flush(self) -> bytes: ...
+    def flush(self, mode: int = ...) -> bytes: ...
 
 
 class Compression:
@@ -76,13 +78,16 @@ def accepts_gzip(header: str) -> bool:
 
 
 def packed(parts: Iterable[bytes]) -> Iterator[bytes]:
-    """The parts as a gzip file, each sent on as soon as there is enough of it."""
+    """The parts as a gzip file, sent on as soon as there is enough of it."""
     packer = cast("Packer", isal_zlib.compressobj(LEVEL, isal_zlib.DEFLATED, RAW))
     yield head()
-    check = size = 0
+    check = size = kept = 0
     for part in parts:
-        check, size = crc32(part, check), size + len(part)
-        if piece := packer.compress(part):
+        check, size, kept = crc32(part, check), size + len(part), kept + len(part)
+        piece = packer.compress(part)
+        if kept >= SENT_ON_BYTES:
+            piece, kept = piece + packer.flush(isal_zlib.Z_SYNC_FLUSH), 0
+        if piece:
             yield piece
     yield packer.flush() + check.to_bytes(4, "little") + (size & 0xFFFFFFFF).to_bytes(4, "little")
 

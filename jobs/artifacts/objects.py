@@ -7,7 +7,7 @@ sender sends; the other functions are in the caller's.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -211,31 +211,38 @@ def list_objects(
     """
     first = prefix.encode()
     at = max(first, position)
-    found: list[StoredObject] = []
+    found: list[int] = []
     shared: list[str] = []
     while True:
         left = limit - len(found) - len(shared)
-        rows = _from(bucket, first, at, left + 1)
-        for row in rows:
-            if bytes(row.path) < at:
+        rows = _names_from(bucket, first, at, left + 1)
+        for pk, name in rows:
+            if name.encode() < at:
                 # It begins with what was listed as shared.
                 continue
             if len(found) + len(shared) == limit:
-                return Listing(found, shared, at)
-            name = row.name
+                return Listing(_rows(bucket, found), shared, at)
             cut = name.find(delimiter, len(prefix)) if delimiter else -1
             if cut < 0:
-                found.append(row)
+                found.append(pk)
                 at = name.encode() + b"\0"
             else:
                 shared.append(name[: cut + len(delimiter)])
                 at = storage_names.after_prefix(shared[-1].encode())
         if len(rows) <= left:
-            return Listing(found, shared)
+            return Listing(_rows(bucket, found), shared)
 
 
-def _from(bucket: Bucket, prefix: bytes, at: bytes, limit: int) -> list[StoredObject]:
+def _names_from(bucket: Bucket, prefix: bytes, at: bytes, limit: int) -> list[tuple[int, str]]:
+    """Names only: of a folder with many objects, most are read to be skipped."""
     rows = StoredObject.objects.filter(bucket=bucket, path__gte=at)
     if prefix:
         rows = rows.filter(path__lt=storage_names.after_prefix(prefix))
-    return list(rows.select_related("blob", "bucket").order_by("path")[:limit])
+    return list(rows.order_by("path").values_list("pk", "name")[:limit])
+
+
+def _rows(bucket: Bucket, ids: Sequence[int]) -> list[StoredObject]:
+    found = list(StoredObject.objects.filter(pk__in=ids).select_related("blob").order_by("path"))
+    for row in found:
+        row.bucket = bucket
+    return found
