@@ -5,6 +5,7 @@ A page with a form has a hundred inputs, and Django renders two templates for ea
 
 from __future__ import annotations
 
+import html
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -72,12 +73,17 @@ def _option(widget: Widget) -> str:
 
 def _as_text(value: Any) -> str:
     """As the filter `stringformat` and escaping make it."""
-    return conditional_escape(value if isinstance(value, str) else str(value))
+    return _escaped(value if isinstance(value, str) else str(value))
 
 
 def _text(value: Any) -> str:
     """As a template shows a variable."""
-    return conditional_escape(localize(value))
+    return _escaped(value if type(value) is str else localize(value))
+
+
+def _escaped(value: Any) -> str:
+    """Most values are plain texts, and Django asks much of each before it escapes it."""
+    return html.escape(value) if type(value) is str else conditional_escape(value)
 
 
 _INPUTS = (

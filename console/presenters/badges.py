@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
-from django.utils.translation import gettext, gettext_noop
+from django.utils.translation import get_language, gettext, gettext_noop
 
 from agents.models import GpuState, HostStatus
 from jobs.rules.lifecycle.states import FlagName, JobState, ReplicaState, RunPhase
@@ -25,7 +26,13 @@ class Badge:
 
     @property
     def word(self) -> str:
-        return gettext(self.english)
+        return _in_language(self.english, get_language())
+
+
+@lru_cache(maxsize=1024)
+def _in_language(english: str, _language: str | None) -> str:
+    """The language is the present one, and named so that each has its own word. A page shows a thousand badges."""
+    return gettext(english)
 
 
 def _table(*rows: tuple[str, str, str, str]) -> dict[str, Badge]:

@@ -1,9 +1,10 @@
-"""Template tags that many pages use: icons, badges, times, sizes. All text goes through format_html."""
+"""Template tags that many pages use: icons, badges, times, sizes. All text goes through format_html or escape."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from html import escape
 from uuid import uuid4
 
 from django import template
@@ -27,6 +28,7 @@ from console.presenters import help_pages, sizes
 from console.presenters.badges import Badge
 from console.presenters.hosts.gpu_cells import FREE, HELD, Cell
 from console.presenters.jobs.cells import Cell as ReplicaCell
+from console.presenters.jobs.cells import Cells
 from console.presenters.jobs.job_query import JobQuery
 from console.presenters.notes import Notes, notes
 from console.presenters.words import word as word_of
@@ -160,18 +162,23 @@ def gpu_cell(cell: Cell) -> SafeString:
 
 
 @register.simple_tag
-def replica_cell(cell: ReplicaCell, dense: bool) -> SafeString:
-    """Render one replica as a cell: a job has a thousand at most."""
+def replica_cells(cells: Cells) -> SafeString:
+    """Render the replicas of a job as cells: a thousand at most."""
+    return SafeString("".join(_replica_cell(cell, cells.dense) for cell in cells.cells))
+
+
+def _replica_cell(cell: ReplicaCell, dense: bool) -> str:
     name, badge = cell.line.name, cell.line.badge
     classes = (
         f"cell tone-{badge.tone}{f' load-{cell.tenth}' if cell.tenth else ''}{' odd' if cell.odd else ''}"
     )
     text = cell.mark if dense else f"{cell.label}{cell.mark}"
-    here = SafeString(' aria-current="true"') if cell.selected else ""
-    form = (
-        '<a data-piece id="cell-{}" class="{}" href="{}" data-state="{}" title="{}" aria-label="{}"{}>{}</a>'
+    here = ' aria-current="true"' if cell.selected else ""
+    name, url, words = escape(name), escape(cell.url), escape(cell.words)
+    return (
+        f'<a data-piece id="cell-{name}" class="{classes}" href="{url}" data-state="{badge.value}" title="{words}" '
+        f'aria-label="{words}"{here}>{escape(text)}</a>'
     )
-    return format_html(form, name, classes, cell.url, badge.value, cell.words, cell.words, here, text)
 
 
 @register.simple_tag

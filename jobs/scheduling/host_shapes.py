@@ -34,8 +34,11 @@ class HostShape:
 
     def holds(self, wanted: Needs) -> bool:
         """Could a host of this shape hold one replica?"""
-        count = dict(self.gpus).get(wanted.accelerator_type, 0)
-        return self.cpus >= wanted.cpus and self.memory_mb >= wanted.memory_mb and count >= wanted.gpus
+        if self.cpus < wanted.cpus or self.memory_mb < wanted.memory_mb:
+            return False
+        return not wanted.gpus or any(
+            kind == wanted.accelerator_type and count >= wanted.gpus for kind, count in self.gpus
+        )
 
 
 Shapes = Mapping[HostShape, int]

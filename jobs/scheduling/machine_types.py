@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from functools import cache
 
 from django.db import IntegrityError, transaction
 from django.db.models import Q
@@ -116,11 +117,21 @@ def catalogue(named: str) -> Iterable[OfferedType]:
     }
     for name, needs in sorted(of_location(location).items()):
         yield OfferedType(name, needs, nominal[name], own=True)
-    for name in machine_types.well_known():
-        known = machine_types.nominal(name)
-        if known is not None:
-            needs = Needs(known.cpus, allocatable_mb(known.memory_mb), known.accelerator_type, known.gpus)
-            yield OfferedType(name, needs, known.memory_mb)
+    yield from _well_known()
+
+
+@cache
+def _well_known() -> tuple[OfferedType, ...]:
+    named = ((name, machine_types.nominal(name)) for name in machine_types.well_known())
+    return tuple(
+        OfferedType(
+            name,
+            Needs(known.cpus, allocatable_mb(known.memory_mb), known.accelerator_type, known.gpus),
+            known.memory_mb,
+        )
+        for name, known in named
+        if known is not None
+    )
 
 
 def define(

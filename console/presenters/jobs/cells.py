@@ -108,7 +108,7 @@ class Cells:
 
 
 def cells(lines: Sequence[ReplicaLine], query: JobQuery) -> Cells:
-    """Make the cells of these replicas, and filter and sort them as the address asks. Makes four queries."""
+    """Make the cells of these replicas, and filter and sort them as the address asks. Makes three queries."""
     every = _all(lines, query)
     found = _sorted([cell for cell in every if _fits(cell, query)], query.sort)
     few = len(every) <= FEW
@@ -139,18 +139,32 @@ def _all(lines: Sequence[ReplicaLine], query: JobQuery) -> list[Cell]:
     others = query.query_with(replica="")
     base = f"?{others}&replica=" if others else "?replica="
     dense = len(lines) > MANY
-    rank, made = 0, []
+    rank, made, texts = 0, [], _Texts.of_page()
     for line, use in zip(lines, used, strict=True):
         pool, index = line.name.removeprefix("workerpool").split("-")
         trains = int(pool) in TRAINER_POOLS
         label = str(rank) if trains else f"{pool}-{index}"
         rank += trains
-        made.append(_cell(line, use, label, line.name == query.replica, base, dense))
+        made.append(_cell(line, use, label, line.name == query.replica, base, dense, texts))
     return made
 
 
-def _cell(line: ReplicaLine, use: CurrentUse, label: str, selected: bool, base: str, dense: bool) -> Cell:
-    load, of = (use.gpu_share, "GPU") if use.gpu else (use.cpu_share, "CPU")
+@dataclass(frozen=True, slots=True)
+class _Texts:
+    """The texts of all cells, in the language of the page."""
+
+    on_host: str
+    ranked: str
+
+    @classmethod
+    def of_page(cls) -> _Texts:
+        return cls(_("on {host}"), _("{name}, rank {rank}"))
+
+
+def _cell(
+    line: ReplicaLine, use: CurrentUse, label: str, selected: bool, base: str, dense: bool, texts: _Texts
+) -> Cell:
+    load, of = (use.gpu_share, "GPU") if use.has_gpus else (use.cpu_share, "CPU")
     words = "" if load is None else f"{of} {load} %"
     # Of very many cells only those are sent again that look different: what is drawn is the load in tenths.
     drawn = "" if load is None else f"{of} ≈ {round(load, -1)} %"
@@ -166,18 +180,18 @@ def _cell(line: ReplicaLine, use: CurrentUse, label: str, selected: bool, base: 
         odd=use.odd,
         selected=selected,
         url=f"{base}{line.name}",
-        words=_words(line, use, label, drawn if dense else words),
+        words=_words(line, use, label, drawn if dense else words, texts),
     )
 
 
-def _words(line: ReplicaLine, use: CurrentUse, label: str, load: str) -> str:
-    parts = [line.badge.word, load, _("on {host}").format(host=line.host) if line.host else ""]
+def _words(line: ReplicaLine, use: CurrentUse, label: str, load: str, texts: _Texts) -> str:
+    parts = [line.badge.word, load, texts.on_host.format(host=line.host) if line.host else ""]
     if line.restarts:
         restarts = ngettext("{number} restart", "{number} restarts", line.restarts)
         parts.append(restarts.format(number=line.restarts))
     if use.odd:
         parts.append(_("much quieter than the others"))
-    name = _("{name}, rank {rank}").format(name=line.name, rank=label) if label.isdigit() else line.name
+    name = texts.ranked.format(name=line.name, rank=label) if label.isdigit() else line.name
     return f"{name}: {', '.join(filter(None, parts))}"
 
 

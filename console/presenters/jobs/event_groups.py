@@ -10,35 +10,13 @@ from itertools import groupby
 
 from agents.infra.sentences import shown
 from agents.infra.texts import Parts, Text
+from console.presenters.jobs.event_line import Line
 
 # Events are one group while each comes within this time of the one before it.
 NEAR = timedelta(seconds=60)
 # Values of a sentence in which equal events differ, and what stands there for all of them.
 NAMES = frozenset({"host", "new_host", "replica"})
 ANY = "…"
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    id: int
-    at: datetime
-    host_at: datetime | None
-    clock_off: str
-    kind: str
-    word: str
-    icon: str
-    subject: str
-    of_job: bool
-    run: str
-    before: str
-    after: str
-    attempt: int
-    said: str
-    actor: str
-
-    @property
-    def cause(self) -> str:
-        return shown(self.said)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +81,7 @@ def fold(lines: Iterable[Line], most: int, opened: int | None) -> tuple[tuple[Gr
     for line in lines:
         if line.of_job:
             current.clear()
-        key = (line.attempt, line.kind, line.before, line.after, line.actor, _likeness(line))
+        key = (line.attempt, line.kind, line.from_state, line.to_state, line.actor, _likeness(line))
         group = None if line.of_job else current.get(key)
         if group is None or not group.takes(line):
             if len(made) == most:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import signal
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any, NamedTuple
 
 from django.urls import reverse
 from django.utils.translation import gettext, gettext_noop
@@ -16,14 +17,9 @@ from agents.models import Host, HostStatus
 from console.presenters import badges
 from console.presenters.badges import Badge
 from console.presenters.jobs.charts import gib
-from jobs.models import Job, Replica, Run
+from jobs.models import Job, Run
 from jobs.rules.lifecycle.states import RunPhase
 
-# What is shown of a run. It has many more columns, and a job a thousand replicas.
-RUN_COLUMNS = (
-    *("attempt", "number", "phase", "host_id", "replica_id", "message", "memory_mb", "memory_enforced"),
-    *("refusal", "oom", "oom_sure", "exit_code", "exit_signal", "why", "started_at", "ended_at"),
-)
 UNREACHABLE_STATUSES = frozenset(
     {HostStatus.UNREACHABLE, HostStatus.AUTH_FAILED, HostStatus.BLOCKED, HostStatus.MISBEHAVING}
 )
@@ -49,6 +45,35 @@ OUT_OF_MEMORY = {
 }
 
 
+class HostColumns(NamedTuple):
+    name: str
+    status: str
+    status_since: datetime
+
+
+class RunColumns(NamedTuple):
+    """What is shown of a run. A row of the model is many times as dear, and a job has a thousand replicas."""
+
+    pk: str
+    attempt: int
+    number: int
+    phase: str
+    host_id: int
+    replica_id: int
+    message: str
+    cpus: float
+    memory_mb: int
+    memory_enforced: bool | None
+    refusal: str
+    oom: bool
+    oom_sure: str
+    exit_code: int | None
+    exit_signal: int | None
+    why: str
+    started_at: datetime | None
+    ended_at: datetime | None
+
+
 @dataclass(frozen=True, slots=True)
 class RunLine:
     id: str
@@ -61,28 +86,74 @@ class RunLine:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaLine:
-    """One replica with its latest run. `badge` is Unreachable while its host does not answer."""
+    """One replica with its latest run. `badge` is Unreachable while its host does not answer.
+
+    `current`: the latest run, if it is of the present attempt. What few replicas of a page show is made when it is
+    asked for.
+    """
 
     name: str
     state: str
+    restarts: int
     badge: Badge
     host: str
-    host_url: str
-    run: str
-    runs: tuple[RunLine, ...]
-    restarts: int
-    end: str
-    message: str
-    memory: str
-    started_at: datetime | None
-    ended_at: datetime | None
+    latest: RunColumns | None
+    current: RunColumns | None
     unreachable_since: datetime | None
-    log_url: str
-    raw_url: str
-    shell_url: str
+    job_id: int
+    shells: bool
+    every: Sequence[RunColumns]
+    hosts: Mapping[int, HostColumns]
+
+    @property
+    def run(self) -> str:
+        return self.latest.pk if self.latest else ""
+
+    @property
+    def runs(self) -> tuple[RunLine, ...]:
+        return tuple(_run_line(run, self.hosts[run.host_id]) for run in self.every)
+
+    @property
+    def host_url(self) -> str:
+        return reverse("host", args=[self.current.host_id]) if self.current else ""
+
+    @property
+    def end(self) -> str:
+        return ending(self.current) if self.current else ""
+
+    @property
+    def message(self) -> str:
+        return self.current.message if self.current else ""
+
+    @property
+    def memory(self) -> str:
+        return memory_limit(self.current) if self.current else ""
+
+    @property
+    def started_at(self) -> datetime | None:
+        return self.current.started_at if self.current else None
+
+    @property
+    def ended_at(self) -> datetime | None:
+        return self.current.ended_at if self.current else None
+
+    @property
+    def log_url(self) -> str:
+        return reverse("log", args=[self.job_id, self.name])
+
+    @property
+    def raw_url(self) -> str:
+        return f"/api/v1/jobs/{self.job_id}/replicas/{self.name}/log"
+
+    @property
+    def shell_url(self) -> str:
+        run = self.current
+        if not self.shells or run is None or run.phase != RunPhase.RUNNING:
+            return ""
+        return reverse("shell", args=[self.job_id, run.pk])
 
 
-def memory_limit(run: Run) -> str:
+def memory_limit(run: Run | RunColumns) -> str:
     """Return the memory limit of the machine type, and whether the host enforces it."""
     if not run.memory_mb or run.memory_enforced is None:
         return ""
@@ -94,7 +165,7 @@ def memory_limit(run: Run) -> str:
     return held.format(size=gib(run.memory_mb))
 
 
-def ending(run: Run) -> str:
+def ending(run: Run | RunColumns) -> str:
     """Say how a run ended. Return an empty text while it is not over."""
     if not RunPhase(run.phase).over:
         return ""
@@ -113,64 +184,66 @@ def ending(run: Run) -> str:
 def replica_lines(job: Job, shells: bool, name: str = "") -> Iterable[ReplicaLine]:
     """The replicas of a job, or the one with this name. `shells`: whether the person can open a shell in them."""
     named = {"name": name} if name else {}
-    runs_of = _runs_of(job, name)
-    for replica in job.replicas.filter(**named).order_by("pool", "index"):
-        yield _replica_line(job, replica, runs_of[replica.pk], shells)
+    runs_of, hosts = _runs_of(job, name)
+    rows = job.replicas.filter(**named).order_by("pool", "index")
+    for pk, *columns in rows.values_list("pk", "name", "state", "restarts"):
+        yield _replica_line(job, columns, runs_of[pk], hosts, shells)
 
 
-def _runs_of(job: Job, name: str) -> dict[int, list[Run]]:
-    """The runs of each replica, the newest first. Many of them are on one host, so each host is read once."""
+def _runs_of(job: Job, name: str) -> tuple[Mapping[int, list[RunColumns]], Mapping[int, HostColumns]]:
+    """The runs of each replica, the newest first, and their hosts. Many of them are on one host, so each is read
+    once."""
     # A held run is a placement to which a replica is about to move. It is not shown as a run yet.
-    rows = Run.objects.filter(job=job, held=False).only(*RUN_COLUMNS).order_by("-attempt", "-number")
+    rows = Run.objects.filter(job=job, held=False).order_by("-attempt", "-number")
     rows = rows.filter(replica__name=name) if name else rows
-    found: dict[int, list[Run]] = defaultdict(list)
-    for run in rows:
+    found: dict[int, list[RunColumns]] = defaultdict(list)
+    for row in rows.values_list(*RunColumns._fields):
+        run = RunColumns(*row)
         found[run.replica_id].append(run)
     shown = {run.host_id for runs in found.values() for run in runs}
     # A host that was taken out of service since then still has a name.
-    rows_of_hosts = Host.every.only("name", "status", "status_since").filter(pk__in=shown)
-    hosts = {host.pk: host for host in rows_of_hosts}
-    for runs in found.values():
-        for run in runs:
-            run.host = hosts[run.host_id]
-    return found
+    of_hosts = Host.every.filter(pk__in=shown).order_by().values_list("pk", *HostColumns._fields)
+    return found, {pk: HostColumns(*columns) for pk, *columns in of_hosts}
 
 
-def _replica_line(job: Job, replica: Replica, runs: list[Run], shells: bool) -> ReplicaLine:
+def _replica_line(
+    job: Job,
+    columns: Sequence[Any],
+    runs: Sequence[RunColumns],
+    hosts: Mapping[int, HostColumns],
+    shells: bool,
+) -> ReplicaLine:
+    name, state, restarts = columns
     run = runs[0] if runs else None
     # A replica that waits for its next attempt still has the run of the last one. Do not show that run's host and end.
     current = run if run is not None and run.attempt == job.attempt else None
+    host = hosts[current.host_id] if current is not None else None
     unreachable = (
         current is not None
+        and host is not None
         and current.phase != RunPhase.CLOSED
-        and current.host.status in UNREACHABLE_STATUSES
+        and host.status in UNREACHABLE_STATUSES
     )
-    running = current is not None and current.phase == RunPhase.RUNNING
     return ReplicaLine(
-        name=replica.name,
-        state=replica.state,
-        badge=badges.UNREACHABLE if unreachable else badges.REPLICA[replica.state],
-        host=current.host.name if current else "",
-        host_url=reverse("host", args=[current.host_id]) if current else "",
-        run=run.pk if run else "",
-        runs=tuple(_run_line(row) for row in runs),
-        restarts=replica.restarts,
-        end=ending(current) if current else "",
-        message=current.message if current else "",
-        memory=memory_limit(current) if current else "",
-        started_at=current.started_at if current else None,
-        ended_at=current.ended_at if current else None,
-        unreachable_since=current.host.status_since if current and unreachable else None,
-        log_url=reverse("log", args=[job.pk, replica.name]),
-        raw_url=f"/api/v1/jobs/{job.pk}/replicas/{replica.name}/log",
-        shell_url=reverse("shell", args=[job.pk, current.pk]) if current and running and shells else "",
+        name=name,
+        state=state,
+        restarts=restarts,
+        badge=badges.UNREACHABLE if unreachable else badges.REPLICA[state],
+        host=host.name if host else "",
+        latest=run,
+        current=current,
+        unreachable_since=host.status_since if host and unreachable else None,
+        job_id=job.pk,
+        shells=shells,
+        every=runs,
+        hosts=hosts,
     )
 
 
-def _run_line(run: Run) -> RunLine:
+def _run_line(run: RunColumns, host: HostColumns) -> RunLine:
     label = _("attempt {attempt}, restart {number}") if run.number else _("attempt {attempt}")
     label = label.format(attempt=run.attempt, number=run.number)
-    return RunLine(run.pk, label, run.host.name, ending(run), run.started_at, run.ended_at)
+    return RunLine(run.pk, label, host.name, ending(run), run.started_at, run.ended_at)
 
 
 def _signal_name(number: int) -> str:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
 
 from django.db.models import QuerySet
 from django.urls import reverse
-from django.utils.translation import gettext, gettext_noop
-from django.utils.translation import gettext as _
+from django.utils.translation import gettext
 
 from agents.infra.sentences import shown
-from console.presenters import badges
-from console.presenters.jobs.event_groups import Group, Line, fold
+from console.presenters.jobs.event_groups import Group, fold
+from console.presenters.jobs.event_line import COLUMNS, WORDS, Line
 from console.presenters.jobs.job_filters import cursor_number
 from console.presenters.jobs.job_query import JobQuery
 from jobs.models import Job, Transition
@@ -23,28 +22,7 @@ from jobs.rules.lifecycle.states import TERMINAL
 
 # Groups of events on the overview, and on a page of all events; and how many events are read for one page at most.
 SHOWN, PAGE_SIZE, MOST = 20, 100, 3_000
-# Smaller differences come from the time that a message takes, and from clocks that are a second off everywhere.
-CLOCK_IS_OFF_S = 2.0
 AGAIN = (HistoryKind.RESTART, HistoryKind.RETRY, HistoryKind.PREEMPT, HistoryKind.DRAIN)
-WORDS: Mapping[str, tuple[str, str]] = {
-    HistoryKind.STATE: (gettext_noop("State"), "play"),
-    HistoryKind.REPLICA: (gettext_noop("Replica"), "ring"),
-    HistoryKind.RUN: (gettext_noop("Run"), "terminal"),
-    HistoryKind.PLACEMENT: (gettext_noop("Placement"), "tick"),
-    HistoryKind.WAIT: (gettext_noop("Waiting"), "hourglass"),
-    HistoryKind.QUOTA: (gettext_noop("Quota"), "hourglass"),
-    HistoryKind.RESTART: (gettext_noop("Restart"), "ring"),
-    HistoryKind.RETRY: (gettext_noop("Retry"), "ring"),
-    HistoryKind.DRAIN: (gettext_noop("Drain"), "unplugged"),
-    HistoryKind.PREEMPT: (gettext_noop("Preemption"), "hourglass"),
-    HistoryKind.FLAG: (gettext_noop("Flag"), "note"),
-    HistoryKind.CANCEL: (gettext_noop("Cancel"), "stop"),
-    HistoryKind.NOTIFICATION: (gettext_noop("Notification"), "note"),
-    HistoryKind.LABEL: (gettext_noop("Label"), "note"),
-    HistoryKind.MOVE: (gettext_noop("Moved in the queue"), "note"),
-    HistoryKind.OUTPUTS: (gettext_noop("Outputs"), "note"),
-    HistoryKind.PREPARATION: (gettext_noop("Preparation"), "hourglass"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +72,10 @@ def _timeline(job: Job, query: JobQuery, before: int | None, size: int) -> Timel
     if before is not None:
         rows = rows.filter(id__lt=before)
     # Enough that a start and an end of all replicas fit on one page.
-    found = list(rows[: min(MOST, 2 * size + 4 * job.replica_count) + 1])
-    groups, taken = fold((_line(row) for row in found[:MOST]), size, cursor_number(query.open))
-    rest = _address(job, query, found[taken - 1].pk) if taken < len(found) else ""
+    most = min(MOST, 2 * size + 4 * job.replica_count) + 1
+    found = [Line(*columns) for columns in rows.values_list(*COLUMNS)[:most]]
+    groups, taken = fold(found[:MOST], size, cursor_number(query.open))
+    rest = _address(job, query, found[taken - 1].id) if taken < len(found) else ""
     here = _address(job, replace(query, open=""), before)
     return Timeline(by_attempt(groups), bool(query.of or query.kind or query.attempt), rest, here)
 
@@ -146,31 +125,3 @@ def last_restart(job: Job) -> LastRestart | None:
         return None
     row = job.transitions.filter(kind__in=AGAIN).order_by("-id").only("at", "cause").first()
     return LastRestart(row.at, shown(row.cause)) if row else None
-
-
-def clock_note(offset_s: float | None) -> str:
-    if offset_s is None or abs(offset_s) < CLOCK_IS_OFF_S:
-        return ""
-    text = _("its clock is {seconds} s ahead") if offset_s > 0 else _("its clock is {seconds} s behind")
-    return text.format(seconds=f"{abs(offset_s):.0f}")
-
-
-def _line(row: Transition) -> Line:
-    word, icon = WORDS.get(row.kind, WORDS[HistoryKind.STATE])
-    return Line(
-        id=row.pk,
-        at=row.at,
-        host_at=row.host_at,
-        clock_off=clock_note(row.host_offset_s),
-        kind=row.kind,
-        word=gettext(word),
-        icon=icon,
-        subject=row.subject,
-        of_job=row.subject in ABOUT_THE_JOB,
-        run=row.run,
-        before=badges.word(row.from_state) if row.from_state else "",
-        after=badges.word(row.to_state) if row.to_state else _("over"),
-        attempt=row.attempt,
-        said=row.cause,
-        actor=row.actor,
-    )

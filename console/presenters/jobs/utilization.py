@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import NamedTuple
 
 from django.db.models import Case, F, JSONField, When
 from django.utils import timezone
@@ -16,9 +16,9 @@ from console.presenters import sizes
 from console.presenters.badges import Badge
 from console.presenters.jobs.charts import gib
 from console.presenters.jobs.job_query import JobQuery
-from console.presenters.jobs.replicas import ReplicaLine
+from console.presenters.jobs.replicas import ReplicaLine, RunColumns
 from jobs.logs import last_printed
-from jobs.models import Run, RunSample
+from jobs.models import RunSample
 from jobs.rules.lifecycle import quiet_replicas
 from jobs.rules.lifecycle.states import RunPhase
 from jobs.rules.lifecycle.utilization import of_all_gpus
@@ -29,11 +29,21 @@ ROWS = 100
 QUIETEST_FIRST = "silent"
 
 
+class _Sample(NamedTuple):
+    run: str
+    cpu: float
+    memory_mb: int | None
+    gpu_count: int
+    gpu_load: float | None
+    gpu_memory_mb: int | None
+
+
 @dataclass(frozen=True, slots=True)
 class CurrentUse:
-    """What a replica uses at the moment. `unknown` says why nothing is known.
+    """What a replica uses at the moment. `unknown` says why nothing is known; then the others are empty.
 
     `quiet_since`: since when a running replica has printed nothing. `odd`: it is quiet for much longer than the others.
+    The words are made when they are asked for: a page shows those of few replicas.
     """
 
     replica: str
@@ -41,14 +51,45 @@ class CurrentUse:
     selected: bool
     printed_at: datetime | None
     quiet_since: datetime | None
-    odd: bool = False
-    unknown: str = ""
-    cpu: str = ""
-    cpu_share: int | None = None
-    memory: str = ""
-    gpu: str = ""
-    gpu_share: int | None = None
-    gpu_memory: str = ""
+    odd: bool
+    run: RunColumns | None
+    sample: _Sample | None
+
+    @property
+    def unknown(self) -> str:
+        return _unknown(self.run) if self.sample is None else ""
+
+    @property
+    def cpu(self) -> str:
+        return _cpu(self.sample.cpu, self.run.cpus) if self.sample and self.run else ""
+
+    @property
+    def cpu_share(self) -> int | None:
+        if self.sample is None or self.run is None or not self.run.cpus:
+            return None
+        return round(100 * self.sample.cpu / self.run.cpus)
+
+    @property
+    def memory(self) -> str:
+        return gib(self.sample.memory_mb) if self.sample else ""
+
+    @property
+    def has_gpus(self) -> bool:
+        return self.sample is not None and self.sample.gpu_count > 0
+
+    @property
+    def gpu(self) -> str:
+        count = self.sample.gpu_count if self.sample else 0
+        return ngettext("{number} GPU", "{number} GPUs", count).format(number=count) if count else ""
+
+    @property
+    def gpu_share(self) -> int | None:
+        load = self.sample.gpu_load if self.sample else None
+        return round(load) if load is not None else None
+
+    @property
+    def gpu_memory(self) -> str:
+        return gib(self.sample.gpu_memory_mb) if self.sample else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +109,7 @@ class UtilizationPanel:
 
 
 def utilization(replicas: Sequence[ReplicaLine], query: JobQuery) -> UtilizationPanel:
-    """Return the panel. Makes four queries for any number of replicas."""
+    """Return the panel. Makes three queries for any number of replicas."""
     at = timezone.now()
     lines = current_use(replicas, at, query.replica)
     if query.sort == QUIETEST_FIRST:
@@ -79,24 +120,22 @@ def utilization(replicas: Sequence[ReplicaLine], query: JobQuery) -> Utilization
         now=tuple(lines[start : start + ROWS]),
         odd=tuple(line for line in lines if line.odd),
         sorted=query.sort == QUIETEST_FIRST,
-        gpus=any(line.gpu for line in lines),
+        gpus=any(line.has_gpus for line in lines),
         earlier=query.query_with(start=before) if start else None,
         later=query.query_with(start=str(start + ROWS)) if start + ROWS < len(lines) else None,
     )
 
 
 def current_use(replicas: Sequence[ReplicaLine], at: datetime, chosen: str = "") -> list[CurrentUse]:
-    """What each of these replicas uses now, in their order. Makes four queries for any number of them."""
-    ids = [line.run for line in replicas if line.run]
-    # One query: in_bulk() would make several for a thousand runs.
-    rows = Run.objects.filter(pk__in=ids).values_list("pk", "cpus", "phase", "started_at")
-    runs = {row[0]: _Run(*row[1:]) for row in rows}
+    """What each of these replicas uses now, in their order. Makes three queries for any number of them."""
+    runs = {line.name: line.latest for line in replicas if line.latest}
+    ids = [run.pk for run in runs.values()]
     printed = last_printed.last_printed(ids, at)
     latest = {sample.run: sample for sample in _samples(ids, at)}
     quiet = {
-        line.name: printed.get(line.run) or runs[line.run].started_at
-        for line in replicas
-        if line.run in runs and runs[line.run].phase == RunPhase.RUNNING
+        name: printed.get(run.pk) or run.started_at
+        for name, run in runs.items()
+        if run.phase == RunPhase.RUNNING
     }
     odd = quiet_replicas.unusually_quiet(
         {name: (at - since).total_seconds() for name, since in quiet.items() if since}
@@ -109,27 +148,11 @@ def current_use(replicas: Sequence[ReplicaLine], at: datetime, chosen: str = "")
             printed_at=printed.get(line.run),
             quiet_since=quiet.get(line.name),
             odd=line.name in odd,
-            **_sample_fields(runs.get(line.run), latest.get(line.run)),
+            run=line.latest,
+            sample=latest.get(line.run),
         )
         for line in replicas
     ]
-
-
-@dataclass(frozen=True, slots=True)
-class _Run:
-    cpus: float
-    phase: str
-    started_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Sample:
-    run: str
-    cpu: float
-    memory_mb: int | None
-    gpu_count: int
-    gpu_load: float | None
-    gpu_memory_mb: int | None
 
 
 def _samples(runs: Sequence[str], at: datetime) -> Iterator[_Sample]:
@@ -144,20 +167,6 @@ def _samples(runs: Sequence[str], at: datetime) -> Iterator[_Sample]:
         yield _Sample(run, cpu, memory, len(gpus) if count is None else count, load, held)
 
 
-def _sample_fields(run: _Run | None, now: _Sample | None) -> dict[str, Any]:
-    if run is None or now is None:
-        return {"unknown": _unknown(run)}
-    gpus = ngettext("{number} GPU", "{number} GPUs", now.gpu_count).format(number=now.gpu_count)
-    return {
-        "cpu": _cpu(now.cpu, run.cpus),
-        "cpu_share": round(100 * now.cpu / run.cpus) if run.cpus else None,
-        "memory": gib(now.memory_mb),
-        "gpu": gpus if now.gpu_count else "",
-        "gpu_share": round(now.gpu_load) if now.gpu_load is not None else None,
-        "gpu_memory": gib(now.gpu_memory_mb),
-    }
-
-
 def _cpu(used: float, limit: float) -> str:
     if limit:
         return _("{used} of {limit} CPUs").format(
@@ -166,7 +175,7 @@ def _cpu(used: float, limit: float) -> str:
     return _("{number} CPUs").format(number=sizes.decimal(used))
 
 
-def _unknown(run: _Run | None) -> str:
+def _unknown(run: RunColumns | None) -> str:
     if run is None or run.started_at is None and not RunPhase(run.phase).over:
         return _("not started yet")
     return _("not running any more") if RunPhase(run.phase).over else _("nothing is known at the moment")

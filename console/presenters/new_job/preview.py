@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import lru_cache
 
 from django.contrib.auth.models import User
 from django.db.models import Count
 from django.utils import timezone
+from django.utils.translation import get_language, ngettext
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
 
 from agents.infra.refusals import Exhausted, Refused
 from agents.infra.sentences import shown
@@ -47,13 +48,21 @@ class MachineOffer:
     """A machine type. `ever`: how many hosts of the location could hold it; `now`: on how many it fits now."""
 
     name: str
-    text: str
     memory_mb: int
     allocatable_mb: int
     needs: Needs
     own: bool
     ever: int
     now: int
+
+    @property
+    def text(self) -> str:
+        fits = (
+            _("{needs}; fits on {now} of {ever} hosts now")
+            if self.ever
+            else _("{needs}; no host can hold it")
+        )
+        return fits.format(needs=_in_words(self.needs, get_language()), now=self.now, ever=self.ever)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +171,10 @@ def _machine_offer(type_: machine_types.OfferedType, empty: Shapes, free: Shapes
     wanted = type_.needs
     ever = host_shapes.hosts_that_hold(empty, wanted)
     now = host_shapes.hosts_that_hold(free, wanted) if ever else 0
-    fits = _("{needs}; fits on {now} of {ever} hosts now") if ever else _("{needs}; no host can hold it")
-    text = fits.format(needs=shown(needs_text(wanted)), now=now, ever=ever)
-    return MachineOffer(type_.name, text, type_.memory_mb, wanted.memory_mb, wanted, type_.own, ever, now)
+    return MachineOffer(type_.name, type_.memory_mb, wanted.memory_mb, wanted, type_.own, ever, now)
+
+
+@lru_cache(maxsize=1024)
+def _in_words(wanted: Needs, _language: str | None) -> str:
+    """The language is the present one, and named so that each has its own words. A form offers two hundred types."""
+    return shown(needs_text(wanted))

@@ -24,7 +24,7 @@ from jobs.projects import log_storage, quotas, usage
 from jobs.projects.quotas import QuotaTarget
 from jobs.rules.lifecycle.states import JobState
 from jobs.rules.scheduling.fairness import Share
-from jobs.rules.scheduling.quota import GB, Limits, Metric, Use
+from jobs.rules.scheduling.quota import GB, NO_LIMITS, Limits, Metric, Use
 
 # The shares of all projects are computed together from all runs, for the page of each project.
 KEPT = timedelta(seconds=10)
@@ -181,10 +181,10 @@ def bars(
     `whose` None: the person cannot change the limits.
     """
     kinds = sorted({*limits.gpus, *(kind for kind, count in use.gpus.items() if count)})
+    here = reverse("project", args=[project.name]) if project else reverse("default-quotas")
 
     def bar(label: str, used: float, limit: float | None, metric: Metric, kind: str = "") -> Bar:
         asked = {"metric": metric, "accelerator_type": kind, "whose": whose, "limit": limit}
-        here = reverse("project", args=[project.name]) if project else reverse("default-quotas")
         query = urlencode({name: value for name, value in asked.items() if value not in (None, "")})
         return Bar(label, used, limit, "" if whose is None else f"{here}?{query}#change")
 
@@ -201,6 +201,8 @@ def bars(
 def limits_only(
     limits: Limits, project: Project | None, whose: str | None, use: Use | None = None, queued: int = 0
 ) -> tuple[Bar, ...]:
+    if limits == NO_LIMITS:
+        return ()
     return tuple(bar for bar in bars(limits, use or Use(), queued, project, whose) if bar.limit is not None)
 
 
@@ -241,6 +243,9 @@ def people() -> tuple[str, ...]:
 
 
 def gpu_types() -> tuple[str, ...]:
-    there = set(Gpu.objects.filter(present=True).values_list("accelerator_type", flat=True))
+    # In no order: by that of the rows, each GPU would be a type of its own.
+    there = set(
+        Gpu.objects.filter(present=True).order_by().values_list("accelerator_type", flat=True).distinct()
+    )
     limited = set(Quota.objects.filter(metric=Metric.GPUS).values_list("accelerator_type", flat=True))
     return tuple(sorted(there | limited))

@@ -35,7 +35,7 @@ def jobs(request: HttpRequest) -> HttpResponse:
     user = person(request)
     found = job_list.job_list(user, request.GET.dict())
     may_submit = access.can(request.user, "submit", Job)
-    views = view_links(user, request.GET.urlencode(), saved_views.visible(user)[:MOST_VIEWS])
+    views = view_links(user, request.GET.urlencode(), list(saved_views.visible(user)[:MOST_VIEWS]))
     context = {
         "noun": "jobs",
         "list": found,
