@@ -12,6 +12,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from agents.infra.sql import Parameter, SelectStatement
 from console.presenters import sizes
 from console.presenters.badges import Badge
 from console.presenters.jobs.charts import gib
@@ -27,6 +28,15 @@ FRESH = timedelta(seconds=45)
 # Rows of a page of the table.
 ROWS = 100
 QUIETEST_FIRST = "silent"
+_newest = SelectStatement(
+    lambda: (
+        RunSample.objects.filter(run__among=Parameter("runs"), step=10, at__gte=Parameter("since"))
+        .order_by("at")
+        # The list of GPUs is read only where an older version stored nothing else.
+        .annotate(old=Case(When(gpu_count__isnull=True, then=F("gpus")), output_field=JSONField()))
+        .values_list("run", "cpu", "memory_mb", "gpu_count", "gpu_load", "gpu_memory_mb", "old")
+    )
+)
 
 
 class _Sample(NamedTuple):
@@ -157,11 +167,8 @@ def current_use(replicas: Sequence[ReplicaLine], at: datetime, chosen: str = "")
 
 def _samples(runs: Sequence[str], at: datetime) -> Iterator[_Sample]:
     """The newest samples of these runs, in the order of their times."""
-    fresh = RunSample.objects.filter(run__in=runs, step=10, at__gte=at - FRESH).order_by("at")
-    # The list of GPUs is read only where an older version stored nothing else.
-    old = Case(When(gpu_count__isnull=True, then=F("gpus")), output_field=JSONField())
-    columns = ("run", "cpu", "memory_mb", "gpu_count", "gpu_load", "gpu_memory_mb", "old")
-    for run, cpu, memory, count, load, held, gpus in fresh.annotate(old=old).values_list(*columns):
+    rows = _newest(runs=runs, since=at - FRESH) if runs else []
+    for run, cpu, memory, count, load, held, gpus in rows:
         if count is None:
             load, held, *_ = of_all_gpus(gpus, None, None)
         yield _Sample(run, cpu, memory, len(gpus) if count is None else count, load, held)

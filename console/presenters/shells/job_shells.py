@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from django.contrib.auth.models import User
-from django.db.models import Count, Max, Min, Sum
+from django.db.models import Count, Max, Min, QuerySet, Sum
 from django.urls import reverse
 from django.utils import timezone
 
@@ -83,13 +83,13 @@ def shells(job: Job, user: User, replica: str = "") -> JobShells:
     ended_rows = rows.filter(closed_at__isnull=False)
     ended = [row_of(session, allowed, now) for session in ended_rows[:ENDED_SHOWN]]
     opens, why_none = "shell" in allowed, _why_none(job)
-    runs = open_runs(job) if opens and not why_none else []
+    names = [name for _run, name in open_names(job)] if opens and not why_none else []
     return JobShells(
         job_id=job.pk,
         open=tuple(found),
         ended=tuple(ended),
         more=ended_rows.count() - len(ended) if len(ended) == ENDED_SHOWN else 0,
-        replicas=tuple(run.replica.name for run in runs),
+        replicas=tuple(names),
         replica=replica,
         why_none=why_none,
         may_open=opens,
@@ -104,9 +104,17 @@ def open_shells(job: Job, user: User) -> list[ShellRow]:
 
 def open_runs(job: Job) -> Sequence[Run]:
     """The runs on which a shell can be opened now, in the order of their replicas."""
+    return list(_open(job).select_related("replica", "host").only("replica__name", "host__name"))
+
+
+def open_names(job: Job) -> list[tuple[str, str]]:
+    """Their ids, and the names of their replicas."""
+    return list(_open(job).values_list("pk", "replica__name"))
+
+
+def _open(job: Job) -> QuerySet[Run]:
     rows = Run.objects.filter(job=job, attempt=job.attempt, held=False, phase=RunPhase.RUNNING)
-    rows = rows.filter(stop_wanted_at=None).select_related("replica", "host")
-    return list(rows.only("replica__name", "host__name").order_by("replica__pool", "replica__index"))
+    return rows.filter(stop_wanted_at=None).order_by("replica__pool", "replica__index")
 
 
 def row_of(session: ShellSession, allowed: Iterable[str], now: datetime) -> ShellRow:

@@ -89,7 +89,7 @@ def shell(request: HttpRequest, job_id: int, run_id: str) -> HttpResponse:
         "recording_days": policy.kept_days(),
         "may_type": may_type,
         "here": [row for row in job_shells.open_shells(run.job, person(request)) if row.key],
-        "runs": [(each.pk, each.replica.name) for each in job_shells.open_runs(run.job)] if may_type else [],
+        "runs": job_shells.open_names(run.job) if may_type else [],
     }
     response = render(request, "shells/shell.html", context)
     response.inline_styles = True  # type: ignore[attr-defined]  # xterm.js writes a style element of its own
