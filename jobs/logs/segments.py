@@ -21,7 +21,7 @@ from psycopg.types.numeric import Int8
 from agents.infra.failpoints import failpoint
 from agents.infra.sql import Parameter, SelectStatement
 from jobs.logs import storage
-from jobs.logs.pieces import Block, merged
+from jobs.logs.pieces import Block, Mark, merged
 from jobs.models import LogPiece, LogSegment, Run, ShellSession
 
 # How much of a complete log may stay in the database for good.
@@ -177,8 +177,12 @@ def columns(blocks: Sequence[tuple[str, Block]]) -> dict[str, list[Any]]:
 
 
 def block_of(piece: LogPiece) -> Block:
-    at = tuple((int(offset), float(wall)) for offset, wall in piece.at)
-    return Block(piece.start, piece.end, piece.z, bytes(piece.data), at)
+    return stored_block(piece.start, piece.end, piece.z, piece.data, piece.at)
+
+
+def stored_block(start: int, end: int, z: bool, data: bytes | memoryview, at: Sequence[Mark]) -> Block:
+    """The block of the columns of a piece."""
+    return Block(start, end, z, bytes(data), tuple((int(offset), float(wall)) for offset, wall in at))
 
 
 def piece_of(run_id: str, block: Block) -> LogPiece:

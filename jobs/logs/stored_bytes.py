@@ -10,18 +10,51 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
-from django.db.models import Subquery
+from django.db.models import BigIntegerField, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 
+from agents.infra.sql import Parameter, SelectStatement
 from jobs.logs import storage
 from jobs.logs.pieces import Block, Mark
-from jobs.logs.segments import block_of
+from jobs.logs.segments import stored_block
 from jobs.models import LogGap, LogPiece, LogSegment, Run
 
 NO_FILE = "The file that held this part of the log is not there any more."
 STREAM_BYTES = 1024 * 1024
 PIECES_AT_ONCE = 32
+
+# Whatever shows or searches a log asks these, of each replica.
+_gap_at = SelectStatement(
+    lambda: (
+        LogGap.objects.filter(
+            run=Parameter("run"), start__lte=Parameter("offset"), end__gt=Parameter("offset")
+        )
+        # The default order of gaps would join the runs, so the order is given.
+        .order_by("start")
+        .values_list("start", "end", "reason")[:1]
+    )
+)
+_segment_at = SelectStatement(
+    lambda: (
+        LogSegment.objects.filter(run=Parameter("run"), start__lte=Parameter("offset"))
+        .order_by("-start")
+        .values_list("end", "key", "index")[:1]
+    )
+)
+
+
+def _pieces_from_query() -> QuerySet[LogPiece, Any]:
+    """The last piece that begins at or before the offset, by the index, and what follows it: one statement, so that it
+    sees the pieces before or after they are joined or rolled, never in between."""
+    pieces, offset = LogPiece.objects.filter(run=Parameter("run")), Parameter("offset", BigIntegerField())
+    at_or_before = pieces.filter(start__lte=offset).order_by("-start").values("start")[:1]
+    rows = pieces.filter(start__gte=Coalesce(Subquery(at_or_before), offset)).order_by("start")
+    return rows.values_list("start", "end", "z", "data", "at")[: PIECES_AT_ONCE + 1]
+
+
+_pieces_from = SelectStatement(_pieces_from_query)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +125,10 @@ def chunks(read_from: Callable[[Run, int, int], Chunk], run: Run, start: int, en
 
 def _past_gaps(run: Run, start: int) -> tuple[int, tuple[MissingRange, ...]]:
     gaps: list[MissingRange] = []
-    # The default order of gaps would join the runs, so the order is given.
-    known = LogGap.objects.filter(run=run).order_by("start")
-    while gap := known.filter(start__lte=start, end__gt=start).first():
-        gaps.append(MissingRange(max(gap.start, start), gap.end, gap.reason))
-        start = gap.end
+    while found := _gap_at(run=run.pk, offset=start):
+        [(begin, end, reason)] = found
+        gaps.append(MissingRange(max(begin, start), end, reason))
+        start = end
     return start, tuple(gaps)
 
 
@@ -121,15 +153,16 @@ def _blocks(run: Run, offset: int) -> Iterator[Block]:
 
 
 def _from_segment(run: Run, offset: int) -> Iterator[Block]:
-    segment = LogSegment.objects.filter(run=run, start__lte=offset).order_by("-start").first()
-    if segment is None or segment.end <= offset:
+    found = _segment_at(run=run.pk, offset=offset)
+    if not found or found[0][0] <= offset:
         return
+    [(end_of_segment, key, index)] = found
     try:
-        opened = storage.store().open(segment.key, "rb")
+        opened = storage.store().open(key, "rb")
     except FileNotFoundError:
-        raise SegmentMissing(segment.end) from None
+        raise SegmentMissing(end_of_segment) from None
     with opened as file:
-        for start, end, position, length, z, at in segment.index:
+        for start, end, position, length, z, at in index:
             if end > offset:
                 file.seek(position)
                 marks = tuple((int(place), float(wall)) for place, wall in at)
@@ -137,9 +170,5 @@ def _from_segment(run: Run, offset: int) -> Iterator[Block]:
 
 
 def _pieces(run: Run, offset: int) -> list[Block]:
-    pieces = LogPiece.objects.filter(run=run)
-    # The last piece that begins at or before the offset, by the index, and what follows it: one statement, so that
-    # it sees the pieces before or after they are joined or rolled, never in between.
-    at_or_before = pieces.filter(start__lte=offset).order_by("-start").values("start")[:1]
-    rows = pieces.filter(start__gte=Coalesce(Subquery(at_or_before), offset)).order_by("start")
-    return [block_of(piece) for piece in rows[: PIECES_AT_ONCE + 1] if piece.end > offset]
+    rows = _pieces_from(run=run.pk, offset=offset)
+    return [stored_block(*row) for row in rows if row[1] > offset]
