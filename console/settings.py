@@ -83,7 +83,8 @@ TEMPLATES = [
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
             ],
-            "builtins": ["django.templatetags.i18n"],
+            # The later one has the tags that both have.
+            "builtins": ["django.templatetags.i18n", "console.templatetags.kept_texts"],
             "loaders": [
                 (
                     "django.template.loaders.cached.Loader",

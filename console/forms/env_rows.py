@@ -54,6 +54,9 @@ class EnvRow(NamedTuple):
         return {"name": self.name, "value": self.value}
 
 
+EMPTY = EnvRow("")
+
+
 def row_of(item: Mapping[str, Any]) -> EnvRow:
     """The row of an item of `env` in a canonical document."""
     source = item.get("valueFrom")
@@ -97,17 +100,31 @@ class EnvRows(forms.Widget):
         self, name: str, value: Any, attrs: dict[str, Any] | None = None, renderer: BaseRenderer | None = None
     ) -> SafeString:
         """Render with a template of ours. Django's form renderer finds only the templates of its own widgets."""
-        rows = [*(row.shown for row in value or ()), *[EnvRow("")] * self.spare]
-        folded = _folded(name, len(rows), self.folded, get_language() or "") if self.folded else ""
-        context = {"name": name, "id": (attrs or {}).get("id"), "rows": rows, "folded": folded}
-        return render_to_string("forms/env_rows.html", context)
+        rows = [*(row.shown for row in value or ()), *[EMPTY] * self.spare]
+        language = get_language() or ""
+        folded = _folded(name, len(rows), self.folded, language) if self.folded else ""
+        first = (attrs or {}).get("id")
+        drawn = [
+            (_empty_row if row == EMPTY else _row)(name, row, number, "" if number > 1 else first, language)
+            for number, row in enumerate(rows, start=1)
+        ]
+        return render_to_string("forms/env_rows.html", {"name": name, "rows": drawn, "folded": folded})
+
+
+def _row(name: str, row: EnvRow, counter: int, input_id: str | None, _language: str) -> SafeString:
+    context = {"name": name, "row": row, "counter": counter, "input_id": input_id}
+    return render_to_string("forms/env_row.html", context)
+
+
+# The same in every form.
+_empty_row = lru_cache(maxsize=256)(_row)
 
 
 @lru_cache(maxsize=256)
 def _folded(name: str, above: int, count: int, _language: str) -> SafeString:
     """Empty rows for browsers without scripts. They are the same in every form, so they are rendered once."""
     counters = range(above + 1, above + count + 1)
-    return render_to_string("forms/env_folded.html", {"name": name, "row": EnvRow(""), "counters": counters})
+    return render_to_string("forms/env_folded.html", {"name": name, "row": EMPTY, "counters": counters})
 
 
 class EnvField(forms.Field):

@@ -43,6 +43,9 @@ class HostShape:
 
 Shapes = Mapping[HostShape, int]
 _recent: SharedAnswers[str, Shapes] = SharedAnswers(SUBMIT_RELIES_FOR, 64)
+_both: SharedAnswers[tuple[str, tuple[int, ...] | None], tuple[Shapes, Shapes]] = SharedAnswers(
+    SUBMIT_RELIES_FOR, 64
+)
 
 
 def hosts_that_hold(shapes: Shapes, wanted: Needs) -> int:
@@ -61,6 +64,12 @@ def empty_shapes(location: str, projects: Collection[int] | None = None) -> Shap
 def recent_empty_shapes(location: str) -> Shapes:
     """The same, at most SUBMIT_RELIES_FOR old."""
     return _recent.get(location, lambda: empty_shapes(location))
+
+
+def recent_shapes(location: str, projects: Collection[int] | None = None) -> tuple[Shapes, Shapes]:
+    """The hosts empty, and with what is free, as old: for pages, of which many ask at the same time."""
+    key = location, None if projects is None else tuple(projects)
+    return _both.get(key, lambda: (empty_shapes(location, projects), free_shapes(location, projects)))
 
 
 def free_shapes(location: str, projects: Collection[int] | None = None) -> Shapes:

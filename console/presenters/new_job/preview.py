@@ -163,7 +163,7 @@ def machine_offers(location: str, user: User, project: str = "") -> list[Machine
     everything = access.is_deployment_admin(user) and not project
     own = [row.pk for row in access.projects_allowing(user, "see") if project in ("", row.name)]
     projects = None if everything else own
-    empty, free = host_shapes.empty_shapes(place, projects), host_shapes.free_shapes(place, projects)
+    empty, free = host_shapes.recent_shapes(place, projects)
     return [_machine_offer(type_, empty, free) for type_ in machine_types.catalogue(location)]
 
 

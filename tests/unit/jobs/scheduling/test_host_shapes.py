@@ -114,3 +114,14 @@ def test_a_submit_reads_no_single_gpu_and_a_refusal_is_never_of_old_shapes(proje
     shared_answers.forget_all()
     with pytest.raises(services.Refused, match="can ever hold one replica"):
         submitted(project, cast, **wanted)
+
+
+@pytest.mark.django_db
+def test_pages_share_the_shapes_of_the_last_seconds():
+    a_host("h", gpus=2)
+    with CaptureQueriesContext(connection) as first:
+        empty, free = host_shapes.recent_shapes("default")
+    assert (empty, free) == (host_shapes.empty_shapes("default"), host_shapes.free_shapes("default"))
+    with CaptureQueriesContext(connection) as again:
+        assert host_shapes.recent_shapes("default") == (empty, free)
+    assert len(first) > 0 and len(again) == 0
