@@ -153,12 +153,11 @@ def gpu_cell(cell: Cell) -> SafeString:
     shown: str = icon(cell.state.icon)
     if cell.state in (FREE, HELD):
         shown = str(cell.index) if cell.load is None else f"{cell.load} %"
-    looks = (cell.state.tone, cell.state.value, cell.looks)
+    looks, words = f"gpu tone-{cell.state.tone} state-{cell.state.value} {cell.looks}", escape(cell.words)
+    said = f'title="{words}" aria-label="{words}"'
     if cell.linked:
-        form = '<a class="gpu tone-{} state-{} {}" href="{}" title="{}" aria-label="{}">{}</a>'
-        return format_html(form, *looks, cell.url, cell.words, cell.words, shown)
-    form = '<span class="gpu tone-{} state-{} {}" role="img" title="{}" aria-label="{}">{}</span>'
-    return format_html(form, *looks, cell.words, cell.words, shown)
+        return SafeString(f'<a class="{looks}" href="{escape(cell.url)}" {said}>{shown}</a>')
+    return SafeString(f'<span class="{looks}" role="img" {said}>{shown}</span>')
 
 
 @register.simple_tag

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
 from django.contrib.auth.models import User
@@ -31,6 +31,7 @@ PROVING = badges.GPU[GpuState.CLEANING]
 CLOSED = Badge("closed", gettext_noop("On a host that takes no jobs"), "still", "slash")
 DRAINED = Badge("drained", gettext_noop("Being drained"), "warn", "stop")
 SOMEBODY = gettext_noop("a job of a project that is not yours")
+_GPU_COLUMNS = ("pk", "host_id", "uuid", "index", "model", "memory_mb", "state")
 # Five colours: up to 5 %, 25 %, 50 %, 75 %, and more.
 LEVELS = (5, 25, 50, 75)
 
@@ -122,13 +123,25 @@ def rows(
     """Return the rows of these hosts. Makes four queries."""
     ids = [host.pk for host in hosts]
     gpus = Gpu.objects.filter(present=True, host__in=ids, **({"accelerator_type": kind} if kind else {}))
-    by_host: defaultdict[int, list[Gpu]] = defaultdict(list)
-    columns = ("host", "uuid", "index", "model", "memory_mb", "state")
-    for gpu in gpus.only(*columns).order_by("host", "index"):
-        by_host[gpu.host_id].append(gpu)
+    by_host: defaultdict[int, list[_Gpu]] = defaultdict(list)
+    for row in gpus.order_by("host", "index").values_list(*_GPU_COLUMNS):
+        by_host[row[1]].append(_Gpu(*row))
     claims = _claims(user, ids)
     loads = {load.host_id: load for load in HostLoad.objects.filter(host__in=ids, at__gt=now - LOAD_IS_FRESH)}
     return (_host(host, by_host[host.pk], claims, forgotten, loads.get(host.pk)) for host in hosts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Gpu:
+    """What is shown of a GPU. A page has some hundred."""
+
+    pk: int
+    host_id: int
+    uuid: str
+    index: int
+    model: str
+    memory_mb: int
+    state: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,21 +172,26 @@ def _claims(user: User, hosts: Sequence[int]) -> Mapping[int, _Claim]:
     here = Q(host__in=hosts) | Q(host__machine__in=hosts)
     runs = access.visible(user, Run.objects.filter(here, released_at=None)).order_by()
     columns = ("pk", "job", "job__display_name", "replica__name", "job__project__name", "job__owner_name")
+    # Of a run without GPUs nothing is shown.
+    holding = {run for _gpu, run, _phase, _held in rows}
     seen = {
         run: _SeenRun(name, replica, project, owner, reverse("job", args=[job]))
         for run, job, name, replica, project, owner in runs.values_list(*columns)
+        if run in holding
     }
     return {gpu: _Claim(seen.get(run), phase == RunPhase.ENDED, held) for gpu, run, phase, held in rows}
 
 
 def _host(
     host: Host,
-    gpus: Sequence[Gpu],
+    gpus: Sequence[_Gpu],
     claims: Mapping[int, _Claim],
     forgotten: Collection[str],
     load: HostLoad | None,
 ) -> HostGpus:
     models = Counter(gpu.model for gpu in gpus)
+    takes_jobs = host.status == HostStatus.UP and not maintenance_of(host).cordoned
+    loads = load.gpus if load else {}
     return HostGpus(
         id=host.pk,
         name=host.name,
@@ -184,7 +202,10 @@ def _host(
         models=", ".join(f"{count} × {model}" for model, count in models.items()),
         load=_words_of(host, load) if load else "",
         load_at=load.at if load else None,
-        cells=tuple(_cell(host, gpu, claims.get(gpu.pk), gpu.uuid in forgotten, load) for gpu in gpus),
+        cells=tuple(
+            _cell(host.name, gpu, claims.get(gpu.pk), gpu.uuid in forgotten, takes_jobs, loads.get(gpu.uuid))
+            for gpu in gpus
+        ),
         holders=tuple(_holders(claims[gpu.pk] for gpu in gpus if gpu.pk in claims)),
     )
 
@@ -214,48 +235,61 @@ def _words_of(host: Host, load: HostLoad) -> str:
     return " · ".join(parts)
 
 
-def _cell(host: Host, gpu: Gpu, claim: _Claim | None, forgotten: bool, load: HostLoad | None) -> Cell:
+def _cell(
+    host: str,
+    gpu: _Gpu,
+    claim: _Claim | None,
+    forgotten: bool,
+    takes_jobs: bool,
+    load: Sequence[int | None] | None,
+) -> Cell:
     phase = None if claim is None else RunPhase.ENDED if claim.ended else RunPhase.RUNNING
-    takes_jobs = host.status == HostStatus.UP and not maintenance_of(host).cordoned
     state = badges.GPU_FORGOTTEN if forgotten else state_of(gpu.state, phase, takes_jobs)
     if state is HELD and claim is not None and claim.reserved:
         state = RESERVED
-    cell = _with_load(Cell(gpu.index, state, "", "", model=gpu.model), gpu, load)
     words = _("GPU {index} of {host}, {model}: {state}").format(
-        index=gpu.index, host=host.name, model=gpu.model, state=state.word.lower()
+        index=gpu.index, host=host, model=gpu.model, state=state.word.lower()
     )
     run = claim.run if claim else None
+    of = gettext(SOMEBODY) if claim else ""
     if run is not None:
         of = _("{job} ({replica}) of {project}").format(job=run.job, replica=run.replica, project=run.project)
-        cell = replace(cell, job=run.job, owner=run.owner, url=run.url)
-    else:
-        of = gettext(SOMEBODY) if claim else ""
-        cell = replace(cell, job=of)
-    return replace(cell, words=", ".join(part for part in (words, of, _load_words(cell)) if part))
+    percent, used, power, temperature = load or (None, None, None, None)
+    memory = _memory_words(used, gpu.memory_mb)
+    said = _load_words(percent, memory, power, temperature)
+    return Cell(
+        index=gpu.index,
+        state=state,
+        words=", ".join(part for part in (words, of, said) if part),
+        url=run.url if run else "",
+        model=gpu.model,
+        load=percent,
+        memory=round(100 * used / gpu.memory_mb) if used is not None and gpu.memory_mb else None,
+        memory_words=memory,
+        power=power,
+        temperature=temperature,
+        job=run.job if run else of,
+        owner=run.owner if run else "",
+    )
 
 
-def _with_load(cell: Cell, gpu: Gpu, load: HostLoad | None) -> Cell:
-    known = load.gpus.get(gpu.uuid) if load else None
-    if not known:
-        return cell
-    percent, used, power, temperature = known
-    share = round(100 * used / gpu.memory_mb) if used is not None and gpu.memory_mb else None
-    whole = sizes.mebibytes(gpu.memory_mb)
-    said = "" if used is None else _("{used} of {all}").format(used=sizes.mebibytes(used), all=whole)
-    return replace(cell, load=percent, memory=share, memory_words=said, power=power, temperature=temperature)
+def _memory_words(used: int | None, whole: int) -> str:
+    if used is None:
+        return ""
+    return _("{used} of {all}").format(used=sizes.mebibytes(used), all=sizes.mebibytes(whole))
 
 
-def _load_words(cell: Cell) -> str:
-    """Its load for people who do not see the colours."""
+def _load_words(load: int | None, memory: str, power: int | None, temperature: int | None) -> str:
+    """The load of a GPU for people who do not see the colours."""
     parts = []
-    if cell.load is not None:
-        parts.append(_("load {percent} %").format(percent=cell.load))
-    if cell.memory_words:
-        parts.append(_("memory {used}").format(used=cell.memory_words))
-    if cell.power is not None:
-        parts.append(f"{cell.power} W")
-    if cell.temperature is not None:
-        parts.append(f"{cell.temperature} °C")
+    if load is not None:
+        parts.append(_("load {percent} %").format(percent=load))
+    if memory:
+        parts.append(_("memory {used}").format(used=memory))
+    if power is not None:
+        parts.append(f"{power} W")
+    if temperature is not None:
+        parts.append(f"{temperature} °C")
     return ", ".join(parts)
 
 
