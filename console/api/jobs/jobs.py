@@ -125,14 +125,22 @@ class RerunBody(TypedDict, total=False):
     requestId: Annotated[str, form(maxLength=MAX_REQUEST)]
 
 
+# What is told of a run (`_run`). Its order and the facts of its host are large, and there may be a thousand.
+_OF_RUN = (
+    *("job", "replica", "attempt", "number", "phase", "gpu_uuids"),
+    *("created_at", "started_at", "ended_at", "closed_at"),
+    *("exit_code", "exit_signal", "message", "oom", "oom_sure", "memory_mb", "memory_enforced"),
+    *("log_size", "log_stored", "log_complete_at", "log_digest_here"),
+)
+
+
 class JobView(TrainyardView):
     """`GET /api/v1/jobs/<id>`."""
 
     @described("Get a job with its replicas and runs", JobDocument, needs="see")
     def get(self, request: Request, job_id: str) -> Response:
-        runs = (
-            Run.objects.filter(held=False).select_related("host").defer("order").order_by("attempt", "number")
-        )
+        runs = Run.objects.filter(held=False).select_related("host").only(*_OF_RUN, "host__name")
+        runs = runs.order_by("attempt", "number")
         rows = Job.objects.select_related("project").prefetch_related(
             "replicas", Prefetch("runs", queryset=runs)
         )
