@@ -18,7 +18,7 @@ from django.utils.translation import gettext as _
 
 from console.presenters import badges, sizes
 from console.presenters.jobs.charts import path
-from console.presenters.jobs.event_line import WORDS
+from console.presenters.jobs.event_groups import WORDS
 from console.presenters.jobs.job_query import JobQuery
 from console.presenters.jobs.metric_lines import SPANS, Span, Unit, Value
 from console.presenters.jobs.metric_marks import Mark

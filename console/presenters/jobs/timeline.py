@@ -12,8 +12,7 @@ from django.urls import reverse
 from django.utils.translation import gettext
 
 from agents.infra.sentences import shown
-from console.presenters.jobs.event_groups import Group, fold
-from console.presenters.jobs.event_line import COLUMNS, WORDS, Line
+from console.presenters.jobs.event_groups import COLUMNS, WORDS, Group, Line, fold
 from console.presenters.jobs.job_filters import cursor_number
 from console.presenters.jobs.job_query import JobQuery
 from jobs.models import Job, Transition
