@@ -15,11 +15,16 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
+from typing import TypeVar
 
+from django.db.models import QuerySet
+
+from agents.infra.sql import Parameter, SelectStatement
 from jobs.logs import reader
 from jobs.models import LogGap, LogPiece, LogSegment, Run
 
+Part = TypeVar("Part", LogPiece, LogSegment)
 LONGEST = 64 * 1024
 # What is read at a time. A window is read from LONGEST * 2 before it, where a line that ends in it may begin.
 WINDOW = 256 * 1024
@@ -27,6 +32,28 @@ EARLIER_S = 0.001
 # What all logs that are read together may hold in memory, and what each of them may hold at least.
 LEAST_WINDOW = 32 * 1024
 MOST_ENTRIES, LEAST_ENTRIES = 200_000, 100
+
+# The gap that has all of [low, high). It is one step, because a program can make one of terabytes.
+_gap_over = SelectStatement(
+    lambda: (
+        LogGap.objects.filter(run=Parameter("run"), start__lte=Parameter("low"), end__gte=Parameter("high"))
+        .order_by("start")
+        .values_list("start", "end")[:1]
+    )
+)
+_marks_of_piece = SelectStatement(lambda: _last_marked(LogPiece.objects.all()).values_list("at")[:1])
+_index_of_segment = SelectStatement(lambda: _last_marked(LogSegment.objects.all()).values_list("index")[:1])
+_later_piece = SelectStatement(lambda: _first_later(LogPiece.objects.all()).values_list("start")[:1])
+_later_segment = SelectStatement(lambda: _first_later(LogSegment.objects.all()).values_list("start")[:1])
+
+
+def _last_marked(rows: QuerySet[Part]) -> QuerySet[Part]:
+    known = rows.filter(run=Parameter("run"), start__lte=Parameter("offset"), wall__isnull=False)
+    return known.order_by("-start")
+
+
+def _first_later(rows: QuerySet[Part]) -> QuerySet[Part]:
+    return rows.filter(run=Parameter("run"), wall__gt=Parameter("when")).order_by("start")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +78,8 @@ def after(run: Run, since: float, together: int = 1, start: int | None = None) -
     top = reader.size(run)
     while low < top:
         high = min(low + size, top)
-        if gap := _gap_over(run, low, high):
-            high = min(gap.end, top)
+        for _start, end in _gap_over(run=run.pk, low=low, high=high):
+            high = min(end, top)
         oldest = list(islice(window(run, low, high), most + 1))
         if len(oldest) > most:
             oldest.pop()
@@ -71,8 +98,8 @@ def before(run: Run, until: float, together: int = 1, end: int | None = None) ->
     high = _offset_after(run, until, top) if end is None else min(end, top)
     while high > 0:
         low = max(high - size, 0)
-        if gap := _gap_over(run, low, high):
-            low = gap.start
+        for start, _end in _gap_over(run=run.pk, low=low, high=high):
+            low = start
         newest = deque(window(run, low, high), most + 1)
         if len(newest) > most:
             low = newest.popleft().end
@@ -87,11 +114,6 @@ def _share(together: int) -> tuple[int, int]:
         min(WINDOW, max(WINDOW // together, LEAST_WINDOW)),
         max(MOST_ENTRIES // together, LEAST_ENTRIES),
     )
-
-
-def _gap_over(run: Run, low: int, high: int) -> LogGap | None:
-    """The gap that has all of [low, high). It is one step, because a program can make one of terabytes."""
-    return LogGap.objects.filter(run=run, start__lte=low, end__gte=high).order_by("start").first()
 
 
 def window(run: Run, low: int, high: int) -> Iterator[Entry]:
@@ -166,25 +188,19 @@ def _cuts(line: bytearray, begin: int) -> Iterator[tuple[int, int]]:
 
 def time_at(run: Run, offset: int) -> float:
     """When the byte at this offset was printed, by the host's clock."""
-    for rows in (LogPiece.objects, LogSegment.objects):
-        row = rows.filter(run=run, wall__isnull=False, start__lte=offset).order_by("-start").first()
-        if row is None:
-            continue
-        marks = row.at if isinstance(row, LogPiece) else [mark for entry in row.index for mark in entry[5]]
-        earlier = [wall for place, wall in marks if place <= offset]
-        if earlier:
+    for [marks] in _marks_of_piece(run=run.pk, offset=offset):
+        if earlier := [wall for place, wall in marks if place <= offset]:
+            return float(earlier[-1])
+    for [index] in _index_of_segment(run=run.pk, offset=offset):
+        if earlier := [wall for entry in index for place, wall in entry[5] if place <= offset]:
             return float(earlier[-1])
     return run.started_at.timestamp() if run.started_at else run.created_at.timestamp()
 
 
 def _offset_after(run: Run, when: float, top: int) -> int:
     """An offset behind everything that was printed up to this moment."""
-    later = [
-        row.start
-        for rows in (LogPiece.objects, LogSegment.objects)
-        if (row := rows.filter(run=run, wall__gt=when).order_by("start").first()) is not None
-    ]
-    return min([*later, top])
+    later = (starts.column(run=run.pk, when=when) for starts in (_later_piece, _later_segment))
+    return int(min([*chain.from_iterable(later), top]))
 
 
 def _at(marks: list[tuple[int, float]], offset: int) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from agents.infra.sql import Parameter, SelectStatement
 from jobs.logs import masking, storage, stored_bytes
 from jobs.logs.stored_bytes import NO_FILE, Chunk, MissingRange
 from jobs.models import LogGap, LogPiece, LogSegment, Run
@@ -28,6 +29,11 @@ __all__ = [
 ]
 
 
+_log_stored = SelectStatement(
+    lambda: Run.objects.filter(pk=Parameter("run")).order_by().values_list("log_stored")
+)
+
+
 @dataclass(frozen=True, slots=True)
 class LogStatus:
     """How much of a log is here. `size_here` includes gaps. `matches` is None while there is nothing to compare."""
@@ -43,7 +49,10 @@ class LogStatus:
 
 def size(run: Run) -> int:
     """Up to which offset the log is stored here now, gaps included."""
-    return Run.objects.values_list("log_stored", flat=True).get(pk=run.pk)
+    stored = _log_stored.column(run=run.pk)
+    if not stored:
+        raise Run.DoesNotExist
+    return int(stored[0])
 
 
 def read(run: Run, start: int, limit: int) -> Chunk:
