@@ -7,19 +7,18 @@ content security policy blocked nothing.
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
 
 from agents.hosts.checklist import NEEDED
 from agents.ssh.host_keys import fingerprint
+from tests.harness.accessibility import WCAG22, violations
 from tests.harness.hosts import Fleet
 from tests.harness.product import Product
 from tests.harness.wait_and_processes import wait_for
 
-AXE = Path(__file__).resolve().parents[2] / "node_modules" / "axe-core" / "axe.min.js"
-RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+RULES = (*WCAG22, "best-practice")
 COLOURS = ["color-contrast"]
 PASSWORD = "a fine long password"
 WIDE, NARROW = {"width": 1200, "height": 800}, {"width": 375, "height": 800}
@@ -60,15 +59,7 @@ def judge(page, name):
     # Dark differs from light in its colours alone.
     for scheme, rules in {"light": RULES, "dark": COLOURS}.items():
         page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
-        if not page.evaluate("typeof axe === 'object'"):
-            page.evaluate(AXE.read_text())
-        found = page.evaluate(
-            "(rules) => axe.run(document, { runOnly: rules, resultTypes: ['violations'] })", rules
-        )
-        broken = [
-            (rule["id"], [node["html"][:120] for node in rule["nodes"]][:3]) for rule in found["violations"]
-        ]
-        assert broken == [], f"{name}, {scheme}"
+        assert violations(page, rules) == [], f"{name}, {scheme}"
     page.set_viewport_size(NARROW)
     over = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     page.set_viewport_size(WIDE)

@@ -13,7 +13,8 @@ from playwright.sync_api import expect
 
 from console.auth import preferences
 from jobs.models import Membership
-from tests.browser.test_job_lists import database_beside_the_browser, is_accessible
+from tests.browser.test_job_lists import database_beside_the_browser
+from tests.harness.accessibility import assert_accessible
 from tests.unit.console.views.conftest import browser, cast, project
 from tests.unit.console.views.example_rows import a_host, a_job
 
@@ -213,7 +214,7 @@ def test_a_toast_can_be_read_again(seen, live_server):
     bell.click()
     expect(seen.locator("#said-list li")).to_have_count(2)
     assert seen.locator("#said-list li").first.inner_text().startswith("No: the host is away.")
-    is_accessible(seen)
+    assert_accessible(seen)
     seen.keyboard.press("Escape")
     expect(bell).to_have_accessible_name("Messages")
     seen.evaluate(SAID, [f"number {number}" for number in range(25)])
@@ -248,7 +249,7 @@ def test_help_opens_above_the_page_and_the_project_is_chosen_there(seen, live_se
     seen.get_by_role("link", name="Project: All projects").click()
     seen.get_by_role("dialog", name="Choose a project").get_by_role("button", name="elsewhere").click()
     seen.wait_for_url("**/jobs/queue?project=elsewhere")
-    is_accessible(seen)
+    assert_accessible(seen)
     seen.get_by_role("link", name="Only project elsewhere").click()
     seen.wait_for_url("**/jobs/queue?project=")
 
@@ -274,7 +275,7 @@ def test_each_state_of_the_frame_is_accessible_and_fits(seen, live_server, width
     seen.set_viewport_size({"width": width, "height": 800})
 
     def look(name):
-        is_accessible(seen)
+        assert_accessible(seen)
         assert seen.evaluate("document.documentElement.scrollWidth") <= width, name
         if folder := os.environ.get("SHOTS"):
             seen.screenshot(path=str(Path(folder) / f"{name}-{theme}-{width}.png"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 from django.conf import settings
@@ -11,13 +10,11 @@ from django.utils import timezone
 
 from jobs import services
 from jobs.models import Job
+from tests.harness.accessibility import assert_accessible
 from tests.unit.console.views.conftest import browser, cast, project
 from tests.unit.console.views.example_rows import a_host, a_job, a_pipeline, document
 
 __all__ = ["browser", "cast", "project"]
-
-AXE = Path(__file__).resolve().parents[2] / "node_modules" / "axe-core" / "axe.min.js"
-RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -57,13 +54,6 @@ def seen(page, live_server, browser, jobs):
 
 def names(page):
     return page.locator("tbody .name").all_inner_texts()
-
-
-def is_accessible(page):
-    # Not as a script of the page: its policy allows only ours.
-    page.evaluate(AXE.read_text())
-    found = page.evaluate("(rules) => axe.run(document, { runOnly: rules })", RULES)
-    assert [(each["id"], each["nodes"][0]["html"]) for each in found["violations"]] == []
 
 
 def test_heads_of_columns_sort_and_labels_filter(seen):
@@ -118,14 +108,14 @@ def test_the_pages_are_accessible_and_fit(seen, live_server, width, theme, tmp_p
     model = "/jobs/models/default/digits/"
     for address in ("/jobs/?label=team", "/jobs/queue", "/jobs/pipelines/", "/jobs/models/", model):
         seen.goto(live_server.url + address)
-        is_accessible(seen)
+        assert_accessible(seen)
         assert seen.evaluate("document.documentElement.scrollWidth") <= width
         if folder := os.environ.get("SHOTS"):
             seen.screenshot(path=f"{folder}/{address.strip('/').replace('/', '-')[:9]}-{width}-{theme}.png")
     seen.goto(live_server.url + "/jobs/")
     seen.get_by_label("Select bert-1").check()
     seen.get_by_role("button", name="Label", exact=True).click()
-    is_accessible(seen)
+    assert_accessible(seen)
     assert seen.evaluate("document.documentElement.scrollWidth") <= width
     if folder := os.environ.get("SHOTS"):
         seen.screenshot(path=f"{folder}/bulk-{width}-{theme}.png")

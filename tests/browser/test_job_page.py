@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 
 from agents.infra.texts import said
 from jobs.models import Replica
-from tests.browser.test_job_lists import is_accessible
+from tests.harness.accessibility import assert_accessible
 from tests.unit.console.views.conftest import browser, cast, project
 from tests.unit.console.views.example_rows import a_host, a_job, moved
 from tests.unit.console.views.test_compare import pair
@@ -150,7 +150,7 @@ def test_each_tab_is_accessible_and_fits_a_phone(seen, theme):
         views = seen.get_by_role("navigation", name="Views of this job")
         views.get_by_role("link", name=tab).click()
         expect(views.locator("[aria-current=page]")).to_have_text(tab)
-        is_accessible(seen)
+        assert_accessible(seen)
         seen.set_viewport_size({"width": 360, "height": 740})
         assert overhang(seen) <= 0, tab
         seen.set_viewport_size({"width": 1280, "height": 800})
@@ -167,7 +167,7 @@ def test_a_thousand_cells_fit_and_one_is_chosen_without_a_new_page(
     expect(bob.get_by_role("heading", name="Log of workerpool1-900")).to_be_visible()
     expect(bob.locator("#replica-workerpool1-900")).to_be_visible()
     assert bob.evaluate("window.stays")
-    is_accessible(bob)
+    assert_accessible(bob)
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -175,6 +175,6 @@ def test_a_comparison_is_accessible_and_fits_a_phone(bob, live_server, transacti
     bob.emulate_media(color_scheme=theme)
     bob.goto(f"{live_server.url}/jobs/compare?job={pair[0].pk}&job={pair[1].pk}")
     expect(bob.locator(".chart path")).not_to_have_count(0)
-    is_accessible(bob)
+    assert_accessible(bob)
     bob.set_viewport_size({"width": 360, "height": 740})
     assert overhang(bob) <= 0

@@ -10,7 +10,8 @@ from playwright.sync_api import expect
 
 from jobs.models import Job, JobSecret, Quota
 from jobs.secrets import of_jobs
-from tests.browser.test_job_lists import AXE, RULES, database_beside_the_browser
+from tests.browser.test_job_lists import database_beside_the_browser
+from tests.harness.accessibility import WCAG22, assert_accessible
 from tests.unit.console.views.conftest import browser, cast, project
 from tests.unit.console.views.example_rows import a_host, a_job, a_template
 
@@ -25,11 +26,7 @@ PASTE = """(field, text) => {
 
 def is_accessible(page):
     """As test_first_run judges the pages of the first minutes, also this one."""
-    page.evaluate(AXE.read_text())
-    found = page.evaluate(
-        "(rules) => axe.run(document, { runOnly: rules })", [*RULES, "wcag22aa", "best-practice"]
-    )
-    assert [(each["id"], each["nodes"][0]["html"]) for each in found["violations"]] == []
+    assert_accessible(page, (*WCAG22, "best-practice"))
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from jobs.models import HostMaintenance, Run
 from tests.browser.test_job_lists import browser, cast, database_beside_the_browser, project
-from tests.browser.test_queue_moves import axe
+from tests.harness.accessibility import violations
 from tests.unit.console.views.example_rows import a_host, a_job, a_run
 
 __all__ = ["browser", "cast", "database_beside_the_browser", "project"]
@@ -45,11 +45,11 @@ def fits(page):
 
 
 def test_from_all_hosts_to_the_job_that_held_a_gpu(seen):
-    assert seen.locator(".lane").count() == 3 and axe(seen) == [] and fits(seen)
+    assert seen.locator(".lane").count() == 3 and violations(seen) == [] and fits(seen)
     seen.get_by_role("link", name="gpu-a").click()
     seen.wait_for_selector("h2:has-text('gpu-a')")
     assert "host=gpu-a" in seen.url and seen.locator(".lane").count() == 8
-    assert axe(seen) == []
+    assert violations(seen) == []
     bar = seen.locator(".lane").first.locator("svg a").first
     assert "bert-0 · bob" in bar.get_attribute("aria-label")
     bar.focus()
@@ -60,10 +60,10 @@ def test_from_all_hosts_to_the_job_that_held_a_gpu(seen):
 def test_it_fits_a_phone_in_the_dark_and_has_a_table(seen):
     seen.set_viewport_size({"width": 360, "height": 800})
     seen.emulate_media(color_scheme="dark")
-    assert fits(seen) and axe(seen) == []
+    assert fits(seen) and violations(seen) == []
     seen.get_by_role("link", name="As a table").click()
     seen.wait_for_selector("table")
-    assert "view=table" in seen.url and fits(seen) and axe(seen) == []
+    assert "view=table" in seen.url and fits(seen) and violations(seen) == []
     seen.get_by_role("link", name="Month").click()
     seen.wait_for_selector("a[aria-current]:has-text('Month')")
     assert "span=month" in seen.url and "view=table" in seen.url

@@ -7,7 +7,8 @@ from django.conf import settings
 from django.utils import timezone
 
 from jobs import services
-from tests.browser.test_job_lists import AXE, RULES, browser, cast, database_beside_the_browser, project
+from tests.browser.test_job_lists import browser, cast, database_beside_the_browser, project
+from tests.harness.accessibility import violations
 from tests.unit.console.views.example_rows import a_host, document
 
 __all__ = ["browser", "cast", "database_beside_the_browser", "project"]
@@ -31,12 +32,6 @@ def names(page):
     return page.locator("#queue tbody .name").all_inner_texts()
 
 
-def axe(page):
-    page.evaluate(AXE.read_text())
-    found = page.evaluate("rules => axe.run(document, { runOnly: rules })", RULES)
-    return [(rule["id"], [node["html"] for node in rule["nodes"]]) for rule in found["violations"]]
-
-
 def confirm(page):
     page.get_by_role("button", name="Move 1 job").click()
     page.wait_for_selector("#queue")
@@ -48,13 +43,13 @@ def test_a_job_is_moved_by_keys_and_by_dragging(seen):
     seen.keyboard.press("Enter")
     seen.wait_for_selector("text=Nothing is moved yet")
     assert seen.locator("#moved + .scroller .name").all_inner_texts() == ["third"]
-    assert axe(seen) == []
+    assert violations(seen) == []
     confirm(seen)
     assert names(seen) == ["first", "third", "second"]
     place = seen.locator("input[name=place]").bounding_box()
     behind = seen.get_by_role("button", name="Automatic order").bounding_box()
     assert place["x"] + place["width"] <= behind["x"], "nothing lies over the field"
-    assert seen.get_by_text("moved here by root").count() == 1 and axe(seen) == []
+    assert seen.get_by_text("moved here by root").count() == 1 and violations(seen) == []
     rows = seen.locator("tr[data-movable]")
     rows.nth(2).locator(".drag-handle").drag_to(rows.nth(0))
     seen.wait_for_selector("text=Nothing is moved yet")

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 from django.conf import settings
 
 from jobs.models import Trial
+from tests.harness.accessibility import assert_accessible
 from tests.unit.console.views.conftest import browser, cast, project
 from tests.unit.console.views.example_rows import a_host, a_job
 from tests.unit.console.views.test_studies import a_trial, report, study
 
 __all__ = ["browser", "cast", "project", "study"]
-
-AXE = Path(__file__).resolve().parents[2] / "node_modules" / "axe-core" / "axe.min.js"
-RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -56,16 +53,6 @@ def seen(page, live_server, browser, filled):
 
 def numbers(page):
     return [int(text) for text in page.locator("#trials tbody th a").all_inner_texts()]
-
-
-def is_accessible(page):
-    page.evaluate(AXE.read_text())
-    found = page.evaluate(
-        "async (rules) => (await axe.run(document, { runOnly: rules })).violations"
-        ".map((each) => [each.id, each.nodes.map((node) => node.html)])",
-        RULES,
-    )
-    assert found == []
 
 
 def test_a_click_on_a_column_sorts_the_trials_and_stays_in_the_address(seen):
@@ -170,7 +157,7 @@ def test_the_pages_are_accessible_and_fit(seen, live_server, filled, width, them
             seen.locator("#study-contour svg").wait_for()
         if folder := os.environ.get("SHOTS"):
             seen.screenshot(path=f"{folder}/study-{name}-{width}-{theme}.png", full_page=True)
-        is_accessible(seen)
+        assert_accessible(seen)
         assert seen.evaluate("document.documentElement.scrollWidth") <= width, name
 
 

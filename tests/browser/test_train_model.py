@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 from django.conf import settings
 
 from jobs.models import Artifact, TrainingPipeline
+from tests.harness.accessibility import WCAG22, assert_accessible
 from tests.unit.console.views.conftest import browser, cast, project
 from tests.unit.console.views.example_rows import a_host
 
 __all__ = ["browser", "cast", "project"]
-
-AXE = Path(__file__).resolve().parents[2] / "node_modules" / "axe-core" / "axe.min.js"
-RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -43,16 +40,6 @@ def train(page, live_server, session):
     page.get_by_role("main").get_by_role("link", name="Train new model").click()
     page.wait_for_url("**/jobs/pipelines/new")
     return page
-
-
-def is_accessible(page):
-    page.evaluate(AXE.read_text())
-    found = page.evaluate(
-        "async (rules) => (await axe.run(document, { runOnly: rules })).violations"
-        ".map((each) => [each.id, each.nodes.map((node) => node.html)])",
-        RULES,
-    )
-    assert found == []
 
 
 def fill_in(page):
@@ -95,7 +82,7 @@ def test_a_check_names_what_is_missing_and_keeps_what_was_typed(train):
     train.get_by_role("button", name="Would it start now?").click()
     train.get_by_role("alert").get_by_role("link", name="Image").wait_for()
     assert train.get_by_label("Name", exact=True).input_value() == "digits"
-    is_accessible(train)
+    assert_accessible(train, WCAG22)
     assert not TrainingPipeline.objects.exists()
 
 
@@ -134,7 +121,7 @@ def test_the_page_is_accessible_and_fits(train, live_server, width, theme):
         train.goto(live_server.url + address)
         if folder := os.environ.get("SHOTS"):
             train.screenshot(path=f"{folder}/{name}-{width}-{theme}.png", full_page=True)
-        is_accessible(train)
+        assert_accessible(train, WCAG22)
         assert train.evaluate("document.documentElement.scrollWidth") <= width, name
 
 

@@ -12,11 +12,10 @@ from typing import NamedTuple
 from django.conf import settings
 from playwright.sync_api import expect
 
+from tests.harness.accessibility import WCAG22, violations
 from tests.harness.product.product import PASSWORD
 
 ROOT = Path(__file__).resolve().parents[2]
-AXE = ROOT / "node_modules" / "axe-core" / "axe.min.js"
-RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 PICTURES = ROOT / "var" / "walks"
 WIDE, PHONE = 1280, 360
 SCHEMES = ("light", "dark")
@@ -158,13 +157,7 @@ class Walk:
         picture = self.pictures / f"{self.number:02}-{name.replace(' ', '-')}.png"
         # To hide the caret, Playwright would give each field a style, which htmx then copies against the policy.
         page.screenshot(path=picture, full_page=True, caret="initial")
-        if not page.evaluate("typeof axe === 'object'"):
-            page.evaluate(AXE.read_text())
-        options = {"runOnly": RULES, "resultTypes": ["violations"]}
-        found = page.evaluate("(options) => axe.run(document, options)", options)["violations"]
-        self.wrong += [
-            f"{name}: {rule['id']}: {[node['html'][:160] for node in rule['nodes']][:3]}" for rule in found
-        ]
+        self.wrong += [f"{name}: {rule}: {nodes[:3]}" for rule, nodes in violations(page, WCAG22)]
         over = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
         if over > 0:
             self.wrong.append(f"{name} hangs over by {over} px")
