@@ -95,6 +95,11 @@ def django_db_keepdb(django_db_modify_db_settings):
     return True
 
 
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup):
+    import_module("tests.harness.emptied_database").empty_after_tests()
+
+
 @pytest.fixture(autouse=True)
 def forget_shared_answers():
     """A process keeps some answers for a short while: a test must not get those of the test before."""
