@@ -76,8 +76,12 @@ class Host:
         self.home = home
         self.python = python
         self.runner = RUNNER
+        # As short as /tmp, which keeps the directories of runs that a test does not close.
+        self.temporary = Path(tempfile.mkdtemp(prefix="trainyard-host-"))
+        self.temporary.chmod(0o1777)
         self.env = {
             "HOME": str(home),
+            "TMPDIR": str(self.temporary),
             "USER": "gpu",
             "PATH": os.environ["PATH"],
             "LANG": "C.UTF-8",
@@ -147,6 +151,7 @@ class Host:
         for path in self.home.rglob("facts.json"):
             if facts := load_facts(str(path.parent)):
                 remove_cgroups(facts, 5)
+        shutil.rmtree(self.temporary, ignore_errors=True)
 
 
 class Console:
