@@ -11,6 +11,8 @@ from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Any
 
+from tests.architecture.parsing import parsed
+
 # From the top of the house down. A room may import itself and what lies below.
 FLOORS = ("console", "jobs", "agents")
 # Where the words of SSH may be spoken.
@@ -119,7 +121,7 @@ class File:
 
     @cached_property
     def tree(self) -> ast.Module:
-        return ast.parse(self.source)
+        return parsed(self.source)
 
     @cached_property
     def nodes(self) -> tuple[Any, ...]:

@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from tests.architecture.parsing import parsed
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "rooms.md"
 STOREYS = ("console", "jobs", "agents")
@@ -178,7 +180,7 @@ def arrows() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {room: set() for room in modules.values()}
     for path in paths:
         room = room_of(path)
-        found[room] |= set(imported(ast.parse((ROOT / path).read_text()), modules)) - {room}
+        found[room] |= set(imported(parsed((ROOT / path).read_text()), modules)) - {room}
     return {room: found[room] for room in sorted(found) if not room.endswith("__init__")}
 
 
@@ -227,8 +229,7 @@ def node(room: str) -> str:
     return room.replace("/", "_")
 
 
-def page() -> str:
-    graph = arrows()
+def page(graph: Mapping[str, set[str]]) -> str:
     tables = []
     for storey in STOREYS:
         own = {room: targets for room, targets in graph.items() if room.startswith(f"{storey}/")}
@@ -238,4 +239,4 @@ def page() -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page())
+    PAGE.write_text(page(arrows()))

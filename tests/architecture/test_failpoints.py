@@ -8,6 +8,7 @@ from pathlib import Path
 
 from agents.infra import failpoints
 from agents.runner.failpoints import RUNNER_FAILPOINTS
+from tests.architecture.parsing import parsed
 from tests.flows import test_crash_points as console_walks
 from tests.flows import test_crash_points_on_hosts as runner_walks
 
@@ -17,17 +18,17 @@ ROOT = Path(__file__).resolve().parents[2]
 @cache
 def sources(runner):
     """Parse the modules that go to hosts, or all others."""
-    return list(parsed(runner))
+    return list(trees_of(runner))
 
 
-def parsed(runner):
+def trees_of(runner):
     for room in ("agents", "jobs", "console"):
         for path in sorted((ROOT / room).rglob("*.py")):
             if (
                 path.relative_to(ROOT).parts[1].startswith("runner") == runner
                 and "migrations" not in path.parts
             ):
-                yield ast.parse(path.read_text())
+                yield parsed(path.read_text())
 
 
 def calls(trees, *names):
