@@ -55,6 +55,8 @@ def pytest_collection():
         return (yield)
     finally:
         gc.freeze()
+        # A request or a page makes thousands of objects, few of which are garbage that only a search finds.
+        gc.set_threshold(10_000, *gc.get_threshold()[1:])
         gc.enable()
 
 
