@@ -13,6 +13,7 @@ from playwright.sync_api import expect
 
 from console.auth import preferences
 from jobs.models import Membership
+from tests.browser.looks import in_each_look
 from tests.browser.test_job_lists import database_beside_the_browser
 from tests.harness.accessibility import assert_accessible
 from tests.unit.console.views.conftest import browser, cast, project
@@ -268,8 +269,7 @@ def test_the_frame_works_without_scripts(chromium, as_bob):
     context.close()
 
 
-@pytest.mark.parametrize("width", [1280, 360])
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@in_each_look
 def test_each_state_of_the_frame_is_accessible_and_fits(seen, live_server, width, theme):
     seen.context.add_cookies([{"name": "theme", "value": theme, "url": live_server.url}])
     seen.set_viewport_size({"width": width, "height": 800})

@@ -10,6 +10,7 @@ from playwright.sync_api import expect
 
 from jobs.models import Job, JobSecret, Quota
 from jobs.secrets import of_jobs
+from tests.browser.looks import in_each_look
 from tests.browser.test_job_lists import database_beside_the_browser
 from tests.harness.accessibility import WCAG22, assert_accessible
 from tests.unit.console.views.conftest import browser, cast, project
@@ -128,8 +129,7 @@ def test_a_question_about_a_shell_is_answered_with_a_button(form):
     assert command == ["bash", "-c", "python3 train.py | tee log"]
 
 
-@pytest.mark.parametrize("width", [1280, 360])
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@in_each_look
 def test_the_form_is_accessible_and_fits_with_errors_secrets_and_the_summary_open(
     form, live_server, width, theme
 ):

@@ -14,6 +14,7 @@ from playwright.sync_api import expect
 from console.client.ignore_rules import is_left_out, rules_of
 from jobs.artifacts import artifacts
 from jobs.models import Artifact, Job
+from tests.browser.looks import in_each_look
 from tests.browser.static_site import page_of, served
 from tests.browser.test_new_job import database_beside_the_browser, fill, form, is_accessible
 from tests.unit.console.client.test_ignore_rules import NAMES, RULES
@@ -206,8 +207,7 @@ def shot(form, name):
         form.screenshot(path=f"{folder}/{name}.png", full_page=True)
 
 
-@pytest.mark.parametrize("width", [1280, 360])
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@in_each_look
 def test_what_is_brought_is_accessible_and_fits(form, live_server, folder, cast, project, width, theme):
     form.context.add_cookies([{"name": "theme", "value": theme, "url": live_server.url}])
     form.set_viewport_size({"width": width, "height": 900})

@@ -13,6 +13,7 @@ from agents.infra.texts import said
 from console.parts import jobs as parts
 from console.parts.part import Place
 from jobs.models import Preparation
+from tests.browser.looks import in_each_look
 from tests.browser.test_job_page import bob, database_beside_the_browser, overhang
 from tests.browser.test_new_job import is_accessible
 from tests.unit.console.views.conftest import browser, cast, project
@@ -101,8 +102,7 @@ def test_the_panel_goes_on_live_and_what_is_open_stays_open(bob, sockets, cast, 
     expect(bob.locator("#job-preparations")).to_be_hidden()
 
 
-@pytest.mark.parametrize("width", [1280, 360])
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@in_each_look
 def test_the_panel_is_accessible_and_fits(bob, live_server, sockets, job, width, theme):
     bob.context.add_cookies([{"name": "theme", "value": theme, "url": live_server.url}])
     bob.set_viewport_size({"width": width, "height": 900})

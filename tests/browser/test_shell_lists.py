@@ -12,13 +12,12 @@ from django.utils import timezone
 from agents.ssh import files, keys
 from agents.ssh.files import Entry, Listing
 from jobs import shells
+from tests.browser.looks import in_each_look
 from tests.harness.accessibility import WCAG22, assert_accessible
 from tests.unit.console.views.conftest import browser, cast, project
 from tests.unit.console.views.example_rows import a_host, a_job, a_shell
 
 __all__ = ["browser", "cast", "project"]
-
-SIZES = [(1280, "light"), (1280, "dark"), (360, "light"), (360, "dark")]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -55,11 +54,11 @@ def seen(page, live_server, browser, job):
     return page
 
 
-@pytest.mark.parametrize(("width", "scheme"), SIZES)
+@in_each_look
 @pytest.mark.parametrize("path", ["shells/", "files/workerpool0-0"])
-def test_the_pages_fit_and_pass_axe(seen, path, width, scheme):
+def test_the_pages_fit_and_pass_axe(seen, path, width, theme):
     seen.set_viewport_size({"width": width, "height": 800})
-    seen.emulate_media(color_scheme=scheme)
+    seen.emulate_media(color_scheme=theme)
     seen.goto(f"{seen.address}/{path}")
     seen.get_by_text("flame.svg" if "files" in path else "Nobody was there").first.wait_for()
     assert_accessible(seen, WCAG22)

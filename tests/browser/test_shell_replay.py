@@ -16,13 +16,13 @@ from playwright.sync_api import expect
 
 from jobs import shells
 from jobs.models import AuditEntry, RecordingPiece, RecordingState, ShellSession
+from tests.browser.looks import in_each_look
 from tests.harness.accessibility import WCAG22, assert_accessible
 from tests.unit.console.views.conftest import browser, cast, project
 from tests.unit.console.views.example_rows import a_host, a_job, a_shell
 
 __all__ = ["browser", "cast", "project"]
 
-SIZES = [(1280, "light"), (1280, "dark"), (360, "light"), (360, "dark")]
 KEY = "0123456789abcdef" * 2
 HEADER = {"version": 2, "width": 60, "height": 10, "timestamp": 1}
 # A line each second, with a long pause before the last ones.
@@ -229,10 +229,10 @@ def test_without_scripts_there_is_the_download(replay, page, live_server):
     context.close()
 
 
-@pytest.mark.parametrize(("width", "scheme"), SIZES)
-def test_the_page_is_usable_small_and_wide_light_and_dark(replay, page, width, scheme, tmp_path):
+@in_each_look
+def test_the_page_is_usable_small_and_wide_light_and_dark(replay, page, width, theme, tmp_path):
     page.set_viewport_size({"width": width, "height": 900})
-    page.emulate_media(color_scheme=scheme)
+    page.emulate_media(color_scheme=theme)
     replay(
         [*LINES, [700.0, "m", "12345 characters of output are left out here."], [701.0, "x", "3"]],
         state="cut",
@@ -243,4 +243,4 @@ def test_the_page_is_usable_small_and_wide_light_and_dark(replay, page, width, s
     assert page.get_by_text("Its end is missing").is_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert_accessible(page, WCAG22)
-    page.screenshot(path=os.environ.get("REPLAY_SHOTS", str(tmp_path)) + f"/replay-{width}-{scheme}.png")
+    page.screenshot(path=os.environ.get("REPLAY_SHOTS", str(tmp_path)) + f"/replay-{width}-{theme}.png")

@@ -8,6 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import expect
 
+from tests.browser.looks import in_each_look
 from tests.browser.static_site import served, shell_page
 from tests.harness.accessibility import assert_accessible
 from tests.harness.browser import query_of
@@ -222,11 +223,10 @@ def test_the_last_row_is_whole_at_every_size(page, site, width, height):
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 360])
-def test_pages_of_shells_pass_axe(page, site, width, scheme):
+@in_each_look
+def test_pages_of_shells_pass_axe(page, site, width, theme):
     page.set_viewport_size({"width": width, "height": 800})
-    page.emulate_media(color_scheme=scheme)
+    page.emulate_media(color_scheme=theme)
     hosts = Hosts(page)
     page.goto(f"{site}?shell={KEY}")
     page.get_by_role("button", name="New tab").click()

@@ -8,6 +8,7 @@ import pytest
 from django.conf import settings
 
 from jobs.models import Trial
+from tests.browser.looks import in_each_look
 from tests.harness.accessibility import assert_accessible
 from tests.unit.console.views.conftest import browser, cast, project
 from tests.unit.console.views.example_rows import a_host, a_job
@@ -136,8 +137,7 @@ def test_an_axis_is_hidden_and_a_line_is_named_under_the_pointer(seen):
     assert seen.locator(".brushed .pointed").count() == 1
 
 
-@pytest.mark.parametrize("width", [1280, 360])
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@in_each_look
 def test_the_pages_are_accessible_and_fit(seen, live_server, filled, width, theme):
     seen.context.add_cookies([{"name": "theme", "value": theme, "url": live_server.url}])
     seen.set_viewport_size({"width": width, "height": 900})

@@ -8,6 +8,7 @@ import pytest
 from django.conf import settings
 
 from jobs.models import Artifact, TrainingPipeline
+from tests.browser.looks import in_each_look
 from tests.harness.accessibility import WCAG22, assert_accessible
 from tests.unit.console.views.conftest import browser, cast, project
 from tests.unit.console.views.example_rows import a_host
@@ -108,8 +109,7 @@ def test_code_is_uploaded_from_the_page_and_a_template_begins_it_again(train, tm
     assert pool["trainyard"]["code"] == {"artifact": stored.sha256}
 
 
-@pytest.mark.parametrize("width", [1280, 360])
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@in_each_look
 def test_the_page_is_accessible_and_fits(train, live_server, width, theme):
     train.context.add_cookies([{"name": "theme", "value": theme, "url": live_server.url}])
     train.set_viewport_size({"width": width, "height": 900})

@@ -24,7 +24,13 @@ OF_EACH = {
 
 @pytest.mark.parametrize(
     ("trainers", "reducers", "inside", "wire"),
-    [(2, 1, 1, ""), (3, 2, 1, "bf16"), (2, 2, 2, ""), (4, 3, 1, ""), (8, 2, 1, "")],
+    [
+        (2, 1, 1, ""),
+        (3, 2, 1, "bf16"),
+        (2, 2, 2, ""),
+        (4, 3, 1, ""),
+        pytest.param(8, 2, 1, "", marks=pytest.mark.exhaustive),
+    ],
 )
 def test_every_option_gives_right_gradients(reduced, trainers, reducers, inside, wire):
     group = reduced(trainers, reducers, "reduced_options.py", inside=inside, wire=wire)
