@@ -74,7 +74,7 @@ def last_range(product, job_id):
 
 def in_browser(product, job_id):
     """Measure the ms until the page shows the end after opening and after End, and the beginning after Start."""
-    with headless_chromium() as browser:
+    with headless_chromium(whole=True) as browser:
         page = browser.new_page(viewport={"width": 1200, "height": 800})
         page.set_default_timeout(120_000)
         log_in(page, product.url)

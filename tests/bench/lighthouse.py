@@ -16,7 +16,7 @@ from playwright.sync_api import sync_playwright
 
 from tests.bench.figures import Figure, percentile, short
 from tests.bench.hosts_and_product import product_on_hosts
-from tests.harness.browser import ARGUMENTS, log_in
+from tests.harness.browser import ARGUMENTS, BROWSERS, installed, log_in
 from tests.harness.product import job_spec
 from tests.harness.wait_and_processes import wait_for
 
@@ -70,7 +70,7 @@ def pages(product):
 def chromium_with_session(product):
     """The port of a Chromium in which somebody is logged in. Playwright lets go of it before Lighthouse comes: two that
     drive one browser disturb the recording."""
-    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
+    path = installed(*BROWSERS)
     port = free_port()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         options = [

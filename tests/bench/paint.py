@@ -60,7 +60,11 @@ WATCH_SCREEN = """{
 
 def paint(options):
     rounds, reloads = (5, 5) if options.quick else (20, 15)
-    with product_on_hosts("apart") as product, headless_chromium() as browser, echo_server() as port:
+    with (
+        product_on_hosts("apart") as product,
+        headless_chromium(whole=True) as browser,
+        echo_server() as port,
+    ):
         job_id = product.submit(job_spec(["sleep", "600"], name="shell", web_access=True))
         product.client.wait(job_id, "RUNNING")
         run = wait_for(lambda: product.runs(job_id), "a run")[0]["id"]

@@ -145,7 +145,7 @@ class Chromium:
 
 def shell(options):
     rounds = 10 if options.quick else 50
-    with product_on_hosts("apart") as product, headless_chromium() as browser:
+    with product_on_hosts("apart") as product, headless_chromium(whole=True) as browser:
         spec = job_spec(["sleep", "600"], name="shell", web_access=True)
         job_id = product.submit(spec)
         product.client.wait(job_id, "RUNNING")

@@ -44,7 +44,7 @@ WATCH = """() => {
 
 def tab(options):
     seconds = 15 if options.quick else options.tab_s
-    with product_on_hosts("apart") as product, headless_chromium() as browser:
+    with product_on_hosts("apart") as product, headless_chromium(whole=True) as browser:
         page = browser.new_page(viewport={"width": 1200, "height": 800})
         page.set_default_timeout(60_000)
         log_in(page, product.url)

@@ -56,7 +56,7 @@ def sampled(yard, job):
 
 def main():
     PLACE.mkdir(exist_ok=True)
-    with product_on_hosts(hosts=3) as yard, headless_chromium() as browser:
+    with product_on_hosts(hosts=3) as yard, headless_chromium(whole=True) as browser:
         job = submit_all(yard.client)
         wait_for(lambda: sampled(yard, job), "samples of the job", timeout=120)
         page = browser.new_page(viewport=SIZE, color_scheme="light", reduced_motion="reduce")

