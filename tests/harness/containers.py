@@ -1,13 +1,24 @@
-"""Real engines for tests: podman and Docker, each with a storage of its own, and a small image that both have."""
+"""Real engines for tests: podman, Docker and Apptainer, each with images of its own, and a small one that all have."""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import io
+import json
 import os
 import shutil
 import signal
 import subprocess
+import tarfile
 from pathlib import Path
 
+from agents.runner.cache.store import delete_tree
+from agents.runner.home import Home
+from agents.runner.preparations.apptainer_images import prepare_in_cache
+from agents.runner.preparations.images import raise_if_failed
+from agents.runner.preparations.report import Report
+from agents.runner.processes import all_processes
 from tests.harness import leftovers
 from tests.harness.wait_and_processes import wait_for
 
@@ -90,10 +101,21 @@ def root_archive(place):
     return place / "root.tar"
 
 
+def give_apptainer(host):
+    """What the package of Apptainer has outside of /usr, and the file of every host that it asks for."""
+    host.write("/etc/resolv.conf", "")
+    for file in Path("/etc/apptainer").rglob("*"):
+        if file.is_file():
+            host.path(str(file.parent)).mkdir(parents=True, exist_ok=True)
+            host.path(str(file)).write_bytes(file.read_bytes())
+    host.path("/var/lib/apptainer/mnt/session").mkdir(parents=True, exist_ok=True)
+
+
 class Engine:
     """An engine with a storage of its own below `place`."""
 
     kind = ""
+    containments = ("container",)
 
     def __init__(self, place: Path):
         self.place = place
@@ -112,6 +134,9 @@ class Engine:
         words = [word for change in changes for word in ("--change", change)]
         self("import", *words, str(archive), name)
         return name
+
+    def give(self, host):
+        """Let the runs of this host have the images that were made."""
 
     def containers(self):
         return self("ps", "--all", "--quiet").split()
@@ -187,4 +212,88 @@ class Docker(Engine):
             shutil.rmtree(place, ignore_errors=True)
 
 
-ENGINES = {"podman": Podman, "docker": Docker}
+class Apptainer(Engine):
+    """An engine without a storage: what is made is copied into the cache of each host."""
+
+    kind = "apptainer"
+    containments = ("cgroup", "subreaper")
+
+    def __init__(self, place: Path):
+        super().__init__(place)
+        self.home = Home("dep")
+        self.home.base = str(place / "store")
+        self.hosts = []
+        os.makedirs(self.home.base)
+
+    def make_image(self, name=IMAGE, *changes):
+        root_archive(self.place)
+        archive = self.archive(name, *changes)
+        report = Report(str(self.place))
+        what = {"image": name, "archive": str(archive)}
+        prepare_in_cache(what, shutil.which(self.kind), report, self.home, raise_if_failed)
+        for host in self.hosts[-1:]:
+            self.copy(host)
+        return name
+
+    def archive(self, name, *changes):
+        """As `docker save` would write it."""
+        keys = {
+            "ENTRYPOINT": "Entrypoint",
+            "CMD": "Cmd",
+            "ENV": "Env",
+            "WORKDIR": "WorkingDir",
+            "USER": "User",
+        }
+        config = {}
+        for change in changes:
+            word, _, value = change.partition(" ")
+            lists = word in ("ENTRYPOINT", "CMD")
+            if word == "ENV":
+                config.setdefault("Env", []).append(value)
+            else:
+                config[keys[word]] = json.loads(value) if lists else value
+        layer = self.place / "root.tar"
+        ids = ["sha256:" + hashlib.sha256(layer.read_bytes()).hexdigest()]
+        document = {"architecture": "amd64", "os": "linux", "config": config,
+                    "rootfs": {"type": "layers", "diff_ids": ids}}  # fmt: skip
+        manifest = [{"Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"]}]
+        path = self.place / "image.tar"
+        with tarfile.open(path, "w") as file:
+            for part, text in (("config.json", document), ("manifest.json", manifest)):
+                data = json.dumps(text).encode()
+                entry = tarfile.TarInfo(part)
+                entry.size = len(data)
+                file.addfile(entry, io.BytesIO(data))
+            file.add(layer, "layer.tar")
+        return path
+
+    def give(self, host):
+        self.hosts.append(host)
+        self.copy(host)
+
+    def copy(self, host):
+        source = Path(self.home.base) / "cache" / "images"
+        for deployment in ("dep", "other"):
+            target = host.home / ".trainyard" / deployment / "cache" / "images"
+            target.mkdir(parents=True, exist_ok=True)
+            subprocess.run(["cp", "-a", "--update", f"{source}/.", str(target)], check=True)
+
+    def containers(self):
+        """The engine's processes, and all in their containers, of the hosts that were given images."""
+        found = []
+        for pid in all_processes():
+            with contextlib.suppress(OSError):  # it has just ended
+                env = Path(f"/proc/{pid}/environ").read_bytes()
+                ours = any(os.fsencode(str(host.home)) in env for host in self.hosts)
+                if ours and any(each.startswith(b"APPTAINER") for each in env.split(b"\0")):
+                    found.append(pid)
+        return found
+
+    def remove(self):
+        for pid in self.containers():
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        delete_tree(str(self.place))
+
+
+ENGINES = {"podman": Podman, "docker": Docker, "apptainer": Apptainer}

@@ -116,10 +116,53 @@ PREPARATIONS = (
     Safeguard(
         "stop-told-twice-in-a-container",
         "agents/runner/runtimes/containers.py",
-        "[each for each in living if _name_of(each.pid) not in PASS_SIGNALS_ON] or living",
+        "[each for each in living if name_of_program(each.pid) not in PASS_SIGNALS_ON] or living",
         "living",
         (
             "tests/unit/agents/runner/test_containers.py::test_a_stop_is_for_the_programs_and_not_for_what_passes_it_on",
+        ),
+    ),
+    Safeguard(
+        "stop-passed-on-by-apptainer",
+        "agents/runner/runtimes/apptainer_containers.py",
+        "[each for each in self.below_keeper(everyone) if not is_of_engine(each.pid)]",
+        "self.below_keeper(everyone)",
+        ("tests/unit/agents/runner/test_apptainer.py::test_each_program_is_told_of_a_stop_once",),
+    ),
+    Safeguard(
+        "program-of-a-wrapper-of-apptainer",
+        "agents/runner/runtimes/apptainer_containers.py",
+        "if not self.client or not _is_starter(_program_of(self.client)):",
+        "if not self.client:",
+        (
+            "tests/unit/agents/runner/test_apptainer.py::test_a_stop_while_the_engine_makes_it_waits_for_nobody",
+        ),
+    ),
+    Safeguard(
+        "image-of-apptainer-in-use",
+        "agents/runner/runs/held_resources.py",
+        "cache.lock(IMAGES, key, shared=True) if key else -1",
+        "os.open(os.devnull, os.O_RDONLY) if key else -1",
+        ("tests/unit/agents/runner/test_apptainer.py::test_an_image_in_use_is_not_thrown_away",),
+    ),
+    Safeguard(
+        "shells-in-variables-of-images",
+        "agents/runner/preparations/apptainer_images.py",
+        "        forget_variables(os.path.join(whole, ROOT))\n",
+        "",
+        (
+            "tests/unit/agents/runner/test_apptainer.py::"
+            "test_what_an_image_says_of_its_variables_and_its_directory_counts",
+        ),
+    ),
+    Safeguard(
+        "registry-asked-before-a-pull",
+        "agents/runner/preparations/apptainer_images.py",
+        'if here and asked and asked == note.get("asked"):',
+        "if False:",
+        (
+            "tests/unit/agents/runner/test_apptainer_images.py::"
+            "test_an_image_is_pulled_once_and_what_it_is_is_what_its_registry_says",
         ),
     ),
     Safeguard(

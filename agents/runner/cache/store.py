@@ -1,4 +1,4 @@
-"""The cache of one deployment on a host: shipped bytes, unpacked trees, Python environments.
+"""The cache of one deployment on a host: shipped bytes, unpacked trees, Python environments, images of Apptainer.
 
 What is complete has its own name; what is still being made lies beside it and is made by whoever holds the lock of
 that name. A run that uses an entry holds the same lock shared, so that nobody deletes the entry meanwhile. The time of
@@ -17,7 +17,7 @@ from typing import Iterator, List, Tuple
 from agents.runner.files import free_bytes
 from agents.runner.home import Home, is_key
 
-BLOBS, TREES, ENVIRONMENTS = KINDS = ("blobs", "trees", "environments")
+BLOBS, TREES, ENVIRONMENTS, IMAGES = KINDS = ("blobs", "trees", "environments", "images")
 # What lies beside an entry while it is made.
 BESIDE = (".part", ".part.secrets", ".packages")
 # An entry that nothing has used for so long is deleted; on a disk with little room, sooner.

@@ -10,6 +10,7 @@ import shutil
 from typing import Any, Dict
 
 from agents.runner.home import Home
+from agents.runner.preparations.apptainer_images import LOCAL, prepare_in_cache
 from agents.runner.preparations.programs_output import run_on_terminal, run_quietly
 from agents.runner.preparations.report import CREDENTIALS, HOST, USER, Failed, Report
 from agents.runner.runtimes.engine_commands import (
@@ -25,8 +26,6 @@ from agents.runner.runtimes.engine_commands import (
 
 # A name that no engine takes for an option or a path, and that has no letter which a terminal acts on.
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,1000}\Z")
-# How an engine names what was made on its host: there is no registry to ask.
-_LOCAL = "localhost/"
 # What an engine says when the image that was asked for is the fault; anything else is a fault of the host or of the
 # network, and may be over when it is tried again.
 _WRONG_NAME = re.compile(
@@ -48,14 +47,14 @@ def prepare_image(what: Dict[str, Any], report: Report, home: Home) -> Dict[str,
     program = find_engine(engine)
     if program is None:
         raise Failed(HOST, "%s is not installed on this host" % engine)
-    if engine == APPTAINER:
-        raise Failed(HOST, "%s keeps no images; it reads them when a run starts" % engine)
     if not _IMAGE.match(image):
         raise Failed(USER, "%.200r is not the name of an image" % image)
+    if engine == APPTAINER:
+        return prepare_in_cache(what, program, report, home, raise_if_failed)
     env = dict(os.environ)
     found = look_up(program, str(what["id"]), env) if what.get("id") else None
     found = found or look_up(program, image, env)
-    if found is None or (what.get("always") and not image.startswith(_LOCAL)):
+    if found is None or (what.get("always") and not image.startswith(LOCAL)):
         found = fetch(what, program, found, env, report)
     if found is None:
         raise Failed(USER, "%s says that it has got the image, but does not know it as %s" % (engine, image))

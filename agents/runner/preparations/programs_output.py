@@ -26,6 +26,8 @@ NO_ANSWER = 124
 ROWS, COLUMNS = 50, 400
 _ESCAPES = re.compile(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|[()][A-Za-z0-9]|[=>78])")
 _BAR = re.compile(r"([0-9a-f]{12})[^\r\n]*?([\d.]+)\s?([kKMGT]?i?B)\s?/\s?([\d.]+)\s?([kKMGT]?i?B)")
+# Apptainer names no part; it is known by its size.
+_NAMELESS = re.compile(r"()([\d.]+)\s?([kKMGT]?i?B)\s?/\s?([\d.]+)\s?([kKMGT]?i?B) \[")
 # A part that is complete: a line of podman, a word of docker.
 _DONE = re.compile(r"([0-9a-f]{12})[^\r\n]*?(?:\bdone\b|\bDownload complete\b|\bPull complete\b)")
 _UNITS = {"B": 1, "k": 1000, "K": 1000, "M": 1000**2, "G": 1000**3, "T": 1000**4}
@@ -40,10 +42,10 @@ class Bars:
 
     def read(self, line: str) -> bool:
         """Whether the line was a bar."""
-        found = _BAR.search(line)
+        found = _BAR.search(line) or _NAMELESS.match(line)
         if found is not None:
             name, done, unit, total, of = found.groups()
-            self.parts[name] = (_bytes(done, unit), _bytes(total, of))
+            self.parts[name or total + of] = (_bytes(done, unit), _bytes(total, of))
         finished = _DONE.search(line)
         if finished is not None and finished.group(1) in self.parts:
             total_bytes = self.parts[finished.group(1)][1]

@@ -8,8 +8,9 @@ import os
 import socket
 from typing import Dict, List, Tuple
 
+from agents.runner.cache.images import find_image, root_of
 from agents.runner.cache.python_environment import is_ready
-from agents.runner.cache.store import ENVIRONMENTS, TREES, Cache
+from agents.runner.cache.store import ENVIRONMENTS, IMAGES, TREES, Cache
 from agents.runner.cache.work_tree import put_tree
 from agents.runner.failpoints import failpoint
 from agents.runner.files import take_lock
@@ -29,7 +30,8 @@ from agents.runner.runs.containment import (
 from agents.runner.runs.facts import Facts
 from agents.runner.runs.orders import Order, Refused
 from agents.runner.runs.scratch import make_scratch
-from agents.runner.runtimes.containers import can_limit, describe
+from agents.runner.runtimes.adapters import describe, is_of_this_host
+from agents.runner.runtimes.containers import can_limit
 
 
 def check_port(port: int) -> None:
@@ -88,7 +90,7 @@ class HeldResources:
     def __init__(self, home: Home, run: str) -> None:
         self.home, self.run = home, run
         self.gpu_locks: List[int] = []
-        self.environment_lock = -1
+        self.environment_lock = self.image_lock = -1
         self.work = os.path.join(home.run(run), "work")
 
     def acquire(self, order: Order, facts: Facts) -> None:
@@ -104,11 +106,13 @@ class HeldResources:
         if not make_scratch(facts["tmp"]):
             facts["tmp"] = ""
         if order.runtime is not None:
-            # The engine makes one, and limits the memory there.
-            facts["runtime"] = describe(order, self.run, self.home.run(self.run), facts)
-            facts.update(memory_mb=order.memory_mb, containment="container")
-            facts["memory_enforced"] = can_limit(facts["runtime"], "memory") if order.memory_mb else None
-            return
+            facts["runtime"] = known = describe(order, self.run, self.home.run(self.run), facts)
+            if not is_of_this_host(known):
+                # The engine makes one, and limits the memory there.
+                facts.update(memory_mb=order.memory_mb, containment="container")
+                facts["memory_enforced"] = can_limit(known, "memory") if order.memory_mb else None
+                return
+            known["root"] = self.hold_image(known["image"])
         facts["cgroup"] = make_cgroup(cgroup_path(self.run, facts["mark"]))
         group, enforced = limit_memory(facts["cgroup"], self.run, facts["mark"], order.memory_mb)
         facts.update(memory_cgroup=group, memory_mb=order.memory_mb)
@@ -146,6 +150,16 @@ class HeldResources:
         os.set_inheritable(lock, True)
         self.environment_lock = lock
         return cache.path(ENVIRONMENTS, key)
+
+    def hold_image(self, image: str) -> str:
+        """The path of an unpacked image; nobody deletes it while the run, or a process of it, lives."""
+        cache = Cache(self.home)
+        key = find_image(cache, image)
+        self.image_lock = cache.lock(IMAGES, key, shared=True) if key else -1
+        if self.image_lock < 0 or not cache.has(IMAGES, key):
+            raise Refused("unprepared", "the image %s is not on this host any more" % image)
+        os.set_inheritable(self.image_lock, True)
+        return root_of(cache, key)
 
     def make_work(self, work_key: str | None, code: Tuple[str, str] | None) -> None:
         """Make the work directory with the job's code in it: the only step that touches a user's path.

@@ -26,7 +26,7 @@ from agents.runner.runs.lifecycle import RunLifecycle
 from agents.runner.runs.orders import REDUCER, Refused, build_env, parse_order
 from agents.runner.runs.replica import Replica, ReplicaSetup
 from agents.runner.runs.scratch import scratch_path
-from agents.runner.runtimes.containers import command_of
+from agents.runner.runtimes.adapters import command_of
 
 
 class Keeper(RunLifecycle):
@@ -129,6 +129,8 @@ class Keeper(RunLifecycle):
                 return
             facts["namespace_refused"] = why
         self.replica_pid = self.gated_replica().spawn(command, env, setup)
+        if self.container:
+            self.container.client = self.replica_pid
 
     def inner(self) -> NoReturn:
         """The inner keeper: forks the replica's process, opens the gate, and supervises until the run is closed."""
@@ -187,6 +189,8 @@ class Keeper(RunLifecycle):
         self.log_budget = self.open_log_budget()
         self.wait_for_fork()
         self.replica_pid = self.progress()[0]
+        if self.container:
+            self.container.client = self.replica_pid
         if self.replica_pid and self.gated_replica().init_pid():
             self.enter_namespace()
         self.search_by_mark = True

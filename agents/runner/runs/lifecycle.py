@@ -42,8 +42,8 @@ from agents.runner.runs.orders import Order
 from agents.runner.runs.replica import GO, Replica
 from agents.runner.runs.scratch import remove_scratch
 from agents.runner.runs.shared_memory import SharedMemory, sweep_shared_memory
+from agents.runner.runtimes.adapters import container_of
 from agents.runner.runtimes.containers import Container
-from agents.runner.runtimes.docker_containers import container_of
 from agents.runner.wire import finite_float
 
 # How long a namespace's first process has to report how the replica ended, before it is killed itself.

@@ -250,10 +250,16 @@ def build_env(order: Order, directory: str, work: str, facts: Mapping[str, Any])
     return env
 
 
-def container_env(order: Order, directory: str, work: str, facts: Mapping[str, Any]) -> Dict[str, str]:
-    """What a container gets beside the variables of its image. It sees only its own GPUs, which are numbered from 0."""
-    env = {str(name): str(value) for name, value in facts["host_env"].items() if name not in _CUDA}
-    if order.gpus:
+def container_env(
+    order: Order, directory: str, work: str, facts: Mapping[str, Any], sees_all_gpus: bool = False
+) -> Dict[str, str]:
+    """What a container gets beside the variables of its image. It sees only its own GPUs, which are numbered from 0;
+    or all of the host, as a program without a container."""
+    host_env = {str(name): str(value) for name, value in facts["host_env"].items()}
+    env = {name: value for name, value in host_env.items() if name not in _CUDA}
+    if sees_all_gpus:
+        env.update(CUDA_VISIBLE_DEVICES=_visible(order, host_env), CUDA_DEVICE_ORDER=ORDER_BY_BUS)
+    elif order.gpus:
         env["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(len(order.gpus))))
         env["CUDA_DEVICE_ORDER"] = ORDER_BY_BUS
     if facts["tmp"]:

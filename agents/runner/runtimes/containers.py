@@ -23,7 +23,13 @@ from agents.runner.reduction.files_on_hosts import directory_of
 from agents.runner.runs.orders import Order, Refused, container_env, login_env
 from agents.runner.runtimes.devices import device_options
 from agents.runner.runtimes.docker_options import check_network, look, run_words, user_words
-from agents.runner.runtimes.engine_commands import DOCKER, PODMAN, find_engine, remove_container_words
+from agents.runner.runtimes.engine_commands import (
+    APPTAINER,
+    DOCKER,
+    PODMAN,
+    find_engine,
+    remove_container_words,
+)
 from agents.runner.runtimes.image_user import as_login, give, user_of_image
 
 # The exit statuses by which a client says that it has not executed the command, and the first of them that is not a
@@ -65,6 +71,7 @@ class Container:
         self.first: Process | None = None
         if facts["pid"] and facts["ticks"]:
             self.first = Process(facts["pid"], 0, "", facts["ticks"])
+        self.client = 0  # the number of the engine's client, as far as its keeper has forked it
         self.client_status: int | None = None
         self.monitor_lost = False
 
@@ -149,7 +156,7 @@ class Container:
             return []
         found = {pid} | descendants({pid}, everyone)
         living = [everyone[each] for each in found if everyone[each].state not in "ZX"]
-        return [each for each in living if _name_of(each.pid) not in PASS_SIGNALS_ON] or living
+        return [each for each in living if name_of_program(each.pid) not in PASS_SIGNALS_ON] or living
 
     def processes(self, everyone: Dict[int, Process]) -> Set[int]:
         """Those that are no descendants of the keepers."""
@@ -220,7 +227,7 @@ def remove_container(engine: str, program: str, name: str) -> str:
 
 def remove_later(directory: str, known: Mapping[str, Any], may_come: bool = False) -> None:
     """When no process of it is left, but what the engine keeps for it is; or `may_come`. Nobody waits for this."""
-    if known:
+    if known and known.get("kind") != APPTAINER:
         engine, program, name = (str(known.get(field) or "") for field in ("kind", "program", "name"))
 
         def act() -> None:
@@ -242,7 +249,7 @@ def _is_engine(pid: int) -> bool:
     return os.path.basename(words[0]) in (b"runc", b"crun", b"exe", b"conmon") or not words[0]
 
 
-def _name_of(pid: int) -> str:
+def name_of_program(pid: int) -> str:
     """What the kernel calls a process."""
     try:
         with open("/proc/%d/comm" % pid, encoding="utf-8", errors="replace") as file:
@@ -266,8 +273,6 @@ def describe(order: Order, run: str, directory: str, facts: Mapping[str, Any]) -
     program = find_engine(kind)
     if program is None:
         raise Refused("runtime", "%s is not installed on this host" % kind)
-    if kind not in (PODMAN, DOCKER):
-        raise Refused("runtime", "%s runs no images in this version: podman and docker do" % kind)
     found = look(program) if kind == DOCKER else _may_limit_all()
     if kind == DOCKER:
         check_network(found, order)
@@ -359,7 +364,7 @@ def _python_path(program: str, image: str) -> str:
 
 
 # bash where the image has it.
-_ANY_SHELL = ["sh", "-c", "command -v bash >/dev/null 2>&1 && exec bash -i; exec sh -i"]
+ANY_SHELL = ["sh", "-c", "command -v bash >/dev/null 2>&1 && exec bash -i; exec sh -i"]
 
 
 def shell_of(
@@ -369,7 +374,7 @@ def shell_of(
     known = facts["runtime"]
     names = [part for name in sorted(more) for part in ("--env", name)]
     command = [str(known["program"]), "exec", "--interactive", "--tty", *names, str(known["name"])]
-    return [*command, *(argv or _ANY_SHELL)], {**login_env(), **more, "TRAINYARD_MARK": str(facts["mark"])}
+    return [*command, *(argv or ANY_SHELL)], {**login_env(), **more, "TRAINYARD_MARK": str(facts["mark"])}
 
 
 def _one_of_list(path: str) -> str:

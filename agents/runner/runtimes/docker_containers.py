@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import time
-from typing import Any, Callable, Dict, Mapping, Set, Tuple
+from typing import Callable, Dict, Set, Tuple
 
 from agents.runner.files import read_json, take_lock, unlink, write_file
 from agents.runner.forks import close_all_but, inheritable, write_traceback
@@ -15,7 +15,6 @@ from agents.runner.linux import retitle
 from agents.runner.processes import Process, descendants, read_process
 from agents.runner.runtimes.containers import CLIENT_FAILED, KILLED_S, MAY_COME, Container
 from agents.runner.runtimes.docker_follower import ALIVE, END, HEAD, LOCK, OVER, PID, Follower, look_at
-from agents.runner.runtimes.engine_commands import DOCKER
 
 # How long no more of its output may be copied after the program was killed, although its follower is not done.
 COPIED_S = 10.0
@@ -23,10 +22,6 @@ COPIED_S = 10.0
 FORKED_S = 1.0
 # How long a keeper waits for the daemon.
 ASKED_S = 5.0
-
-
-def container_of(directory: str, facts: Mapping[str, Any]) -> Container:
-    return (DockerContainer if facts["runtime"].get("kind") == DOCKER else Container)(directory, facts)
 
 
 class DockerContainer(Container):

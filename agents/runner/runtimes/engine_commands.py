@@ -21,9 +21,7 @@ def find_engine(name: str) -> str | None:
     if name not in ENGINES:
         return None
     path = os.pathsep.join([os.environ.get("PATH", ""), *_PLACES])
-    found = shutil.which(name, path=path)
-    # Apptainer's older name is the same program.
-    return found or (shutil.which("singularity", path=path) if name == APPTAINER else None)
+    return shutil.which(name, path=path)
 
 
 def describe_image(program: str, image: str) -> List[str]:

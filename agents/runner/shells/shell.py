@@ -17,7 +17,7 @@ from agents.runner.linux import boot_id
 from agents.runner.processes import read_process
 from agents.runner.runs.facts import load_facts
 from agents.runner.runs.orders import Refused, build_env, parse_order
-from agents.runner.runtimes.containers import shell_of
+from agents.runner.runtimes.adapters import shell_of
 from agents.runner.shells.attach import attach, record_of, refuse
 from agents.runner.shells.holder import Holder
 from agents.runner.shells.recording import recorder_of
@@ -90,11 +90,12 @@ def open_shell(request: Message, home: Home) -> Tuple[Program, List[str]]:
     secrets = [order.env[name] for name in named if name in order.env] if isinstance(named, list) else []
     wanted = [str(part) for part in request.get("argv") or []]
     more = {str(name): str(value) for name, value in (request.get("env") or {}).items()}
+    groups = [group for group in (facts["cgroup"], facts["memory_cgroup"]) if group]
     if facts["runtime"].get("name"):
         own = "TRAINYARD_SHELL=%s" % request["shell"]
         more.update(TERM="xterm-256color", TRAINYARD_SHELL=request["shell"])
         argv, env = shell_of(facts, wanted, more)
-        return Program(argv, env, facts["work"], [], own), secrets
+        return Program(argv, env, facts["work"], groups, own), secrets
     os.chdir(facts["work"])  # an error is told to the person now
     env = build_env(order, directory, facts["work"], facts)
     if facts["pid"]:
@@ -106,5 +107,4 @@ def open_shell(request: Message, home: Home) -> Tuple[Program, List[str]]:
     env["TRAINYARD_MARK"] = facts["mark"]
     add_tools(env, home.tools, request.get("tools"))
     argv = wanted or [shutil.which("bash", path=env["PATH"]) or "/bin/sh", "-i"]
-    groups = [group for group in (facts["cgroup"], facts["memory_cgroup"]) if group]
     return Program(argv, env, facts["work"], groups), secrets

@@ -1,4 +1,7 @@
-"""Runs in containers of a real podman and a real Docker: what a run promises without one, it promises with one."""
+"""Runs in containers of a real podman and a real Docker: what a run promises without one, it promises with one.
+
+Those of Apptainer are in test_apptainer.py: most of these tests are run there too.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from tests.unit.agents.runner.protocol_client import wait_for
 from tests.unit.agents.runner.shell_client import ShellClient
 
 
-@pytest.fixture(scope="module", params=sorted(ENGINES))
+@pytest.fixture(scope="module", params=["docker", "podman"])
 def engine(request, tmp_path_factory):
     engine = ENGINES[request.param](tmp_path_factory.mktemp(request.param))
     engine.make_image()
@@ -37,6 +40,7 @@ def console(host, engine):
 
 def connect(host, engine, epoch=1, **env):
     host.env.update(engine.env, **env)
+    engine.give(host)
     console = host.connect()
     console.hello(epoch=epoch)
     console.engine = engine.kind
@@ -67,7 +71,9 @@ def test_it_runs_prints_and_ends_with_its_status(host, console, engine):
         facts["refusal"],
     )
     assert console.ended_log("r1")[0] == b"hello\na b\nc\n/\n"
-    assert facts["containment"] == "container" and facts["runtime"]["name"].startswith("trainyard-r1-")
+    assert facts["containment"] in engine.containments and facts["runtime"]["name"].startswith(
+        "trainyard-r1-"
+    )
     assert facts["started_at"] and not facts["never_started"]
 
 
@@ -195,9 +201,9 @@ def test_an_image_that_is_not_here_is_not_prepared(console, engine):
 
 def test_a_host_without_the_engine_refuses(host, engine):
     console = connect(host, engine)
-    start(console, "r1", "true", runtime={"kind": "apptainer"})
+    start(console, "r1", "true", runtime={"kind": "enroot"})
     facts = console.closed("r1")
-    assert facts["refusal"] == "runtime" and "apptainer is not installed" in facts["message"]
+    assert facts["refusal"] == "runtime" and "enroot is not installed" in facts["message"]
 
 
 VICTIMS = {

@@ -251,8 +251,8 @@ def test_credentials_are_in_no_command_and_stay_on_no_disk(console, host, engine
 
 
 def test_a_host_without_the_engine_says_so(console, host, engine):
-    prepare(console, "example.org/a:1", engine="apptainer")
-    assert hear(console, "FAILED")["message"] == "apptainer is not installed on this host"
+    prepare(console, "example.org/a:1", engine="enroot")
+    assert hear(console, "FAILED")["message"] == "enroot is not installed on this host"
 
 
 def test_a_kind_that_this_runner_does_not_know_is_no_crash(console, engine):
@@ -267,6 +267,16 @@ def test_a_kind_that_this_runner_does_not_know_is_no_crash(console, engine):
 def test_a_name_that_is_no_name_is_refused(console, engine, name):
     say(console, "prepare", b"{}", asked=1, **name)
     console.hear("error", lambda m: m["about"] == "prepare")
+
+
+def test_bars_of_apptainer_which_names_no_part_are_read():
+    bars = Bars()
+    assert bars.read("12.5MiB / 50.0MiB [===>      ] 25 % 8.0 MiB/s 4s") and bars.read(
+        "1.0MiB / 2.0MiB [=> ] 50 %"
+    )
+    assert bars.read("25.0MiB / 50.0MiB [=====>    ] 50 % 8.0 MiB/s 3s")
+    assert not bars.read("INFO:    Extracting OCI image...")
+    assert bars.sums() == (26 << 20, 52 << 20)
 
 
 def test_bars_of_podman_and_docker_are_read():

@@ -17,7 +17,7 @@ import urllib.request
 import bcrypt
 import pytest
 
-from tests.harness.containers import Docker, Podman
+from tests.harness.containers import ENGINES, Podman
 from tests.unit.agents.runner.protocol_client import wait_for
 from tests.unit.agents.runner.test_containers import connect
 from tests.unit.agents.runner.test_preparations import hear, leftovers, prepare, words_of
@@ -76,7 +76,8 @@ def serving(place, more="", login="", kind="podman"):
         podman.make_image(f"{address}/lab/small:1")
         podman("push", *(["--creds", login] if login else []), f"{address}/lab/small:1")
         podman("rmi", f"{address}/lab/small:1")
-        engine = podman if kind == "podman" else Docker(place / "docker")
+        engine = podman if kind == "podman" else ENGINES[kind](place / kind)
+        engine.podman = podman
         yield address, engine
     finally:
         podman.remove()

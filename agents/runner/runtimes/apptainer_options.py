@@ -1,0 +1,111 @@
+"""What Apptainer is asked for: an unpacked image of the cache, read and not written, with the directories of the run.
+
+It takes variables and paths in ways of its own. No value of a variable is on a command line.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any, Dict, List, Mapping, Tuple
+
+from agents.runner.files import read_json
+from agents.runner.metrics.places import metrics_directory
+from agents.runner.reduction.files_on_hosts import directory_of
+from agents.runner.runs.orders import Order, Refused, container_env, login_env
+from agents.runner.runtimes.containers import mounts, name_of
+from agents.runner.runtimes.engine_commands import APPTAINER, find_engine
+
+# Beside an unpacked image: what it is, and what its makers have said of it.
+DESCRIPTION = "image.json"
+# What an image has that names none.
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# Variables by which the client, or its dynamic linker, would do something else.
+_FOR_THE_CLIENT = re.compile(
+    r"PATH|USER_PATH|LD_\w+|APPTAINER\w*|SINGULARITY\w*|GO\w+|XDG_\w+|DBUS_\w+", re.ASCII
+)
+
+
+def describe(order: Order, run: str, directory: str, facts: Mapping[str, Any]) -> Dict[str, str]:
+    """As for other engines. `root`, the unpacked image, is added by whoever holds it."""
+    program = find_engine(APPTAINER)
+    if program is None:
+        raise Refused("runtime", "apptainer is not installed on this host")
+    image = str((order.runtime or {})["image"])
+    name = name_of(run, facts["mark"])
+    return {"kind": APPTAINER, "program": program, "name": name, "image": image, "place": directory}
+
+
+def command_of(
+    order: Order, directory: str, work: str, facts: Mapping[str, Any]
+) -> Tuple[List[str], Dict[str, str]]:
+    """(argument vector, environment) of the client."""
+    known, runtime = facts["runtime"], order.runtime or {}
+    image = read_json(os.path.join(os.path.dirname(known["root"]), DESCRIPTION)) or {}
+    env, own = container_env(order, directory, work, facts, sees_all_gpus=True), []
+    of_image = image_env(image)
+    if order.reduction:
+        place = directory_of(os.path.dirname(os.path.dirname(directory)))
+        own = [(place, place, "ro")]
+        if "PYTHONPATH" in of_image and "PYTHONPATH" not in order.env:
+            env["PYTHONPATH"] += ":" + of_image["PYTHONPATH"]
+    volumes = [*tmp_volumes(facts["tmp"]), (work, work, "rw")]
+    volumes += [(metrics_directory(directory),) * 2 + ("rw",), *own, *mounts(runtime)]
+    place = work if runtime.get("workdir") else str(image.get("workdir") or "/")
+    words = run_words(known, place, volumes, bool(order.gpus))
+    program = words_of_program(image, runtime.get("entrypoint") or [], runtime.get("args") or [])
+    if not program:
+        raise Refused("exec_failed", "the image %s names no program, and the job neither" % known["image"])
+    return [*words, *program], client_env({**of_image, **env}, work)
+
+
+def client_env(env: Mapping[str, str], work: str) -> Dict[str, str]:
+    """The environment of the client by which the container gets `env`. All that is in it reaches the container."""
+    found = {"PATH": login_env()["PATH"], "APPTAINERENV_PATH": PATH, "APPTAINER_HOME": work}
+    for name, value in env.items():
+        if name == "HOME":
+            found["APPTAINER_HOME"] = value
+        else:
+            found["APPTAINERENV_" + name if _FOR_THE_CLIENT.fullmatch(name) else name] = value
+    return found
+
+
+def image_env(image: Mapping[str, Any]) -> Dict[str, str]:
+    """The variables of the image, as it was described when it was unpacked."""
+    return dict(str(each).partition("=")[::2] for each in image.get("env") or [])
+
+
+def words_of_program(image: Mapping[str, Any], entrypoint: List[str], args: List[str]) -> List[str]:
+    """`entrypoint` replaces the image's ENTRYPOINT, and its CMD with it; `args` replace its CMD."""
+    if entrypoint:
+        return [*entrypoint, *args]
+    own = [str(word) for word in image.get("entrypoint") or []]
+    return [*own, *(args or [str(word) for word in image.get("cmd") or []])]
+
+
+def run_words(
+    known: Mapping[str, Any],
+    directory: str,
+    volumes: List[Tuple[str, str, str]],
+    has_gpus: bool,
+) -> List[str]:
+    """A namespace of users of its own also where the engine could do without, so that shells may join the container.
+    The home and /tmp of the host are not in it; what is written elsewhere than into the volumes is kept in memory."""
+    words = [known["program"], "--silent", "exec", "--userns", "--no-eval", "--writable-tmpfs"]
+    words += ["--no-mount", "home,tmp,cwd", "--pwd", directory]
+    if has_gpus:
+        words += ["--nv"]
+    for source, target, mode in volumes:
+        parts = ["type=bind", "source=" + source, "destination=" + target, *(["ro"] if mode == "ro" else [])]
+        words += ["--mount", ",".join(map(_field, parts))]
+    return [*words, known["root"]]
+
+
+def tmp_volumes(tmp: str) -> List[Tuple[str, str, str]]:
+    """Its TMPDIR under the name that it has on the host, and where programs look that ask for no variable."""
+    return [(tmp, target, "rw") for target in ("/tmp", "/var/tmp", tmp)] if tmp else []  # noqa: S108
+
+
+def _field(text: str) -> str:
+    """A field of a line of comma-separated values."""
+    return '"%s"' % text.replace('"', '""')

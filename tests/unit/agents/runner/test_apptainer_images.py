@@ -1,0 +1,295 @@
+"""Images for a real Apptainer, from a real registry and from archives: unpacked into the cache of the host, once."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import json
+import os
+import signal
+import threading
+import time
+import urllib.request
+
+import bcrypt
+import pytest
+
+from agents.runner.cache.images import find_image, key_of
+from agents.runner.cache.store import IMAGES, UNUSED_S, Cache
+from agents.runner.home import Home
+from agents.runner.preparations import registry as registry_module
+from agents.runner.preparations.registry import KINDS, digest_of, is_near, split_name
+from tests.unit.agents.runner.protocol_client import wait_for
+from tests.unit.agents.runner.test_containers import connect, start
+from tests.unit.agents.runner.test_preparations import hear, leftovers
+from tests.unit.agents.runner.test_pulls import LOCKED, PASSWORD, Seen, ask, serving
+
+
+@pytest.fixture(scope="module")
+def registry(tmp_path_factory):
+    with serving(tmp_path_factory.mktemp("registry"), kind="apptainer") as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def locked(tmp_path_factory):
+    place = tmp_path_factory.mktemp("locked")
+    hashed = bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(4)).decode()
+    (place / "people").write_text(f"ada:{hashed}\n")
+    with serving(place, LOCKED, f"ada:{PASSWORD}", "apptainer") as found:
+        yield found
+
+
+@pytest.fixture
+def console(host, registry):
+    registry[1].make_image()
+    return connect(host, registry[1])
+
+
+@pytest.fixture
+def outside(host, locked):
+    locked[1].make_image()
+    return connect(host, locked[1])
+
+
+def cache_of(host):
+    home = Home("dep")
+    home.base = str(host.home / ".trainyard" / "dep")
+    return Cache(home)
+
+
+def told_by(address, name="small", tag="1"):
+    request = urllib.request.Request(
+        f"http://{address}/v2/lab/{name}/manifests/{tag}", headers={"Accept": KINDS}
+    )
+    with urllib.request.urlopen(request) as answer:
+        return answer.headers["Docker-Content-Digest"], json.load(answer)
+
+
+def test_an_image_is_pulled_once_and_what_it_is_is_what_its_registry_says(host, console, registry):
+    image = f"{registry[0]}/lab/small:1"
+    digest, manifest = told_by(registry[0])
+    ask(console, image, always=True)
+    ready = hear(console, "READY")
+    expected = {"id": manifest["config"]["digest"].removeprefix("sha256:"), "digest": digest}
+    assert ready["result"] == expected and "\x1b" not in ready["tail"]
+    assert "Extracting OCI image" in ready["tail"]
+    # Nothing but the image and its name is kept.
+    images = host.home / ".trainyard" / "dep" / "cache" / "images"
+    assert not list(images.glob("*.part"))
+    before = (images / expected["id"] / "root").stat().st_ino
+    for key, more in (("k2", {"always": True}), ("k3", {}), ("k4", {"id": expected["id"]})):
+        ask(console, image, key=key, **more)
+        ready = hear(console, "READY", key=key)
+        assert ready["result"] == expected and ready["tail"] == "", "it is here"
+    assert (images / expected["id"] / "root").stat().st_ino == before
+    start(console, "r1", "echo ran", image=expected["id"])
+    assert console.closed("r1")["exit_code"] == 0
+    start(console, "r2", "echo ran", image=f"{registry[0]}/lab/small@{digest}")
+    assert console.closed("r2")["refusal"] == "unprepared", "nobody has prepared it by this name"
+
+
+def test_a_tag_that_was_moved_is_fetched_again(host, console, registry, tmp_path_factory):
+    address = registry[0]
+    image = f"{address}/lab/small:1"
+    ask(console, image, key="k1", always=True)
+    first = hear(console, "READY", key="k1")["result"]
+    digest, manifest = told_by(address)
+    manifest["annotations"] = {"moved": "yes"}
+    kind = manifest.get("mediaType", "application/vnd.oci.image.manifest.v1+json")
+    data = json.dumps(manifest).encode()
+    put = urllib.request.Request(
+        f"http://{address}/v2/lab/small/manifests/1", data, {"Content-Type": kind}, method="PUT"
+    )
+    urllib.request.urlopen(put).close()
+    ask(console, image, key="k2", always=True)
+    second = hear(console, "READY", key="k2")["result"]
+    assert second["id"] == first["id"] and second["digest"] == told_by(address)[0] != digest
+
+
+def test_an_image_comes_from_an_archive_of_the_host(console, registry):
+    archive = registry[1].archive(
+        "localhost/lab/archived:1", 'ENTRYPOINT ["echo", "from"]', 'CMD ["archive"]'
+    )
+    ask(console, "localhost/lab/archived:1", key="k5", archive=str(archive))
+    result = hear(console, "READY", key="k5")["result"]
+    assert len(result["id"]) == 64 and result["digest"] == ""
+    start(console, "r1", image="localhost/lab/archived:1", runtime={"entrypoint": None, "args": []})
+    console.closed("r1")
+    assert console.ended_log("r1")[0] == b"from archive\n"
+
+
+def test_an_archive_of_oci_is_read_too(console, registry, tmp_path):
+    podman = registry[1].podman
+    podman.make_image("localhost/lab/oci:1")
+    podman("save", "--format", "oci-archive", "--output", str(tmp_path / "oci.tar"), "localhost/lab/oci:1")
+    ask(console, "localhost/lab/oci:1", key="k6", archive=str(tmp_path / "oci.tar"))
+    assert len(hear(console, "READY", key="k6")["result"]["id"]) == 64
+
+
+def test_what_is_no_archive_is_the_users_fault(console, tmp_path):
+    (tmp_path / "bad.tar").write_bytes(b"nonsense" * 1000)
+    ask(console, "localhost/lab/bad:1", key="k7", archive=str(tmp_path / "bad.tar"))
+    failed = hear(console, "FAILED", key="k7")
+    assert failed["fault"] == "user" and "the archive holds no image" in failed["message"]
+
+
+def test_an_image_of_the_host_is_looked_for_nowhere_else(console):
+    ask(console, "localhost/lab/none:1")
+    failed = hear(console, "FAILED")
+    assert failed["fault"] == "user" and "is not on this host" in failed["message"]
+
+
+def test_a_name_that_the_registry_does_not_know_is_the_users_fault(host, console, registry):
+    ask(console, f"{registry[0]}/lab/none:1")
+    failed = hear(console, "FAILED")
+    assert failed["fault"] == "user" and "manifest unknown" in failed["message"], failed["message"]
+    assert not list((host.home / ".trainyard").rglob("*.part")), "nothing is left of it"
+
+
+def test_a_registry_that_does_not_answer_is_no_fault_of_the_user(console):
+    ask(console, "127.0.0.1:9/lab/small:1")
+    failed = hear(console, "FAILED")
+    assert failed["fault"] == "host" and "refused" in failed["message"], failed["message"]
+
+
+def test_a_registry_that_does_not_answer_leaves_the_image_that_is_here(console, registry):
+    ask(console, "localhost/trainyard/small:1", always=True)
+    assert len(hear(console, "READY")["result"]["id"]) == 64
+
+
+@pytest.mark.parametrize("password", [None, "a wrong one"])
+def test_a_registry_that_wants_to_know_who_asks_refuses_in_the_engines_words(outside, locked, password):
+    known = {"credentials": {"registry": locked[0], "username": "ada", "password": password}}
+    ask(outside, f"{locked[0]}/lab/small:1", **(known if password else {}))
+    failed = hear(outside, "FAILED")
+    assert failed["fault"] == "user" and "authentication required" in failed["message"], failed["message"]
+
+
+def test_a_credential_is_used_for_its_pull_and_then_gone(host, outside, locked):
+    who = {"registry": locked[0], "username": "ada", "password": PASSWORD}
+    with Seen(host) as seen:
+        ask(outside, f"{locked[0]}/lab/small:1", key="k2", always=True, credentials=who)
+        hear(outside, "READY", key="k2")
+    commands = " ".join(seen.commands)
+    assert "build" in commands and PASSWORD not in commands
+    files = [path for path in host.home.rglob("*") if path.is_file() and not path.is_symlink()]
+    assert not [path for path in files if PASSWORD.encode() in path.read_bytes()]
+    ask(outside, f"{locked[0]}/lab/small:1", key="k3", always=True, credentials=who)
+    ready = hear(outside, "READY", key="k3")
+    assert ready["tail"] == "", "the registry was asked with the password, and nothing was fetched"
+
+
+def test_a_pull_that_was_killed_is_begun_again(host, console, registry):
+    image = f"{registry[0]}/lab/small:1"
+    ask(console, image, key="k2", always=True)
+    for pid in leftovers(host):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    over = console.hear("prepared", lambda m: m["key"] == "k2" and m["state"] in ("READY", "FAILED", "LOST"))
+    ask(console, image, key="k2", asked=2)
+    assert over["state"] == "READY" or hear(console, "READY", key="k2")["asked"] == 2
+
+
+def test_what_a_killed_pull_has_left_is_thrown_away_with_its_name(host, console, registry):
+    cache = cache_of(host)
+    name = "ghcr.io/lab/killed:1"
+    with cache.locked(IMAGES, key_of(name)):
+        os.makedirs(cache.path(IMAGES, key_of(name)) + ".part/root/bin")
+    gone = cache.throw_away(time.time() + UNUSED_S + 60)
+    assert f"images/{key_of(name)}" in gone and not list((host.home / ".trainyard").rglob("*.part"))
+
+
+def test_an_image_that_nothing_uses_is_thrown_away_and_its_name_means_nothing(host, console):
+    cache = cache_of(host)
+    start(console, "r1", "true")
+    console.closed("r1")
+    key = find_image(cache, "localhost/trainyard/small:1")
+    assert key
+
+    def thrown_away():  # its keepers hold it until they have ended
+        cache.throw_away(time.time() + UNUSED_S + 60)
+        return not find_image(cache, key)
+
+    wait_for(thrown_away, "the image to be thrown away")
+    assert not find_image(cache, "localhost/trainyard/small:1")
+    start(console, "r2", "true")
+    assert console.closed("r2")["refusal"] == "unprepared"
+
+
+@pytest.mark.parametrize(
+    ("image", "parts"),
+    [
+        ("train", ("registry-1.docker.io", "library/train", "latest")),
+        ("lab/train:2", ("registry-1.docker.io", "lab/train", "2")),
+        ("docker.io/lab/train", ("registry-1.docker.io", "lab/train", "latest")),
+        ("ghcr.io/lab/train:1.2", ("ghcr.io", "lab/train", "1.2")),
+        ("127.0.0.1:5000/a/b/c:d", ("127.0.0.1:5000", "a/b/c", "d")),
+    ],
+)
+def test_a_name_is_read_as_engines_read_it(image, parts):
+    assert split_name(image) == parts
+
+
+def test_only_a_registry_nearby_is_asked_without_tls():
+    assert is_near("127.0.0.1:5000") and is_near("10.1.2.3") and is_near("localhost:5000")
+    assert not is_near("ghcr.io") and not is_near("8.8.8.8:443")
+
+
+class Hub(http.server.BaseHTTPRequestHandler):
+    """A registry that sends whoever asks for a token to another server, which wants the password."""
+
+    seen: list = []
+    realm = ""
+
+    def do_HEAD(self):  # noqa: N802
+        self.seen.append((self.path, self.headers.get("Authorization")))
+        if self.headers.get("Authorization") == "Bearer t0ken":
+            self.send_response(200)
+            self.send_header("Docker-Content-Digest", "sha256:" + "a" * 64)
+        else:
+            self.send_response(401)
+            self.send_header("WWW-Authenticate", f'Bearer realm="{self.realm}",service="hub",scope="x"')
+        self.end_headers()
+
+    def do_GET(self):  # noqa: N802
+        self.seen.append((self.path, self.headers.get("Authorization")))
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b'{"token": "t0ken"}')
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    address = f"127.0.0.1:{server.server_port}"
+    monkeypatch.setattr(Hub, "seen", [])
+    monkeypatch.setattr(Hub, "realm", f"http://{address}/token")
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield address
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_token_is_asked_for_where_the_registry_says(hub):
+    who = {"username": "ada", "password": "secret"}
+    assert digest_of(f"{hub}/lab/train:1", who) == "sha256:" + "a" * 64
+    token = next(path for path, _ in Hub.seen if path.startswith("/token"))
+    assert token == "/token?service=hub&scope=repository%3Alab%2Ftrain%3Apull"
+    assert dict(Hub.seen)[token] == "Basic YWRhOnNlY3JldA=="
+    assert digest_of(f"{hub}/lab/train@sha256:{'b' * 64}", who) == "", "it says itself what it is"
+
+
+@pytest.mark.parametrize("realm", ["file:///etc/passwd", "ftp://x/y", ""])
+def test_a_password_goes_to_no_other_kind_of_server(hub, monkeypatch, realm):
+    monkeypatch.setattr(Hub, "realm", realm)
+    assert digest_of(f"{hub}/lab/train:1", {"username": "ada", "password": "secret"}) == ""
+    assert not [who for _, who in Hub.seen if who]
+
+
+def test_a_password_goes_over_tls_alone_if_the_registry_was_asked_over_tls(monkeypatch):
+    with pytest.raises(ValueError, match="no token is asked for"):
+        registry_module._authorization("https://ghcr.io", "a/b", 'Bearer realm="http://x/y"', {})
