@@ -107,7 +107,10 @@ def check_facts(
         ),
         _memory(facts),
         _gpus(facts, missing),
-        CheckItem("Runtimes", *engine_checks.judge(facts.installed, facts.engine, facts.user, facts.docker)),
+        CheckItem(
+            "Runtimes",
+            *engine_checks.judge(facts.installed, facts.engine, facts.user, facts.docker, facts.apptainer),
+        ),
         _containment(facts),
         _debuggers(facts),
     ]

@@ -9,9 +9,9 @@ from agents.infra.text import clean_text
 from agents.infra.texts import join, said
 from agents.infra.untrusted import boolean
 
-PODMAN, DOCKER = "podman", "docker"
+PODMAN, DOCKER, APPTAINER = "podman", "docker", "apptainer"
 # The oldest versions that take all options that a start gives them.
-OLDEST = {PODMAN: (4, 3), DOCKER: (20, 10)}
+OLDEST = {PODMAN: (4, 3), DOCKER: (20, 10), APPTAINER: (1, 1)}
 # How long the probe waits for it (agents/runner/host/engine_probe.py).
 ANSWER_S = 8
 # What an engine may lack on a host, as the probe names it.
@@ -68,26 +68,41 @@ def is_too_old(version: str, name: str = PODMAN) -> bool:
 
 
 def usable_runtimes(
-    runtimes: Sequence[str], engine: EngineFacts | None, docker: EngineFacts | None = None
+    runtimes: Sequence[str],
+    engine: EngineFacts | None,
+    docker: EngineFacts | None = None,
+    apptainer: EngineFacts | None = None,
 ) -> tuple[str, ...]:
     """Those by which jobs may run: without an engine that does not work."""
     broken = {
         name
-        for name, found in ((PODMAN, engine), (DOCKER, docker))
+        for name, found in ((PODMAN, engine), (DOCKER, docker), (APPTAINER, apptainer))
         if is_too_old(version_of(runtimes, name), name) or (found is not None and not found.works)
     }
     return tuple(each for each in runtimes if each.partition(" ")[0] not in broken)
 
 
 def judge(
-    found: Sequence[str], engine: EngineFacts | None, user: str, docker: EngineFacts | None = None
+    found: Sequence[str],
+    engine: EngineFacts | None,
+    user: str,
+    docker: EngineFacts | None = None,
+    apptainer: EngineFacts | None = None,
 ) -> tuple[bool | None, str, str]:
-    """(right, text, cure) of the line. Docker makes it neither right nor wrong: only jobs that name it need it."""
+    """(right, text, cure) of the line. Docker and Apptainer make it neither right nor wrong: only jobs that name them
+    need them."""
     right, text, cure = _judge_podman(found, engine, user)
-    if docker is None or not any(each.partition(" ")[0] == DOCKER for each in found):
-        return right, text, cure
-    words, docker_cure = _judge_docker(version_of(found, DOCKER), docker, user)
-    return right, join("; ", [text, words]), join(" ", [part for part in (cure, docker_cure) if part])
+    texts, cures = [text], [cure]
+    for name, facts, judge_other in (
+        (DOCKER, docker, _judge_docker),
+        (APPTAINER, apptainer, _judge_apptainer),
+    ):
+        if facts is not None and any(each.partition(" ")[0] == name for each in found):
+            words, its_cure = judge_other(version_of(found, name), facts, user)
+            texts.append(words)
+            cures.append(its_cure)
+    cures = [each for each in cures if each]
+    return right, join("; ", texts), join(" ", cures) if cures else ""
 
 
 def _judge_docker(version: str, docker: EngineFacts, user: str) -> tuple[str, str]:
@@ -105,6 +120,21 @@ def _judge_docker(version: str, docker: EngineFacts, user: str) -> tuple[str, st
     text = said("docker runs {mode}, cgroup {cgroup}", mode=mode, cgroup=docker.cgroup)
     cures = [_cure(part, user, DOCKER) for part in docker.missing]
     return text, join(" ", cures) if cures else ""
+
+
+def _judge_apptainer(version: str, apptainer: EngineFacts, user: str) -> tuple[str, str]:
+    if is_too_old(version, APPTAINER):
+        old = said("apptainer {version} is too old for jobs with images", version=version)
+        return old, said("Install Apptainer 1.1 or newer.")
+    if not apptainer.works:
+        cure = said(
+            "Only jobs that name apptainer as their runtime need it. The login {user} needs namespaces of users "
+            "(user.max_user_namespaces above 0; on Ubuntu, the AppArmor profile of its package), and Linux 5.11 or "
+            "newer, or fuse-overlayfs.",
+            user=user,
+        )
+        return said("apptainer cannot be used: {error}", error=apptainer.error), cure
+    return said("apptainer works"), ""
 
 
 def _judge_podman(

@@ -125,6 +125,7 @@ class HostFacts:
     engine: EngineFacts | None
     """Podman's."""
     docker: EngineFacts | None
+    apptainer: EngineFacts | None
     containment: str
     containment_text: str
     memory_limits: bool
@@ -169,6 +170,7 @@ def _facts(d: Mapping[str, Any], before: Mapping[str, Any]) -> HostFacts:
     installed = _runtimes(d.get("runtimes"))
     engine = with_known(read_engine(d.get("podman")), before.get("engine"))
     docker = with_known(read_engine(d.get("docker")), before.get("docker"))
+    apptainer = with_known(read_engine(d.get("apptainer")), before.get("apptainer"))
     return HostFacts(
         python=clean_text(d.get("python", ""), 40),
         boot_id=clean_text(d.get("boot_id", ""), 64),
@@ -189,10 +191,11 @@ def _facts(d: Mapping[str, Any], before: Mapping[str, Any]) -> HostFacts:
         topology=topology.parse(str(d.get("gpu_topology") or "")),
         gpu_unseen=_count(d.get("gpu_unseen")),
         nvidia_smi=d.get("nvidia_smi") is True,
-        runtimes=usable_runtimes(installed, engine, docker),
+        runtimes=usable_runtimes(installed, engine, docker, apptainer),
         installed=installed,
         engine=engine,
         docker=docker,
+        apptainer=apptainer,
         containment=clean_text(d.get("containment", "subreaper"), 16),
         containment_text=clean_text(d.get("containment_text", ""), 300),
         memory_limits=d.get("memory_limits") is True,

@@ -1,4 +1,4 @@
-"""Whether podman and Docker work for this login, and what they lack: a part of the probe."""
+"""Whether podman, Docker and Apptainer work for this login, and what they lack: a part of the probe."""
 
 from __future__ import annotations
 
@@ -7,16 +7,21 @@ import os
 import pwd
 import re
 import shutil
+import tempfile
 from typing import Any, Dict, List
 
 from agents.runner.preparations.programs_output import NO_ANSWER, run_quietly
+from agents.runner.runtimes.apptainer_containers import last_words
+from agents.runner.runtimes.apptainer_options import client_env, run_words
 from agents.runner.runtimes.containers import INIT_PLACES
 from agents.runner.runtimes.docker_options import INIT_PLACES as DOCKER_INIT_PLACES
 from agents.runner.runtimes.docker_options import is_rootless, limits_of, parse_info, words_of
-from agents.runner.runtimes.engine_commands import DOCKER, PODMAN, find_engine
+from agents.runner.runtimes.engine_commands import APPTAINER, DOCKER, PODMAN, find_engine
 
 # A host that is busy takes seconds. The whole probe has 30 (agents/hosts/enrolment.py).
 TIMEOUT_S = 8.0
+# Where the programs of a host are, and their libraries.
+_PROGRAMS = ("/bin", "/lib", "/lib64", "/usr")
 # Ranges of ids for users without root: a line for a user's name or number.
 _RANGES = ("/etc/subuid", "/etc/subgid")
 
@@ -58,6 +63,27 @@ def probe_docker() -> Dict[str, Any] | None:
         "rootless": is_rootless(found),
         "cgroup": "v%s" % found["CgroupVersion"] if found.get("CgroupVersion") else "",
         "missing": missing if works else [],
+    }
+
+
+def probe_apptainer() -> Dict[str, Any] | None:
+    """Whether a start like those of runs works: it has no daemon to ask. The image is an empty directory, into which
+    programs of the host are mounted."""
+    program = find_engine(APPTAINER)
+    if program is None:
+        return None
+    top = os.path.join(os.path.expanduser("~"), ".trainyard")
+    with tempfile.TemporaryDirectory(dir=top if os.path.isdir(top) else None) as image:
+        places = [(path, path, "ro") for path in _PROGRAMS if os.path.isdir(path)]
+        words = run_words({"program": program, "root": image}, "/", places, has_gpus=False)
+        status, output, errors = run_quietly([*words, "true"], client_env({}, "/"), TIMEOUT_S)
+    return {
+        "answered": status != NO_ANSWER and status >= 0,
+        "works": status == 0,
+        "error": "" if status == 0 else last_words(errors)[:300] or _last_line(errors),
+        "rootless": os.getuid() != 0,
+        "cgroup": "",
+        "missing": [],
     }
 
 

@@ -16,7 +16,7 @@ import time
 from typing import Any, Dict, List, NamedTuple, Set
 
 from agents.runner.home import is_gpu
-from agents.runner.host.engine_probe import probe_docker, probe_podman
+from agents.runner.host.engine_probe import probe_apptainer, probe_docker, probe_podman
 from agents.runner.host.gpus import open_devices
 from agents.runner.host.networks import interfaces, route_address
 from agents.runner.linux import IN_MOVED_TO, Inotify, boot_id
@@ -80,6 +80,7 @@ def main() -> None:
         "runtimes": probe_runtimes(),
         "podman": probe_podman(),
         "docker": probe_docker(),
+        "apptainer": probe_apptainer(),
         "containment": level,
         "pid_namespace": not no_namespace,
         "pid_namespace_why": no_namespace,

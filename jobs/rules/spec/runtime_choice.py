@@ -11,9 +11,10 @@ from jobs.rules.spec.custom_job import CustomJobSpec, Pool
 from jobs.rules.spec.json_fields import Complaints
 from jobs.rules.spec.tasks import HOST_IMAGE, PythonPackage
 
-PROCESS, PYTHON, PODMAN, DOCKER = "process", "python", "podman", "docker"
+PROCESS, PYTHON = "process", "python"
+PODMAN, DOCKER, APPTAINER = "podman", "docker", "apptainer"
 # The engines by which this version runs containers. A pool that names none is executed by the first one.
-ENGINES = (PODMAN, DOCKER)
+ENGINES = (PODMAN, DOCKER, APPTAINER)
 MAX_NAMED = 8
 
 
@@ -106,7 +107,7 @@ def _check_container(pool: Pool, offer: Offer, path: str, complaints: Complaints
     if engine not in ENGINES:
         complaints.add(
             f"{path}.trainyard.runtime",
-            said('runs no images in this version: leave it out, or say "podman" or "docker".'),
+            said('runs no images: leave it out, or say "podman", "docker" or "apptainer".'),
         )
     elif (without := offer.hosts_without(engine)) and len(without) == len(offer.engines):
         complaints.add(

@@ -163,3 +163,39 @@ def test_an_engine_without_an_init_is_told_what_programs_lack(engine, program):
         and "process 1 of its container" in seen.fix
         and program in seen.fix
     )
+
+
+APPTAINER = [{"name": "apptainer", "version": "1.4.5"}]
+
+
+def apptainer_line(apptainer=WORKS, runtimes=(*PODMAN, *APPTAINER)):
+    return judged(podman=WORKS, apptainer=apptainer, runtimes=list(runtimes))["Runtimes"]
+
+
+def test_the_line_says_whether_apptainer_works_where_it_is():
+    assert "apptainer" not in apptainer_line(runtimes=PODMAN).text
+    seen = apptainer_line()
+    assert seen.ok is True and seen.fix == "" and seen.text.endswith("; apptainer works")
+    assert facts(apptainer=WORKS, runtimes=APPTAINER).runtimes == ("apptainer 1.4.5",)
+
+
+def test_an_apptainer_that_does_not_work_runs_no_jobs_and_is_no_fault_of_the_host():
+    broken = {**WORKS, "works": False, "error": "Failed to create user namespace"}
+    seen = apptainer_line(broken)
+    assert seen.ok is True
+    assert seen.text.endswith("; apptainer cannot be used: Failed to create user namespace")
+    assert "user.max_user_namespaces above 0" in seen.fix and "The login gpu" in seen.fix
+    assert facts(apptainer=broken, runtimes=APPTAINER).runtimes == ()
+    silent = {**broken, "answered": False}
+    assert facts(apptainer=silent, runtimes=APPTAINER).runtimes == ()
+
+
+def test_an_old_apptainer_runs_no_jobs():
+    old = [{"name": "apptainer", "version": "1.0.3"}]
+    assert "too old" in apptainer_line(runtimes=old).text
+    assert facts(apptainer=WORKS, runtimes=old).runtimes == ()
+
+
+def test_all_engines_stand_in_one_line():
+    found = judged(podman=WORKS, docker=WORKS, apptainer=WORKS, runtimes=[*PODMAN, *DOCKER, *APPTAINER])
+    assert found["Runtimes"].text.count(";") == 3

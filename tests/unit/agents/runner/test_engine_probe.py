@@ -1,4 +1,4 @@
-"""What the probe finds out about podman: whether it works for this login, and what it lacks."""
+"""What the probe finds out about engines: whether they work for this login, and what they lack."""
 
 from __future__ import annotations
 
@@ -159,3 +159,52 @@ def test_what_is_not_installed_or_not_delegated_is_missing(login, monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda name: None)
     monkeypatch.setattr(engine_probe, "INIT_PLACES", ("/nowhere/catatonit",))
     assert engine_probe.missing_parts(["cpu", "pids"]) == ["newuidmap", "cgroup", "init"]
+
+
+def test_a_real_apptainer_works(tmp_path, monkeypatch):
+    """A container is made as a run makes one, where images are kept."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".trainyard").mkdir()
+    found = engine_probe.probe_apptainer()
+    assert found == {
+        "answered": True, "works": True, "error": "", "rootless": os.getuid() != 0, "cgroup": "", "missing": [],
+    }  # fmt: skip
+    assert not list((tmp_path / ".trainyard").iterdir())
+
+
+@pytest.fixture
+def apptainer(monkeypatch, tmp_path):
+    """apptainer(shell): an Apptainer of this test on the PATH."""
+
+    def make(text):
+        program = tmp_path / "apptainer"
+        program.write_text(f"#!/bin/sh\n{text}\n")
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("FATAL:   container creation failed: no overlay", "container creation failed: no overlay"),
+        ("\x1b[91mERROR  : Failed to create user namespace\n\x1b[0m", "Failed to create user namespace"),
+        ("something else", "something else"),
+    ],
+)
+def test_an_apptainer_that_does_not_work_is_told_in_its_own_words(apptainer, said, words):
+    apptainer(f"printf '%s' '{said}' >&2; exit 255")
+    found = engine_probe.probe_apptainer()
+    assert (found["works"], found["answered"], found["error"]) == (False, True, words)
+
+
+def test_an_apptainer_that_hangs_has_not_answered(apptainer, monkeypatch):
+    apptainer("exec sleep 60")
+    monkeypatch.setattr(engine_probe, "TIMEOUT_S", 0.5)
+    assert engine_probe.probe_apptainer()["answered"] is False
+
+
+def test_a_host_without_apptainer_says_nothing_of_it(monkeypatch):
+    monkeypatch.setattr(engine_probe, "find_engine", lambda name: None)
+    assert engine_probe.probe_apptainer() is None

@@ -97,7 +97,7 @@ NAMES = (
     ),
     *(r"\w+\.\w+\.\w+", r"trainyard-priority=\w+", r"team=\w+", "running jobs", r"\d+-workerpool\S+"),
     # Examples in fields: an image, a module, a branch, a directory. An engine.
-    *(r"ghcr\.io/\S+", r"trainer\.task", r"^main$", r"^src$", "podman", "docker"),
+    *(r"ghcr\.io/\S+", r"trainer\.task", r"^main$", r"^src$", "podman", "docker", "apptainer"),
     r"[\w+-]+(?:/[\w+-]+)+",
 )
 # What the rows say that is no sentence of ours: the causes and checks of example_rows.py, keys, the acts of the audit.

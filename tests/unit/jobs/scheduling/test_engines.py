@@ -70,6 +70,16 @@ def test_a_job_that_names_docker_goes_where_docker_is(hosts, submit):
     assert "Its image needs docker, which is not on able." in second.reason
 
 
+def test_a_job_that_names_apptainer_goes_where_apptainer_is(hosts, submit):
+    bare, able = hosts
+    found(able, "podman 4.3.1", "apptainer 1.4.5")
+    first, second = submit(asking(engine="apptainer")), submit(asking(engine="apptainer"))
+    assert places() == ["able"] and Run.objects.get().job == first
+    assert Run.objects.get().order["runtime"]["kind"] == "apptainer"
+    second.refresh_from_db()
+    assert "Its image needs apptainer, which is not on bare." in second.reason
+
+
 def test_a_job_without_an_image_goes_anywhere(hosts, submit):
     for _ in range(3):
         submit(asking("host"))

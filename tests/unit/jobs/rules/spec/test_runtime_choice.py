@@ -27,7 +27,7 @@ def test_programs_of_the_host_are_executed():
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
-        ({"task": Container("ghcr.io/lab/train"), "runtime": "apptainer"}, f"{POOL}.trainyard.runtime"),
+        ({"task": Container("ghcr.io/lab/train"), "runtime": "process"}, f"{POOL}.trainyard.runtime"),
         (
             {"task": PythonPackage("gcr.io/x/pytorch", ("gs://a/b",), "m")},
             f"{POOL}.python_package_spec.executor_image_uri",
@@ -40,6 +40,17 @@ def test_what_cannot_be_executed_is_refused(changes, field):
     with pytest.raises(InvalidDocument) as refused:
         check_runtimes(replace(spec(1), pools=(pool(), replace(pool(), **changes))))
     assert [each.field for each in refused.value.violations] == [field]
+
+
+@pytest.mark.parametrize("engine", ["podman", "docker", "apptainer"])
+def test_a_pool_names_its_engine(engine):
+    named = replace(pool(), task=Container("ghcr.io/lab/train"), runtime=engine)
+    job = replace(spec(1), pools=(named, None))
+    check_runtimes(job, Offer({"h1": frozenset({engine})}))
+    with pytest.raises(InvalidDocument) as refused:
+        check_runtimes(job, Offer({"h1": frozenset()}))
+    assert f"Install {engine} there" in refused.value.violations[0].description
+    assert runtime_order(named)["kind"] == engine
 
 
 def test_images_run_where_any_host_has_the_engine():
