@@ -35,7 +35,7 @@ PROGRAMS = sorted({"/usr", "/lib", "/lib64", sys.prefix, sys.base_prefix})
 UUIDS = ("GPU-a", "GPU-b", "MIG-GPU-a/1/0")
 
 
-@pytest.fixture(scope="session", params=["process", "podman", "docker"])
+@pytest.fixture(scope="session", params=["process", "podman", "docker", "apptainer"])
 def runtime_of_runs(request, tmp_path_factory):
     """What executes the runs of a test, and the engine, if it is one."""
     if request.param == "process":
@@ -55,6 +55,7 @@ def each_runtime(runtime_of_runs, host, tmp_path):
     if engine is None:
         yield kind
         return
+    engine.give(host)
     host.env |= {**engine.env, "TRAINYARD_GPU_ROOT": str(fake_devices(tmp_path / "gpus"))}
     mounts = [[path, path, "ro"] for path in PROGRAMS if Path(path).exists()]
     host.runtime = {"kind": kind, "image": IMAGE, "mounts": mounts, "workdir": True}
