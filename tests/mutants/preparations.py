@@ -127,7 +127,10 @@ PREPARATIONS = (
         "agents/runner/runtimes/apptainer_containers.py",
         "[each for each in self.below_keeper(everyone) if not is_of_engine(each.pid)]",
         "self.below_keeper(everyone)",
-        ("tests/unit/agents/runner/test_apptainer.py::test_each_program_is_told_of_a_stop_once",),
+        (
+            "tests/unit/agents/runner/test_apptainer.py::"
+            "test_a_stop_is_for_the_program_and_not_for_the_engines_process_which_would_pass_it_on",
+        ),
     ),
     Safeguard(
         "program-of-a-wrapper-of-apptainer",
