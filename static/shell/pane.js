@@ -119,7 +119,8 @@ export class Pane {
     this.#disconnected();
     this.resize();
     this.reason = "";
-    const size = this.early?.size;
+    // Another socket than the early one, which has failed, was told nothing.
+    const size = this.early?.socket === this.wire.socket ? this.early.size : null;
     this.early = null;
     if (size) this.toldSize = String(size); // and the screen was asked for, before this terminal was here
     else this.#tellSize({ client: this.typed.client, from: this.received });

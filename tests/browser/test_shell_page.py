@@ -206,6 +206,31 @@ def test_after_a_reload_the_screen_comes_while_the_terminal_loads(page, site):
     assert len(host.taken) == 1, "the same client"
 
 
+# The socket whose address has the first message stays on its way, until the test lets it fail.
+FAILS_EARLY = """
+const Known = window.WebSocket;
+window.WebSocket = function (url) {
+  if (!String(url).includes("hello=")) return new Known(url);
+  return (window.early = { readyState: Known.CONNECTING, close() {} });
+};
+for (const name of ["CONNECTING", "OPEN", "CLOSING", "CLOSED"]) window.WebSocket[name] = Known[name];
+"""
+
+
+def test_a_socket_after_a_failed_early_one_is_told_who_asks(page, site):
+    host = Host(page)
+    page.goto(site)
+    page.get_by_text("Connected").wait_for()
+    client = host.client
+    page.add_init_script(FAILS_EARLY)
+    page.reload()
+    page.get_by_text("Connecting…").wait_for()
+    host.told.clear()
+    page.evaluate('early.readyState = 3; early.onclose({ code: 1006, reason: "" })')
+    page.get_by_text("Connected").wait_for()
+    assert host.told[0]["client"] == client and "hello=" not in host.addresses[-1]
+
+
 def test_output_is_acknowledged_when_it_is_on_the_screen(page, host):
     block = b"x" * 78 + b"\r\n"
     for _ in range(20):
