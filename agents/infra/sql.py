@@ -134,11 +134,13 @@ class AllOrNothing:
     """A block of which an error leaves nothing, while the transaction around it goes on.
 
     As `transaction.atomic`, but its savepoint takes no trips of its own: `begin` sets it, in a `write_together` and
-    before all else that is asked or written there, and it ends with the transaction.
+    before all else that is asked or written there, and it ends with the transaction. `one_of_many`: it ends with the
+    block. Else the blocks of a transaction would lie within each other, and a server is slow beyond 64 of them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, one_of_many: bool = False) -> None:
         self._savepoint: str | None = None
+        self._one_of_many = one_of_many
 
     def begin(self) -> None:
         self._savepoint = transaction.savepoint()
@@ -155,8 +157,11 @@ class AllOrNothing:
             try:
                 transaction.set_rollback(False)
                 transaction.savepoint_rollback(self._savepoint)
+                transaction.savepoint_commit(self._savepoint)
             except (DatabaseError, InterfaceError):  # the error that led here says more
                 transaction.set_rollback(True)
+        elif self._one_of_many:
+            transaction.savepoint_commit(self._savepoint)
 
 
 def _has_pipeline() -> bool:

@@ -142,8 +142,8 @@ def settle(now: datetime, hosts: Collection[int] | None = None) -> tuple[set[int
     """
     waiting = held_back()
     if hosts is not None:
-        waiting = waiting.filter(job__runs__host__in=hosts)
-    jobs = set(waiting.values_list("job", flat=True))
+        waiting = waiting.filter(job__in=Run.objects.filter(host__in=hosts).order_by().values("job"))
+    jobs = set(waiting.order_by().values_list("job", flat=True).distinct())
     if not jobs:
         return set(), set()
     with transaction.atomic():

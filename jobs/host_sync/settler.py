@@ -75,25 +75,27 @@ class SettlerThread:
         try:
             while hosts := self._next():
                 self._busy_since = self._began_at = time.monotonic()
-                try:
-                    with database_connection():
-                        self._settled(*prepared.settle(timezone.now(), hosts))
-                except DATABASE_UNAVAILABLE as problem:
-                    log.warning(
-                        "The preparations of hosts %s wait for the database: %s", sorted(hosts), problem
-                    )
-                    time.sleep(RETRY_S)
-                except Exception:
-                    log.exception(
-                        "The preparations of hosts %s could not be settled; the sweep will.", sorted(hosts)
-                    )
-                    time.sleep(RETRY_S)
+                self._settle(hosts)
                 self._busy_since = None
                 # Half of the time is left to the jobs themselves, and more reports gather meanwhile.
                 now = time.monotonic()
                 self._may_begin_at = now + min(MAX_PAUSE_S, now - self._began_at)
         finally:
             connection.close()
+
+    def _settle(self, hosts: set[int]) -> None:
+        names = sorted(hosts)
+        try:
+            with database_connection():
+                self._settled(*prepared.settle(timezone.now(), hosts))
+        except DATABASE_UNAVAILABLE as problem:
+            log.warning("The preparations of hosts %s wait for the database: %s", names, problem)
+            time.sleep(RETRY_S)
+            for host in hosts:
+                self.submit(host)
+        except Exception:
+            log.exception("The preparations of hosts %s could not be settled; the sweep will.", names)
+            time.sleep(RETRY_S)
 
     def _next(self) -> set[int]:
         """The hosts that have reported something, when it is time for them. Empty: the thread is to end."""

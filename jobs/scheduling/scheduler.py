@@ -307,7 +307,7 @@ def _write_one_placement(
     each: PlacedJob, cluster: ClusterCapacity, decision: QueueDecision, result: PassResult, now: datetime
 ) -> None:
     try:
-        with AllOrNothing() as block:
+        with AllOrNothing(one_of_many=True) as block:
             result.hosts |= _insert_runs([each], cluster, now, block)
     except IntegrityError as problem:
         log.warning("Job %s was refused its place and is offered again: %s", each.job.pk, problem)

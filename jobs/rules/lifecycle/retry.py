@@ -245,7 +245,7 @@ def how_it_ended(run: RunView) -> str:
     if not run.message or (run.why in _SAYS_ALL and not run.gone):
         return how
     # The sentence around it has a full stop of its own.
-    return said("{how_it_ended}: {message}", how_it_ended=how, message=run.message.rstrip("."))
+    return said("{how_it_ended}: {message}", how_it_ended=how, message=run.message.removesuffix("."))
 
 
 def replica_ended(run: RunView) -> str:

@@ -6,12 +6,14 @@ On PostgreSQL too: tests/unit/jobs/host_sync/test_fast_append.py runs this file 
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from datetime import timedelta
 
 import psycopg
 import pytest
 from django.db import DatabaseError, IntegrityError, connection, transaction
 from django.db.models import Exists, F, OuterRef
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from agents.infra.sql import (
@@ -273,6 +275,19 @@ def test_an_error_leaves_nothing_of_a_block_and_the_transaction_goes_on(
             raise KeyError("before it has begun")
         rename(pk=hosts[1].pk, name="after")
     assert names.column() == ["h0", "after", "third", "before"] and posted == [print]
+
+
+@pytest.mark.parametrize(
+    ("one_of_many", "fails", "ends"), [(False, False, 0), (True, False, 1), (False, True, 1)]
+)
+def test_one_block_of_many_ends_its_savepoint(one_of_many, fails, ends, hosts):
+    with transaction.atomic(), CaptureQueriesContext(connection) as asked:
+        with suppress(KeyError), AllOrNothing(one_of_many) as block:
+            block.begin()
+            if fails:
+                raise KeyError
+        Host.objects.count()
+    assert sum("RELEASE SAVEPOINT" in each["sql"] for each in asked) == ends
 
 
 if connection.vendor == "postgresql":
