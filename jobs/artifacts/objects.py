@@ -211,12 +211,12 @@ def list_objects(
     """
     first = prefix.encode()
     at = max(first, position)
-    found: list[int] = []
+    found: list[bytes] = []
     shared: list[str] = []
     while True:
         left = limit - len(found) - len(shared)
         rows = _names_from(bucket, first, at, left + 1)
-        for pk, name in rows:
+        for name in rows:
             if name.encode() < at:
                 # It begins with what was listed as shared.
                 continue
@@ -224,8 +224,8 @@ def list_objects(
                 return Listing(_rows(bucket, found), shared, at)
             cut = name.find(delimiter, len(prefix)) if delimiter else -1
             if cut < 0:
-                found.append(pk)
-                at = name.encode() + b"\0"
+                found.append(name.encode())
+                at = found[-1] + b"\0"
             else:
                 shared.append(name[: cut + len(delimiter)])
                 at = storage_names.after_prefix(shared[-1].encode())
@@ -233,16 +233,19 @@ def list_objects(
             return Listing(_rows(bucket, found), shared)
 
 
-def _names_from(bucket: Bucket, prefix: bytes, at: bytes, limit: int) -> list[tuple[int, str]]:
+def _names_from(bucket: Bucket, prefix: bytes, at: bytes, limit: int) -> list[str]:
     """Names only: of a folder with many objects, most are read to be skipped."""
     rows = StoredObject.objects.filter(bucket=bucket, path__gte=at)
     if prefix:
         rows = rows.filter(path__lt=storage_names.after_prefix(prefix))
-    return list(rows.order_by("path").values_list("pk", "name")[:limit])
+    return list(rows.order_by("path").values_list("name", flat=True)[:limit])
 
 
-def _rows(bucket: Bucket, ids: Sequence[int]) -> list[StoredObject]:
-    found = list(StoredObject.objects.filter(pk__in=ids).select_related("blob").order_by("path"))
+def _rows(bucket: Bucket, paths: Sequence[bytes]) -> list[StoredObject]:
+    """By their names: one that is written again meanwhile is another row, and is still there."""
+    found = list(
+        StoredObject.objects.filter(bucket=bucket, path__in=paths).select_related("blob").order_by("path")
+    )
     for row in found:
         row.bucket = bucket
     return found
