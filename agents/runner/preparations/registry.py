@@ -9,10 +9,11 @@ import base64
 import ipaddress
 import json
 import re
+import ssl
 import urllib.error
 import urllib.request
 from http.client import HTTPException
-from typing import Any, Dict, Mapping
+from typing import Any, Mapping
 from urllib.parse import urlencode, urlsplit
 
 ANSWER_S = 20.0
@@ -27,6 +28,12 @@ KINDS = ", ".join(
 )
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}\Z")
 _CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
+# What OpenSSL calls an answer that is not of TLS.
+_NOT_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG", "UNKNOWN_PROTOCOL")
+
+
+class _NoTLS(OSError):
+    """Nothing at this address speaks TLS."""
 
 
 def digest_of(image: str, credentials: Mapping[str, Any]) -> str:
@@ -34,12 +41,15 @@ def digest_of(image: str, credentials: Mapping[str, Any]) -> str:
     host, path, tag = split_name(image)
     if "@" in image or not host:
         return ""
-    for scheme in ("https", "http") if is_near(host) else ("https",):
+    try:
         try:
-            return _ask("%s://%s" % (scheme, host), path, tag, credentials)
-        except (OSError, ValueError, HTTPException):
-            continue
-    return ""
+            return _ask("https://" + host, path, tag, credentials)
+        except _NoTLS:
+            if not is_near(host):
+                return ""
+        return _ask("http://" + host, path, tag, credentials)
+    except (OSError, ValueError, HTTPException):
+        return ""
 
 
 def split_name(image: str) -> tuple[str, str, str]:
@@ -55,13 +65,22 @@ def split_name(image: str) -> tuple[str, str, str]:
 
 def is_near(host: str) -> bool:
     """Whether the engine would ask this registry without TLS too: one of this host, or of a private network."""
+    found = _address(host)
+    return found is not None and found.is_private
+
+
+def is_this_host(host: str) -> bool:
+    """Whether what is sent there stays on this host. A password is sent to no other host without TLS."""
+    found = _address(host)
+    return found is not None and found.is_loopback
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     name = urlsplit("//" + host).hostname or ""
-    if name == "localhost":
-        return True
     try:
-        return ipaddress.ip_address(name).is_private
+        return ipaddress.ip_address("127.0.0.1" if name == "localhost" else name)
     except ValueError:
-        return False
+        return None
 
 
 def _ask(base: str, path: str, tag: str, credentials: Mapping[str, Any]) -> str:
@@ -72,7 +91,16 @@ def _ask(base: str, path: str, tag: str, credentials: Mapping[str, Any]) -> str:
         if error.code != 401:
             raise
         challenge = str(error.headers.get("WWW-Authenticate") or "")
+    except urllib.error.URLError as error:
+        raise _NoTLS if _speaks_no_tls(error.reason) else error from None
     return _head(address, _authorization(base, path, challenge, credentials))
+
+
+def _speaks_no_tls(reason: object) -> bool:
+    """Whether nothing listens there, or what listens is no TLS. A certificate that does not do is one of TLS."""
+    if isinstance(reason, ssl.SSLError):
+        return isinstance(reason, ssl.SSLEOFError) or getattr(reason, "reason", "") in _NOT_TLS
+    return isinstance(reason, (ConnectionRefusedError, ConnectionResetError))
 
 
 def _head(address: str, authorization: str) -> str:
@@ -86,20 +114,29 @@ def _head(address: str, authorization: str) -> str:
 
 def _authorization(base: str, path: str, challenge: str, credentials: Mapping[str, Any]) -> str:
     """The header by which the registry knows who asks: the password itself, or a token that another server gives."""
-    basic = ""
-    if credentials:
-        pair = "%s:%s" % (credentials["username"], credentials["password"])
-        basic = "Basic " + base64.b64encode(pair.encode()).decode()
     if challenge.lower().startswith("basic"):
-        return basic
+        return _basic(base, credentials)
     asked = dict(_CHALLENGE.findall(challenge))
     realm = asked.get("realm", "")
     if not realm.startswith(("https://", "http://") if base.startswith("http:") else "https://"):
         raise ValueError("no token is asked for at %.200r" % realm)
     scope = {"service": asked.get("service", ""), "scope": "repository:%s:pull" % path}
     request = urllib.request.Request("%s?%s" % (realm, urlencode(scope)))
+    basic = _basic(realm, credentials)
     if basic:
         request.add_unredirected_header("Authorization", basic)
     with urllib.request.urlopen(request, timeout=ANSWER_S) as answer:
-        found: Dict[str, Any] = json.loads(answer.read(MAX_TOKEN))
-    return "Bearer %s" % (found.get("token") or found.get("access_token"))
+        found = json.loads(answer.read(MAX_TOKEN))
+    token = (found.get("token") or found.get("access_token")) if isinstance(found, dict) else None
+    if not isinstance(token, str):
+        raise ValueError("%.200r gives no token" % realm)
+    return "Bearer %s" % token
+
+
+def _basic(address: str, credentials: Mapping[str, Any]) -> str:
+    """The password for this address; nothing where others could read it on its way."""
+    parts = urlsplit(address)
+    if not credentials or not (parts.scheme == "https" or is_this_host(parts.netloc)):
+        return ""
+    pair = "%s:%s" % (credentials["username"], credentials["password"])
+    return "Basic " + base64.b64encode(pair.encode()).decode()

@@ -7,8 +7,10 @@ import http.server
 import json
 import os
 import signal
+import ssl
 import threading
 import time
+import urllib.error
 import urllib.request
 
 import bcrypt
@@ -18,7 +20,7 @@ from agents.runner.cache.images import find_image, key_of
 from agents.runner.cache.store import IMAGES, UNUSED_S, Cache
 from agents.runner.home import Home
 from agents.runner.preparations import registry as registry_module
-from agents.runner.preparations.registry import KINDS, digest_of, is_near, split_name
+from agents.runner.preparations.registry import KINDS, digest_of, is_near, is_this_host, split_name
 from tests.unit.agents.runner.protocol_client import wait_for
 from tests.unit.agents.runner.test_containers import connect, start
 from tests.unit.agents.runner.test_preparations import hear, leftovers
@@ -241,6 +243,7 @@ class Hub(http.server.BaseHTTPRequestHandler):
 
     seen: list = []
     realm = ""
+    token = b'{"token": "t0ken"}'
 
     def do_HEAD(self):  # noqa: N802
         self.seen.append((self.path, self.headers.get("Authorization")))
@@ -256,7 +259,7 @@ class Hub(http.server.BaseHTTPRequestHandler):
         self.seen.append((self.path, self.headers.get("Authorization")))
         self.send_response(200)
         self.end_headers()
-        self.wfile.write(b'{"token": "t0ken"}')
+        self.wfile.write(self.token)
 
     def log_message(self, *_):
         pass
@@ -293,3 +296,41 @@ def test_a_password_goes_to_no_other_kind_of_server(hub, monkeypatch, realm):
 def test_a_password_goes_over_tls_alone_if_the_registry_was_asked_over_tls(monkeypatch):
     with pytest.raises(ValueError, match="no token is asked for"):
         registry_module._authorization("https://ghcr.io", "a/b", 'Bearer realm="http://x/y"', {})
+
+
+def test_a_password_goes_to_no_other_host_without_tls(hub, monkeypatch):
+    monkeypatch.setattr(registry_module, "is_this_host", lambda host: False)
+    assert digest_of(f"{hub}/lab/train:1", {"username": "ada", "password": "secret"}) == "sha256:" + "a" * 64
+    assert not [who for _, who in Hub.seen if who and who.startswith("Basic")]
+
+
+def test_only_addresses_of_this_host_are_its_own():
+    assert is_this_host("127.0.0.1:5000") and is_this_host("localhost:5000") and is_this_host("[::1]:5000")
+    assert not is_this_host("10.1.2.3:5000") and not is_this_host("ghcr.io")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        urllib.error.HTTPError("", 403, "Forbidden", None, None),
+        urllib.error.HTTPError("", 500, "Trouble", None, None),
+        urllib.error.URLError(ssl.SSLCertVerificationError(1, "self-signed")),
+        urllib.error.URLError(TimeoutError()),
+    ],
+)
+def test_a_registry_with_tls_is_not_asked_without(monkeypatch, error):
+    asked = []
+
+    def answer(address, authorization):
+        asked.append(address)
+        raise error
+
+    monkeypatch.setattr(registry_module, "_head", answer)
+    assert digest_of("127.0.0.1:5000/lab/train:1", {"username": "ada", "password": "secret"}) == ""
+    assert asked == ["https://127.0.0.1:5000/v2/lab/train/manifests/1"]
+
+
+@pytest.mark.parametrize("answer", [b"[]", b'"t0ken"', b'{"token": 7}', b"{}", b"nonsense"])
+def test_an_answer_that_holds_no_token_is_none(hub, monkeypatch, answer):
+    monkeypatch.setattr(Hub, "token", answer)
+    assert digest_of(f"{hub}/lab/train:1", {}) == ""
