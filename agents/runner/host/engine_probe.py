@@ -8,7 +8,8 @@ import pwd
 import re
 import shutil
 import tempfile
-from typing import Any, Dict, List
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Dict, List, Tuple
 
 from agents.runner.preparations.programs_output import NO_ANSWER, run_quietly
 from agents.runner.runtimes.apptainer_containers import last_words
@@ -24,6 +25,14 @@ TIMEOUT_S = 8.0
 _PROGRAMS = ("/bin", "/lib", "/lib64", "/usr")
 # Ranges of ids for users without root: a line for a user's name or number.
 _RANGES = ("/etc/subuid", "/etc/subgid")
+
+
+def probe_engines() -> Dict[str, Dict[str, Any] | None]:
+    """What is known of each engine. They are asked side by side: two that hang take no longer than one."""
+    probes = {PODMAN: probe_podman, DOCKER: probe_docker, APPTAINER: probe_apptainer}
+    with ThreadPoolExecutor(len(probes)) as pool:
+        asked = {name: pool.submit(probe) for name, probe in probes.items()}
+        return {name: each.result() for name, each in asked.items()}
 
 
 def probe_podman() -> Dict[str, Any] | None:
@@ -72,11 +81,10 @@ def probe_apptainer() -> Dict[str, Any] | None:
     program = find_engine(APPTAINER)
     if program is None:
         return None
-    top = os.path.join(os.path.expanduser("~"), ".trainyard")
-    with tempfile.TemporaryDirectory(dir=top if os.path.isdir(top) else None) as image:
-        places = [(path, path, "ro") for path in _PROGRAMS if os.path.isdir(path)]
-        words = run_words({"program": program, "root": image}, "/", places, has_gpus=False)
-        status, output, errors = run_quietly([*words, "true"], client_env({}, "/"), TIMEOUT_S)
+    try:
+        status, errors = _start_apptainer(program)
+    except OSError as error:  # no directory can be made: no run would start either
+        status, errors = 1, str(error)
     return {
         "answered": status != NO_ANSWER and status >= 0,
         "works": status == 0,
@@ -85,6 +93,16 @@ def probe_apptainer() -> Dict[str, Any] | None:
         "cgroup": "",
         "missing": [],
     }
+
+
+def _start_apptainer(program: str) -> Tuple[int, str]:
+    """(exit status, errors) of a container in which a program of this host is started."""
+    top = os.path.join(os.path.expanduser("~"), ".trainyard")
+    with tempfile.TemporaryDirectory(dir=top if os.path.isdir(top) else None) as image:
+        places = [(path, path, "ro") for path in _PROGRAMS if os.path.isdir(path)]
+        words = run_words({"program": program, "root": image}, "/", places, has_gpus=False)
+        status, _, errors = run_quietly([*words, "true"], client_env({}, "/"), TIMEOUT_S)
+    return status, errors
 
 
 def missing_parts(controllers: object) -> List[str]:

@@ -16,11 +16,11 @@ import time
 from typing import Any, Dict, List, NamedTuple, Set
 
 from agents.runner.home import is_gpu
-from agents.runner.host.engine_probe import probe_apptainer, probe_docker, probe_podman
+from agents.runner.host.engine_probe import probe_engines
 from agents.runner.host.gpus import open_devices
 from agents.runner.host.networks import interfaces, route_address
 from agents.runner.linux import IN_MOVED_TO, Inotify, boot_id
-from agents.runner.programs import output_of
+from agents.runner.programs import Program, output_of
 from agents.runner.runs.containment import containment_level, memory_limits_here
 from agents.runner.runs.namespaces import why_no_namespace
 
@@ -78,9 +78,7 @@ def main() -> None:
         "gpu_unseen": open_devices()[1] if gpus else 0,
         "nvidia_smi": shutil.which("nvidia-smi") is not None,
         "runtimes": probe_runtimes(),
-        "podman": probe_podman(),
-        "docker": probe_docker(),
-        "apptainer": probe_apptainer(),
+        **probe_engines(),
         "containment": level,
         "pid_namespace": not no_namespace,
         "pid_namespace_why": no_namespace,
@@ -293,12 +291,14 @@ def _from_elsewhere(mount: Mount) -> bool:
 
 
 def probe_runtimes() -> List[Dict[str, str]]:
-    found = []
-    for name in ("docker", "podman", "apptainer", "singularity", "enroot"):
-        if shutil.which(name):
-            status, text = output_of([name, "version" if name == "enroot" else "--version"], 5.0)
-            version = re.search(r"\d+\.\d[\w.+-]*", text) if status == 0 else None
-            found.append({"name": name, "version": version.group(0) if version else ""})
+    names = [name for name in ("docker", "podman", "apptainer", "enroot") if shutil.which(name)]
+    # All at once: those that hang take no longer than one.
+    asked = {name: Program([name, "version" if name == "enroot" else "--version"]) for name in names}
+    until, found = time.monotonic() + 5.0, []
+    for name, program in asked.items():
+        status, text = program.answer(max(0.0, until - time.monotonic()))
+        version = re.search(r"\d+\.\d[\w.+-]*", text) if status == 0 else None
+        found.append({"name": name, "version": version.group(0) if version else ""})
     return found
 
 

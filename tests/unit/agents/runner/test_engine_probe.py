@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pwd
 import shutil
 import stat
 import sys
+import time
 
 import pytest
 
@@ -203,6 +205,28 @@ def test_an_apptainer_that_hangs_has_not_answered(apptainer, monkeypatch):
     apptainer("exec sleep 60")
     monkeypatch.setattr(engine_probe, "TIMEOUT_S", 0.5)
     assert engine_probe.probe_apptainer()["answered"] is False
+
+
+def test_engines_that_hang_are_waited_for_side_by_side(monkeypatch, tmp_path):
+    for name in ("podman", "docker", "apptainer"):
+        (tmp_path / name).write_text("#!/bin/sh\nexec sleep 60\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(engine_probe, "TIMEOUT_S", 3.0)
+    began = time.monotonic()
+    found = engine_probe.probe_engines()
+    assert [each["answered"] for each in found.values()] == [False] * 3 and time.monotonic() - began < 7
+    assert list(found) == ["podman", "docker", "apptainer"]
+
+
+def test_an_apptainer_on_a_full_disk_does_not_work_and_the_rest_is_told(apptainer, monkeypatch):
+    def full(**_):
+        raise OSError(errno.ENOSPC, "No space left on device", "/home/ada/.trainyard/x")
+
+    apptainer("exit 0")
+    monkeypatch.setattr(engine_probe.tempfile, "TemporaryDirectory", full)
+    found = engine_probe.probe_apptainer()
+    assert (found["works"], found["answered"]) == (False, True) and "No space left" in found["error"]
 
 
 def test_a_host_without_apptainer_says_nothing_of_it(monkeypatch):
