@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import glob
 import os
 import shutil
 import stat
+import time
 from typing import Iterator, List, Tuple
 
 from agents.runner.files import free_bytes
@@ -20,6 +22,8 @@ from agents.runner.home import Home, is_key
 BLOBS, TREES, ENVIRONMENTS, IMAGES = KINDS = ("blobs", "trees", "environments", "images")
 # What lies beside an entry while it is made.
 BESIDE = (".part", ".part.secrets", ".packages")
+# What a process that was killed while it wrote an entry of one file has left: that, and its number.
+HALF_WRITTEN = ".new."
 # An entry that nothing has used for so long is deleted; on a disk with little room, sooner.
 UNUSED_S = 14 * 24 * 3600
 UNUSED_SHORT_S = 3600
@@ -66,6 +70,15 @@ class Cache:
                 raise
             os.close(fd)  # the entry was thrown away just now, and its lock with it: lock the new file
 
+    def share(self, kind: str, key: str, patience_s: float) -> int:
+        """The shared lock of an entry as an open descriptor, or -1 if another has it alone for longer than that."""
+        until = time.monotonic() + patience_s
+        while True:
+            fd = self.lock(kind, key, shared=True)
+            if fd >= 0 or time.monotonic() > until:
+                return fd
+            time.sleep(0.01)
+
     @contextlib.contextmanager
     def locked(self, kind: str, key: str, shared: bool = False) -> Iterator[None]:
         """Wait for the lock of an entry, and hold it."""
@@ -77,8 +90,11 @@ class Cache:
 
     def delete(self, kind: str, key: str) -> None:
         """Delete an entry and what a process that was killed has left beside it. The caller holds its lock."""
+        path = self.path(kind, key)
         for beside in ("", *BESIDE):
-            delete_tree(self.path(kind, key) + beside)
+            delete_tree(path + beside)
+        for half in glob.glob(glob.escape(path + HALF_WRITTEN) + "*"):
+            delete_tree(half)
 
     # -- throwing away --
 

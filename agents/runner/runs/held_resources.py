@@ -50,6 +50,7 @@ def check_port(port: int) -> None:
 
 
 CGROUP_S = 0.5  # how long a close waits until the kernel releases processes that have just died
+HELD_S = 5.0  # how long a start waits for one who looks whether an entry of the cache is used, or puts it in its place
 COPY_S = 600.0  # how much longer a work directory may take that gets the code of the job
 STORAGE_S = float(os.environ.get("TRAINYARD_STORAGE_S") or 20)
 
@@ -140,11 +141,11 @@ class HeldResources:
             self.gpu_locks.append(fd)
 
     def hold_environment(self, key: str | None) -> str:
-        """The path of the run's Python environment; nobody deletes it while the run, or a process of it, lives."""
+        """The path of the run's Python environment. It is not deleted before the last process of the run has ended."""
         if key is None:
             return ""
         cache = Cache(self.home)
-        lock = cache.lock(ENVIRONMENTS, key, shared=True)
+        lock = cache.share(ENVIRONMENTS, key, HELD_S)
         if lock < 0 or not is_ready(cache, key):
             raise Refused("unprepared", "the Python environment of this run is not on this host any more")
         os.set_inheritable(lock, True)
@@ -152,10 +153,10 @@ class HeldResources:
         return cache.path(ENVIRONMENTS, key)
 
     def hold_image(self, image: str) -> str:
-        """The path of an unpacked image; nobody deletes it while the run, or a process of it, lives."""
+        """The path of an unpacked image. It is not deleted before the last process of the run has ended."""
         cache = Cache(self.home)
         key = find_image(cache, image)
-        self.image_lock = cache.lock(IMAGES, key, shared=True) if key else -1
+        self.image_lock = cache.share(IMAGES, key, HELD_S) if key else -1
         if self.image_lock < 0 or not cache.has(IMAGES, key):
             raise Refused("unprepared", "the image %s is not on this host any more" % image)
         os.set_inheritable(self.image_lock, True)

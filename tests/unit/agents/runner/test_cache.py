@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 
 import pytest
@@ -133,3 +134,29 @@ def test_what_a_killed_process_left_beside_an_entry_goes_with_it(cache):
         os.makedirs(cache.path(ENVIRONMENTS, A) + beside + "/0")
     cache.throw_away(time.time())
     assert names(cache, ENVIRONMENTS) == []
+
+
+def test_who_shares_an_entry_waits_for_one_who_has_it_alone_for_a_moment(cache):
+    put(cache, TREES, A)
+    owner = cache.try_to_own(TREES, A)
+    threading.Timer(0.2, os.close, (owner,)).start()
+    held = cache.share(TREES, A, 10)
+    assert held >= 0
+    os.close(held)
+
+
+def test_who_shares_an_entry_gives_up_in_the_end(cache):
+    put(cache, TREES, A)
+    owner = cache.try_to_own(TREES, A)
+    assert cache.share(TREES, A, 0.05) == -1
+    os.close(owner)
+
+
+def test_what_was_half_written_when_its_writer_was_killed_goes_with_the_entry(cache):
+    put(cache, BLOBS, A, UNUSED_S + 60)
+    put(cache, BLOBS, B)
+    for key in (A, B):
+        with open(f"{cache.path(BLOBS, key)}.new.4711", "w") as file:
+            file.write("{")
+    assert cache.throw_away(time.time()) == [f"blobs/{A}"]
+    assert names(cache, BLOBS) == [B, f"{B}.lock", f"{B}.new.4711"]
