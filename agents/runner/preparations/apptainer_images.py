@@ -6,10 +6,13 @@ what a name is before anything is fetched again.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 import re
 import shutil
+import stat
 import tarfile
 import tempfile
 from typing import Any, Callable, Dict
@@ -25,6 +28,8 @@ from agents.runner.runtimes.apptainer_options import DESCRIPTION
 
 # How an engine names what was made on its host: there is no registry to ask.
 LOCAL = "localhost/"
+# A path that a shell takes for one word, or for several, and for nothing else.
+_NO_SHELLS = re.compile(r"[\w/.,:=%@+~ -]*")
 Check = Callable[[int, str], None]
 
 
@@ -66,10 +71,9 @@ class Fetching:
         self.credentials: Dict[str, Any] = what.get("credentials") or {}
         # All that is made on the way. It is deleted with the name, should this process be killed.
         self.part = cache.path(IMAGES, key_of(self.image)) + ".part"
-        # It has a shell look at what is made there, and does not quote the path.
         self.tmp = os.path.join(self.part, "tmp")
-        if re.search("[\"';\n]", self.tmp):
-            self.tmp = os.path.join(tempfile.gettempdir(), "trainyard-image-" + key_of(self.part)[:16])
+        # A link to that directory, if it had to be made elsewhere: whoever fetches the image next deletes both.
+        self.link = os.path.join(self.part, "elsewhere")
 
     def run(self, here: str) -> Dict[str, str]:
         if self.image.startswith(LOCAL) and not self.archive:
@@ -80,8 +84,8 @@ class Fetching:
             return described(self.cache, here, note)
         self.clean()
         os.makedirs(self.part, 0o700)
-        os.mkdir(self.tmp, 0o700)
         try:
+            self.make_tmp()
             self.build()
             found = self.description()
             self.keep(found)
@@ -91,8 +95,18 @@ class Fetching:
         write_note(self.cache, self.image, {"id": key, "digest": digest, "asked": asked})
         return {"id": key, "digest": digest}
 
+    def make_tmp(self) -> None:
+        """Apptainer writes the path of this directory into a line for a shell, without quotes: it must not hold
+        quotes, backticks, newlines or any of `; & | ( ) < >`. Blanks do no harm, nor does a `$`."""
+        if _NO_SHELLS.fullmatch(self.tmp):
+            os.mkdir(self.tmp, 0o700)
+            return
+        self.tmp = tempfile.mkdtemp(prefix="trainyard-image-")
+        os.symlink(self.tmp, self.link)
+
     def clean(self) -> None:
-        delete_tree(self.tmp)
+        with contextlib.suppress(OSError):
+            delete_tree(os.readlink(self.link))
         delete_tree(self.part)
 
     def source(self) -> str:
@@ -127,14 +141,7 @@ class Fetching:
             config = _load(_blob(blobs, key)).get("config") or {}
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise Failed(HOST, "apptainer did not keep what the image is: %r" % error) from None
-        return {
-            "id": key.partition(":")[2],
-            "digest": digest,
-            "env": config.get("Env"),
-            "entrypoint": config.get("Entrypoint"),
-            "cmd": config.get("Cmd"),
-            "workdir": config.get("WorkingDir"),
-        }
+        return {"id": key.partition(":")[2], "digest": digest, **read_config(config)}
 
     def keep(self, found: Dict[str, Any]) -> None:
         """Move it to its place, unless the same image is there under another name."""
@@ -145,13 +152,40 @@ class Fetching:
             return
         whole = os.path.join(self.part, "whole")
         os.mkdir(whole, 0o700)
-        shutil.move(os.path.join(self.tmp, ROOT), os.path.join(whole, ROOT))
+        move_tree(os.path.join(self.tmp, ROOT), os.path.join(whole, ROOT))
         forget_variables(os.path.join(whole, ROOT))
         write_file(os.path.join(whole, DESCRIPTION), json.dumps(found).encode("ascii"))
         with self.cache.locked(IMAGES, key):
             if not os.path.isdir(root_of(self.cache, key)):
                 self.cache.delete(IMAGES, key)
                 os.rename(whole, self.cache.path(IMAGES, key))
+
+
+def read_config(config: Any) -> Dict[str, Any]:
+    """What a run needs of it. Raises Failed if its makers have written something else there."""
+    if not isinstance(config, dict):
+        raise Failed(USER, "the configuration of the image is no object")
+    for name in ("Env", "Entrypoint", "Cmd"):
+        words = config.get(name) or []
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+            raise Failed(USER, "%s of the image is no list of texts: %.200r" % (name, words))
+    return {
+        "env": config.get("Env"),
+        "entrypoint": config.get("Entrypoint"),
+        "cmd": config.get("Cmd"),
+        "workdir": config.get("WorkingDir"),
+    }
+
+
+def move_tree(source: str, target: str) -> None:
+    """Move a directory, also one that its owner may not write, and to another disk. What is copied stays."""
+    os.chmod(source, stat.S_IMODE(os.lstat(source).st_mode) | stat.S_IRWXU)  # to move it is to write its `..`
+    try:
+        os.rename(source, target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        shutil.copytree(source, target, symlinks=True)
 
 
 def forget_variables(root: str) -> None:

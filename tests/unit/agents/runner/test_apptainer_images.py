@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import http.server
 import json
 import os
 import signal
 import ssl
+import tempfile
 import threading
 import time
 import urllib.error
@@ -20,7 +22,9 @@ from agents.runner.cache.images import find_image, key_of
 from agents.runner.cache.store import IMAGES, UNUSED_S, Cache
 from agents.runner.home import Home
 from agents.runner.preparations import registry as registry_module
+from agents.runner.preparations.apptainer_images import Fetching, move_tree, read_config
 from agents.runner.preparations.registry import KINDS, digest_of, is_near, is_this_host, split_name
+from agents.runner.preparations.report import Failed, Report
 from tests.unit.agents.runner.protocol_client import wait_for
 from tests.unit.agents.runner.test_containers import connect, start
 from tests.unit.agents.runner.test_preparations import hear, leftovers
@@ -334,3 +338,44 @@ def test_a_registry_with_tls_is_not_asked_without(monkeypatch, error):
 def test_an_answer_that_holds_no_token_is_none(hub, monkeypatch, answer):
     monkeypatch.setattr(Hub, "token", answer)
     assert digest_of(f"{hub}/lab/train:1", {}) == ""
+
+
+@pytest.mark.parametrize(
+    "config", [[], "x", {"Env": "PATH=/bin"}, {"Entrypoint": {"a": 1}}, {"Cmd": [["sh"]]}, {"Env": [7]}]
+)
+def test_an_image_whose_configuration_is_nonsense_is_the_makers_fault(config):
+    with pytest.raises(Failed) as failed:
+        read_config(config)
+    assert failed.value.fault == "user"
+
+
+@pytest.mark.parametrize("disk", ["the same", "another"])
+def test_an_image_that_its_owner_may_not_write_is_moved(tmp_path, monkeypatch, disk):
+    source, target = tmp_path / "source", tmp_path / "target"
+    (source / "bin").mkdir(parents=True)
+    (source / "bin" / "sh").symlink_to("/nowhere")
+    (source / "bin").chmod(0o555)
+    source.chmod(0o555)
+
+    def across(*_):
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    if disk == "another":
+        monkeypatch.setattr(os, "rename", across)
+    move_tree(str(source), str(target))
+    assert os.readlink(target / "bin" / "sh") == "/nowhere" and target.stat().st_mode & 0o777 == 0o755
+
+
+@pytest.mark.parametrize("letter", ["'", '"', ";", "`", "&", "(", "|", "<", "\n"])
+def test_a_directory_that_a_shell_would_misread_is_made_elsewhere_and_goes(tmp_path, monkeypatch, letter):
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    home = Home("dep")
+    home.base = str(tmp_path / f"a{letter}b")
+    found = Fetching(Cache(home), {"image": "ghcr.io/lab/x:1"}, "apptainer", Report(str(tmp_path)), None)
+    os.makedirs(found.part)
+    found.make_tmp()
+    assert found.tmp.startswith(str(tmp_path / "tmp")) and os.path.isdir(found.tmp)
+    # As one that was killed: another begins with what it has left.
+    Fetching(Cache(home), {"image": "ghcr.io/lab/x:1"}, "apptainer", Report(str(tmp_path)), None).clean()
+    assert not os.listdir(tmp_path / "tmp") and not os.path.lexists(found.part)
