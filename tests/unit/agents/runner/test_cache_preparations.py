@@ -143,6 +143,16 @@ def try_lock(path):
     return done.stdout
 
 
+def test_a_start_waits_for_one_who_has_its_environment_alone_for_a_moment(host, environment):
+    console, _ = environment
+    lock = host.home / f".trainyard/dep/cache/environments/{KEY}.lock"
+    alone = ["flock", str(lock), "sh", "-c", "echo alone; exec sleep 1"]
+    with subprocess.Popen(alone, stdout=subprocess.PIPE) as looking:
+        assert looking.stdout.readline() == b"alone\n"
+        console.start("r1", ["true"], runtime={"kind": "python", "environment": KEY})
+        assert console.closed("r1")["exit_code"] == 0
+
+
 def test_a_run_whose_environment_is_gone_is_refused(console):
     console.start("r1", ["python3", "-c", "1"], runtime={"kind": "python", "environment": "b" * 64})
     facts = console.closed("r1")
