@@ -25,7 +25,8 @@ class NumberedPage(Generic[Row]):
 
 
 def numbered(found: QuerySet[Row], page: str, here: str, size: int = SIZE) -> NumberedPage[Row]:
-    """`page`: its number as the address has it; the first one if that is none. `here`: the address without it."""
+    """`page`: what the address has as the number of the page; if it is no number, the first page is shown. `here`: the
+    address without it."""
     pages = Paginator(found, size)
     shown = pages.get_page(cursor_number(page) or 1)
     beside = f"{here}{'&' if '?' in here else '?'}page="

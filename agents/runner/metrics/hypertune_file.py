@@ -245,7 +245,7 @@ class HypertuneFile:
 
     def _close_files(self) -> None:
         """Close the files, which ends their leases. At the end of a run, the exit of the keeper closes the inotify
-        instance: that takes ten milliseconds (shared_memory.py), for which nobody has to wait."""
+        instance. That takes the kernel ten milliseconds (shared_memory.py), and the last pass does not wait for it."""
         found = [*self._held.values(), *([self._current] if self._current else [])]
         self._current, self._held = None, {}
         for held in found:
