@@ -142,9 +142,26 @@ PREPARATIONS = (
         ),
     ),
     Safeguard(
+        "exit-of-a-program-of-apptainer",
+        "agents/runner/runtimes/apptainer_containers.py",
+        "bool(_NOT_EXECUTED.fullmatch(words) if has_begun(self.directory) else words)",
+        "bool(words)",
+        ("tests/unit/agents/runner/test_apptainer.py::test_a_program_that_ends_as_the_engine_would_has_run",),
+    ),
+    Safeguard(
+        "password-without-tls",
+        "agents/runner/preparations/registry.py",
+        'if not credentials or not (parts.scheme == "https" or is_this_host(parts.netloc)):',
+        "if not credentials:",
+        (
+            "tests/unit/agents/runner/test_apptainer_images.py::"
+            "test_a_password_goes_to_no_other_host_without_tls",
+        ),
+    ),
+    Safeguard(
         "image-of-apptainer-in-use",
         "agents/runner/runs/held_resources.py",
-        "cache.lock(IMAGES, key, shared=True) if key else -1",
+        "cache.share(IMAGES, key, HELD_S) if key else -1",
         "os.open(os.devnull, os.O_RDONLY) if key else -1",
         ("tests/unit/agents/runner/test_apptainer.py::test_an_image_in_use_is_not_thrown_away",),
     ),

@@ -26,7 +26,7 @@ from agents.runner.runs.lifecycle import RunLifecycle
 from agents.runner.runs.orders import REDUCER, Refused, build_env, parse_order
 from agents.runner.runs.replica import Replica, ReplicaSetup
 from agents.runner.runs.scratch import scratch_path
-from agents.runner.runtimes.adapters import command_of
+from agents.runner.runtimes.adapters import command_of, is_of_this_host
 
 
 class Keeper(RunLifecycle):
@@ -128,6 +128,8 @@ class Keeper(RunLifecycle):
                 self.save()  # before the gate: should all keepers be killed, this process has to be ended
                 return
             facts["namespace_refused"] = why
+        elif self.order.pid_namespace and is_of_this_host(facts["runtime"]):
+            facts["namespace_refused"] = "containers of Apptainer have no PID namespace of their own"
         self.replica_pid = self.gated_replica().spawn(command, env, setup)
         if self.container:
             self.container.client = self.replica_pid

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import signal
 from typing import Any, Callable, Dict, List, Mapping, Tuple
 
@@ -21,21 +22,25 @@ from agents.runner.processes import (
     read_process,
     signal_process,
 )
+from agents.runner.runs.orders import login_env
+from agents.runner.runtimes.apptainer_options import has_begun
 from agents.runner.runtimes.containers import PASS_SIGNALS_ON, Container, name_of_program
 
-# By which the client says that it has executed nothing, and how its last words begin. A program may end with these too.
+# By which the client says that it has executed nothing, and how its last words begin. A program may end with these too:
+# so they count only before the container was made (`has_begun`), or where they say that its program is none.
 CLIENT_FAILED = (1, 255)
 _ESCAPES = re.compile(r"\x1b\[\d*m")
-_LAST_WORDS = re.compile(r"(?:\x1b\[\d*m)*(?:FATAL:|ERROR\s+:)\s*(.*?)(?:\s|\x1b\[\d*m)*\Z")
+_LAST_WORDS = re.compile(r"(?:FATAL:   |ERROR  : )(.*?)\s*\Z")
 # The engine's own programs: one that makes the container, and those that show a part of it as a file system.
-_STARTER = re.compile(r".*/(?:apptainer|singularity)/bin/starter(?:-suid)?(?: \(deleted\))?\Z")
+_STARTER = re.compile(r".*/apptainer/bin/starter(?:-suid)?(?: \(deleted\))?\Z")
 _FILE_SYSTEMS = re.compile(r"(?:fuse-overlayfs|squashfuse(?:_ll)?|fuse2fs|gocryptfs)\Z")
-# What the engine says of a program that it cannot execute, in a container that it has made.
+# By which the dynamic linker would load other libraries, and how their names begin until a shell is in the container.
+_FOR_THE_LINKER = re.compile(r"LD_\w+|GLIBC_TUNABLES", re.ASCII)
+_WAITING = "TRAINYARD_WAITING_"
+# All that the engine says of a program that it cannot execute, in a container that it has made.
 _NOT_EXECUTED = re.compile(
-    r"executable file not found|no such file|permission denied|is a directory|exec format error"
-)
-_NOT_MADE = re.compile(
-    r"container creation failed|while |failed to set working directory|could not open image"
+    r'"[^"]*": executable file not found in \$PATH|stat /.*: (?:no such file or directory|permission denied)'
+    r"|permission denied|is a directory|exec .* failed: .*"
 )
 
 
@@ -75,7 +80,11 @@ class ApptainerContainer(Container):
         return code, status
 
     def never_up(self) -> bool:
-        return self.client_status in CLIENT_FAILED and self.first is None and bool(self.last_words())
+        """Also if nobody has seen the program: one that ends at once may end as the client would."""
+        if self.client_status not in CLIENT_FAILED or self.first is not None:
+            return False
+        words = self.last_words()
+        return bool(_NOT_EXECUTED.fullmatch(words) if has_begun(self.directory) else words)
 
     def given_up(self) -> bool:
         return self.never_up() or (self.client_status is not None and self.removed and self.first is None)
@@ -90,9 +99,7 @@ class ApptainerContainer(Container):
             return ""
 
     def refusal(self, log: int) -> Tuple[str, str]:
-        words = self.last_words()
-        executed = _NOT_EXECUTED.search(words) and not _NOT_MADE.search(words)
-        return ("exec_failed" if executed else "runtime"), words
+        return ("exec_failed" if has_begun(self.directory) else "runtime"), self.last_words()
 
     def programs(self, everyone: Dict[int, Process]) -> List[Process]:
         """All that are not the engine's own: it would pass a signal on to a program that was told already."""
@@ -126,7 +133,7 @@ class ApptainerContainer(Container):
 
 def last_words(text: str) -> str:
     """Why the engine has executed nothing; "" if it does not say so at the end of its output."""
-    lines = [line for line in text.splitlines() if _ESCAPES.sub("", line).strip()]
+    lines = [line for line in _ESCAPES.sub("", text).splitlines() if line.strip()]
     found = _LAST_WORDS.match(lines[-1]) if lines else None
     return found.group(1)[:1000] if found else ""
 
@@ -149,11 +156,27 @@ def _program_of(pid: int) -> str:
 
 
 def shell_words(pid: int) -> List[str]:
-    """Those by which a program joins the container of this process."""
-    words = ["nsenter", "--target", "%d" % pid, "--mount", "--wd"]
+    """Those by which a program joins the container of this process. The program of the host is meant, wherever the
+    container's PATH leads. Raises ValueError without it."""
+    program = shutil.which("nsenter", path=login_env()["PATH"])
+    if program is None:
+        raise ValueError("nsenter (of util-linux) is not on the PATH of this login")
+    words = [program, "--target", "%d" % pid, "--mount", "--wd"]
     if os.readlink("/proc/%d/ns/user" % pid) != os.readlink("/proc/self/ns/user"):
         words += ["--user", "--preserve-credentials"]
-    return words
+    return [*words, "--"]
+
+
+def for_the_program(argv: List[str], env: Mapping[str, str]) -> Tuple[List[str], Dict[str, str]]:
+    """(argument vector, environment) in which the variables of the dynamic linker wait under other names until the
+    program is in the container: the libraries that they name are there, and not for the host's `nsenter`."""
+    names = sorted(filter(_FOR_THE_LINKER.fullmatch, env))
+    if not names:
+        return argv, dict(env)
+    kept = {(_WAITING + name if name in names else name): value for name, value in env.items()}
+    given = " ".join('%s="$%s%s"' % (name, _WAITING, name) for name in names)
+    script = 'export %s; unset %s; exec "$@"' % (given, " ".join(_WAITING + name for name in names))
+    return ["sh", "-c", script, "sh", *argv], kept
 
 
 def variables_of(pid: int) -> Dict[str, str]:
@@ -171,5 +194,6 @@ def shell_in(
     with contextlib.suppress(OSError):
         found = read_process(pid)
         if found is not None and found.ticks == facts["ticks"]:
-            return [*shell_words(pid), *argv], {**variables_of(pid), **more}
+            argv, env = for_the_program(argv, {**variables_of(pid), **more})
+            return [*shell_words(pid), *argv], env
     raise ValueError("the program of this run has just ended")

@@ -5,11 +5,12 @@ It takes variables and paths in ways of its own. No value of a variable is on a 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from typing import Any, Dict, List, Mapping, Tuple
 
-from agents.runner.files import read_json
+from agents.runner.files import read_json, write_file
 from agents.runner.metrics.places import metrics_directory
 from agents.runner.reduction.files_on_hosts import directory_of
 from agents.runner.runs.orders import Order, Refused, container_env, login_env
@@ -18,6 +19,11 @@ from agents.runner.runtimes.engine_commands import APPTAINER, find_engine
 
 # Beside an unpacked image: what it is, and what its makers have said of it.
 DESCRIPTION = "image.json"
+# In the directory of a run: a script that the engine reads in the container, right before it executes the program. It
+# grows then. No process tells afterwards: one that ends at once is never seen.
+BEGUN = "container.begun"
+_BEGUN_INSIDE = "/.singularity.d/env/99-trainyard.sh"
+_SCRIPT = b"echo >> %s 2> /dev/null\n" % _BEGUN_INSIDE.encode()
 # What an image has that names none.
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # Variables by which the client, or its dynamic linker, would do something else.
@@ -51,6 +57,8 @@ def command_of(
             env["PYTHONPATH"] += ":" + of_image["PYTHONPATH"]
     volumes = [*tmp_volumes(facts["tmp"]), (work, work, "rw")]
     volumes += [(metrics_directory(directory),) * 2 + ("rw",), *own, *mounts(runtime)]
+    write_file(os.path.join(directory, BEGUN), _SCRIPT)
+    volumes += [(os.path.join(directory, BEGUN), _BEGUN_INSIDE, "rw")]
     place = work if runtime.get("workdir") else str(image.get("workdir") or "/")
     words = run_words(known, place, volumes, bool(order.gpus))
     program = words_of_program(image, runtime.get("entrypoint") or [], runtime.get("args") or [])
@@ -59,20 +67,29 @@ def command_of(
     return [*words, *program], client_env({**of_image, **env}, work)
 
 
+def has_begun(directory: str) -> bool:
+    """Whether the container of this run was made: all but its program was executed, and maybe that too."""
+    with contextlib.suppress(OSError):
+        return os.path.getsize(os.path.join(directory, BEGUN)) > len(_SCRIPT)
+    return False
+
+
 def client_env(env: Mapping[str, str], work: str) -> Dict[str, str]:
     """The environment of the client by which the container gets `env`. All that is in it reaches the container."""
-    found = {"PATH": login_env()["PATH"], "APPTAINERENV_PATH": PATH, "APPTAINER_HOME": work}
+    home = env.get("HOME", work)
+    if ":" in home:  # it would be read as two: that of the host, and where it is in the container
+        raise Refused("bad_order", "HOME has a colon, which Apptainer cannot set: %.200s" % home)
+    found = {"PATH": login_env()["PATH"], "APPTAINERENV_PATH": PATH, "APPTAINER_HOME": home}
     for name, value in env.items():
-        if name == "HOME":
-            found["APPTAINER_HOME"] = value
-        else:
+        if name != "HOME":
             found["APPTAINERENV_" + name if _FOR_THE_CLIENT.fullmatch(name) else name] = value
     return found
 
 
 def image_env(image: Mapping[str, Any]) -> Dict[str, str]:
     """The variables of the image, as it was described when it was unpacked."""
-    return dict(str(each).partition("=")[::2] for each in image.get("env") or [])
+    pairs = [str(each).partition("=")[::2] for each in image.get("env") or []]
+    return {name: value for name, value in pairs if name}
 
 
 def words_of_program(image: Mapping[str, Any], entrypoint: List[str], args: List[str]) -> List[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agents.runner.processes import all_processes
-from agents.runner.runtimes.apptainer_containers import is_of_engine
+from agents.runner.runtimes.apptainer_containers import is_of_engine, shell_in
 from agents.runner.shells.frames import CLOSE
 from tests.harness.containers import Apptainer
 from tests.unit.agents.runner.protocol_client import wait_for
@@ -72,7 +72,16 @@ def test_the_signal_that_ended_the_program_is_told(console, engine, signum):
     assert facts["started_at"] and not facts["never_started"]
 
 
-@pytest.mark.parametrize(("program", "status"), [("exit 255", 255), ("echo 'FATAL: mine'; exit 3", 3)])
+@pytest.mark.parametrize(
+    ("program", "status"),
+    [
+        ("exit 255", 255),
+        ("echo 'FATAL: mine'; exit 3", 3),
+        ("echo 'FATAL: no data'; exit 1", 1),
+        ("echo 'FATAL:   container creation failed: mine'; exit 255", 255),
+        ("echo 'ERROR  : while I worked'; exit 1", 1),
+    ],
+)
 def test_a_program_that_ends_as_the_engine_would_has_run(console, engine, program, status):
     start(console, "r1", program)
     facts = console.closed("r1")
@@ -101,6 +110,20 @@ def test_a_container_that_cannot_be_made_is_told_in_the_engines_words(console, e
     facts = console.closed("r1")
     assert facts["refusal"] == "runtime" and "/no/such/directory doesn't exist" in facts["message"]
     assert facts["never_started"] is True
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        ("nothing", '"nothing": executable file not found in $PATH'),
+        ("/nothing", "stat /nothing: no such file or directory"),
+        ("/etc", "is a directory"),
+    ],
+)
+def test_no_program_of_that_name_is_told_in_the_engines_words(console, engine, program, words):
+    start(console, "r1", runtime={"entrypoint": [program], "args": []})
+    facts = console.closed("r1")
+    assert (facts["refusal"], facts["message"], facts["never_started"]) == ("exec_failed", words, True)
 
 
 def test_no_value_of_a_variable_is_on_a_command_line(host, console, engine):
@@ -155,6 +178,18 @@ def test_the_directories_of_the_host_are_not_in_it_and_the_image_stays_as_it_is(
     start(console, "r2", "ls /bin /etc; ls -a /tmp")
     console.closed("r2")
     assert not {"new", "x"} & set(console.ended_log("r2")[0].decode().split())
+
+
+def test_a_home_that_the_engine_would_read_as_two_is_refused(console, engine):
+    start(console, "r1", "true", env={"HOME": "/root:/etc"})
+    facts = console.closed("r1")
+    assert (facts["refusal"], facts["never_started"]) == ("bad_order", True) and "colon" in facts["message"]
+
+
+def test_it_has_no_pid_namespace_and_says_so(console, engine):
+    start(console, "r1", "true", pid_namespace=True)
+    facts = console.closed("r1")
+    assert "Apptainer" in facts["namespace_refused"] and facts["containment"] in engine.containments
 
 
 def test_shared_memory_is_that_of_the_host(console, engine):
@@ -261,6 +296,21 @@ def test_a_shell_that_ends_leaves_no_process_and_has_the_files_of_the_container(
     shell.send(CLOSE, 0, b"enough")
     wait_for(lambda: not inside(), "no shell to be in the container")
     shell.drop()
+    console.stop("r1", 0)
+    console.closed("r1")
+
+
+def test_a_shell_has_the_variables_of_the_linker_and_the_hosts_program_has_not(host, console, engine):
+    env = {"LD_LIBRARY_PATH": '/its own/"lib" $HOME', "LD_PRELOAD": "/no/such.so", "PATH": "/bin:/nowhere"}
+    start(console, "r1", "echo up; exec sleep 600", web_access=True, env=env)
+    console.text("r1", "up")
+    facts = console.running("r1")
+    argv, given = shell_in(facts, ["env"], {"TERM": "dumb"})
+    assert os.path.isabs(argv[0]) and not [name for name in given if name.startswith("LD_")]
+    seen = subprocess.run(argv, env=given, capture_output=True, text=True, check=True).stdout.splitlines()
+    env["LD_LIBRARY_PATH"] += ":/.singularity.d/libs"  # where the engine puts NVIDIA's
+    assert {f"{name}={value}" for name, value in {**env, "TERM": "dumb"}.items()} <= set(seen)
+    assert not [line for line in seen if "WAITING" in line]
     console.stop("r1", 0)
     console.closed("r1")
 
