@@ -146,7 +146,10 @@ PREPARATIONS = (
         "agents/runner/runtimes/apptainer_containers.py",
         "bool(_NOT_EXECUTED.fullmatch(words) if has_begun(self.directory) else words)",
         "bool(words)",
-        ("tests/unit/agents/runner/test_apptainer.py::test_a_program_that_ends_as_the_engine_would_has_run",),
+        (
+            "tests/unit/agents/runner/test_apptainer.py::"
+            "test_an_end_before_anybody_saw_the_program_is_its_own_if_its_container_was_made",
+        ),
     ),
     Safeguard(
         "password-without-tls",

@@ -23,7 +23,7 @@ DESCRIPTION = "image.json"
 # grows then. No process tells afterwards: one that ends at once is never seen.
 BEGUN = "container.begun"
 _BEGUN_INSIDE = "/.singularity.d/env/99-trainyard.sh"
-_SCRIPT = b"echo >> %s 2> /dev/null\n" % _BEGUN_INSIDE.encode()
+SCRIPT = b"echo >> %s 2> /dev/null\n" % _BEGUN_INSIDE.encode()
 # What an image has that names none.
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # Variables by which the client, or its dynamic linker, would do something else.
@@ -57,7 +57,7 @@ def command_of(
             env["PYTHONPATH"] += ":" + of_image["PYTHONPATH"]
     volumes = [*tmp_volumes(facts["tmp"]), (work, work, "rw")]
     volumes += [(metrics_directory(directory),) * 2 + ("rw",), *own, *mounts(runtime)]
-    write_file(os.path.join(directory, BEGUN), _SCRIPT)
+    write_file(os.path.join(directory, BEGUN), SCRIPT)
     volumes += [(os.path.join(directory, BEGUN), _BEGUN_INSIDE, "rw")]
     place = work if runtime.get("workdir") else str(image.get("workdir") or "/")
     words = run_words(known, place, volumes, bool(order.gpus))
@@ -70,7 +70,7 @@ def command_of(
 def has_begun(directory: str) -> bool:
     """Whether the container of this run was made: all but its program was executed, and maybe that too."""
     with contextlib.suppress(OSError):
-        return os.path.getsize(os.path.join(directory, BEGUN)) > len(_SCRIPT)
+        return os.path.getsize(os.path.join(directory, BEGUN)) > len(SCRIPT)
     return False
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from agents.runner.processes import all_processes
-from agents.runner.runtimes.apptainer_containers import is_of_engine, shell_in
+from agents.runner.runtimes.apptainer_containers import ApptainerContainer, is_of_engine, shell_in
+from agents.runner.runtimes.apptainer_options import BEGUN, SCRIPT
 from agents.runner.shells.frames import CLOSE
 from tests.harness.containers import Apptainer
 from tests.unit.agents.runner.protocol_client import wait_for
@@ -110,6 +111,28 @@ def test_a_container_that_cannot_be_made_is_told_in_the_engines_words(console, e
     facts = console.closed("r1")
     assert facts["refusal"] == "runtime" and "/no/such/directory doesn't exist" in facts["message"]
     assert facts["never_started"] is True
+
+
+@pytest.mark.parametrize(
+    ("begun", "words", "refused"),
+    [
+        (False, "FATAL:   container creation failed: no overlay", "runtime"),
+        (False, "FATAL: no data", None),
+        (True, "FATAL:   permission denied", "exec_failed"),
+        (True, "FATAL:   container creation failed: mine", None),
+        (True, "FATAL:   no permission denied", None),
+    ],
+)
+def test_an_end_before_anybody_saw_the_program_is_its_own_if_its_container_was_made(
+    tmp_path, begun, words, refused
+):
+    (tmp_path / "log").write_text(f"\x1b[31m{words}\x1b[0m\n")
+    (tmp_path / BEGUN).write_bytes(SCRIPT + b"\n" * begun)
+    known = {"program": "apptainer", "name": "x", "kind": "apptainer"}
+    container = ApptainerContainer(str(tmp_path), {"runtime": known, "pid": 0, "ticks": 0})
+    found = container.end_of(7, 7, os.CLD_EXITED, 255)
+    assert found == (None if refused else (os.CLD_EXITED, 255))
+    assert not refused or container.refusal(-1)[0] == refused
 
 
 @pytest.mark.parametrize(
