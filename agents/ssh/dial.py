@@ -302,7 +302,8 @@ def with_deadline(channel: paramiko.Channel) -> Iterator[None]:
     """
 
     def give_up() -> None:
-        channel.close()
+        with suppress(*CONNECTION_ERRORS):  # the connection may end at this very moment
+            channel.close()
         channel.event.set()
 
     deadline = threading.Timer(HANDSHAKE_S, give_up)

@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import pathlib
+import secrets
 import threading
 import urllib.parse
 import uuid
@@ -97,7 +98,7 @@ class BrokerWatch:
         socket = product.redis.socket if product.redis else next(pathlib.Path(product.data).rglob("*.sock"))
         self._client = redis.Redis(unix_socket_path=str(socket), encoding_errors="replace")
         self._seen = []
-        self._over = threading.Event()
+        self._end = secrets.token_hex(16)
         self._thread = threading.Thread(target=self._watch, name="broker watch")
 
     def __enter__(self):
@@ -107,10 +108,9 @@ class BrokerWatch:
         return self
 
     def __exit__(self, *_):
-        self._over.set()
-        # The thread waits for a command.
+        # What was sent before this was seen before it.
         with contextlib.suppress(redis.RedisError):
-            self._client.ping()
+            self._client.echo(self._end)
         self._thread.join(30)
         self._monitor.__exit__(None, None, None)
         self._client.close()
@@ -121,8 +121,8 @@ class BrokerWatch:
 
     def _watch(self):
         with contextlib.suppress(redis.RedisError, OSError, ValueError):
-            while not self._over.is_set():
-                self._seen.append(str(self._monitor.next_command()["command"]))
+            while self._end not in (command := str(self._monitor.next_command()["command"])):
+                self._seen.append(command)
 
 
 def _files(product):

@@ -159,7 +159,8 @@ def test_a_stop_is_heard_by_the_program(console, engine):
     console.stop("r1", 30)
     facts = console.closed("r1")
     assert facts["exit_code"] == 5 and facts["why"] == "stop"
-    assert console.ended_log("r1")[0].endswith(b"bye\n")
+    # The stop is for the `sleep` too, of which the shell may say "Terminated".
+    assert b"bye" in console.ended_log("r1")[0].split()
 
 
 def test_a_stop_is_for_the_programs_and_not_for_what_passes_it_on(host, console, engine):

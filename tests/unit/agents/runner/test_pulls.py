@@ -182,8 +182,8 @@ class Seen(threading.Thread):
         while not self.over.wait(0.005):
             for pid in self.host.processes():
                 self.commands.add(b" ".join(words_of(pid)).decode(errors="replace"))
-            for path in self.host.home.rglob("credentials/config.json"):
-                with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(FileNotFoundError):  # what the pull makes goes away under the search
+                for path in self.host.home.rglob("credentials/config.json"):
                     self.modes.add(path.stat().st_mode & 0o777)
 
     def __enter__(self):

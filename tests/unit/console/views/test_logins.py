@@ -8,6 +8,7 @@ import shlex
 import pytest
 from django.utils import timezone
 
+from agents.infra import shared_answers
 from agents.models import Host, HostStatus
 from console.auth import tokens
 from jobs.maintenance import logins
@@ -153,6 +154,7 @@ def test_hosts_without_a_login_for_the_project_do_not_count_for_machine_types(ma
     login_of = Host.objects.filter(machine=machine, user="train-default")
 
     def fits():
+        shared_answers.forget_all()
         offers = browser("bob").get("/jobs/new").context["machines"]
         return {(offer.ever, offer.now) for offer in offers}
 
