@@ -19,7 +19,8 @@ from tests.harness.product import job_spec
 HOSTS = 10
 # As many as the product ships to at a time.
 AT_ONCE = 4
-PROGRAM = b"import os; print('noise', os.path.getsize('noise'), flush=True)\n"
+# None ends before all have printed: a job is over when its primary ends.
+PROGRAM = b"import os, time; print('noise', os.path.getsize('noise'), flush=True); time.sleep(3600)\n"
 # The delay of a line is looked at in portions of so many, which need four seconds.
 LINES = 200
 
@@ -92,6 +93,7 @@ def shipped_seconds(product, archive):
         for replica in ("workerpool0-0", *(f"workerpool1-{number}" for number in range(HOSTS - 1))):
             product.client.wait_for_log(job, "noise", replica, timeout=900)
         seconds = time.perf_counter() - begin
+        product.client.cancel(job)
     finally:
         over.set()
         looking.join()
