@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -24,6 +22,7 @@ from tests.unit.agents.runner.test_containers import (  # noqa: F401
     connect,
     is_alive,
     start,
+    stop_while_it_is_made,
     test_a_claim_whose_keeper_died_while_the_container_was_made_leaves_none,
     test_a_host_without_the_engine_refuses,
     test_a_program_that_does_not_exist_is_no_start,
@@ -358,20 +357,7 @@ exec {engine} "$@"
 
 
 def test_a_stop_while_the_engine_makes_it_waits_for_nobody(host, engine, tmp_path):
-    place = tmp_path / "slow"
-    place.mkdir()
-    program = place / engine.kind
-    program.write_text(SLOW.format(place=place, engine=shutil.which(engine.kind)))
-    program.chmod(0o755)
-    console = connect(host, engine, PATH=f"{place}:{host.env['PATH']}")
-    start(console, "r1", "echo ran; trap '' TERM; while true; do sleep 0.1; done")
-    wait_for((place / "begun").exists, "the engine to begin")
-    began = time.monotonic()
-    console.stop("r1", 60)
-    facts = console.closed("r1")
-    assert time.monotonic() - began < 20 and (facts["why"], facts["never_started"]) == ("stop", True)
-    assert b"ran" not in console.ended_log("r1")[0]
-    wait_for(lambda: not engine.containers(), "no container to be left")
+    stop_while_it_is_made(host, engine, tmp_path, SLOW)
 
 
 def test_an_image_in_use_is_not_thrown_away(host, console, engine):

@@ -477,10 +477,15 @@ exec {engine} "$@"
 
 
 def test_a_stop_while_the_engine_makes_it_waits_for_nobody(host, engine, tmp_path):
+    stop_while_it_is_made(host, engine, tmp_path, SLOW)
+
+
+def stop_while_it_is_made(host, engine, tmp_path, slow):
+    """`slow`: a script in the place of the engine, which says that it has begun and waits."""
     place = tmp_path / "slow"
     place.mkdir()
     program = place / engine.kind
-    program.write_text(SLOW.format(place=place, engine=shutil.which(engine.kind)))
+    program.write_text(slow.format(place=place, engine=shutil.which(engine.kind)))
     program.chmod(0o755)
     console = connect(host, engine, PATH=f"{place}:{host.env['PATH']}")
     start(console, "r1", "echo ran; trap '' TERM; while true; do sleep 0.1; done")
