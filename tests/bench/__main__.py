@@ -28,6 +28,7 @@ from tests.bench import (
     viewers,
 )
 from tests.bench.figures import Figure, table
+from tests.bench.this_machine import ThisMachine
 
 PARTS = {
     # Before all others: those enter the network of the hosts, from which no package can be fetched.
@@ -64,18 +65,19 @@ def main():
         "--quick", action="store_true", help="fewer repetitions: shows that it runs, not how fast"
     )
     parser.add_argument("--log-mb", type=int, default=0, help="size of the bulk log (500)")
+    parser.add_argument("--ship-mb", type=int, default=0, help="size of the code that is shipped (1000)")
     parser.add_argument("--tab-s", type=int, default=300, help="how long the tab follows 5,000 lines/s (300)")
     parser.add_argument("--json", default="", help="write the figures to this file too")
     options = parser.parse_args()
     unknown = set(options.parts) - set(PARTS)
     if unknown:
         parser.error(f"no such part: {', '.join(sorted(unknown))}. There are: {', '.join(PARTS)}")
-    figures = []
+    figures, machine = [], ThisMachine()
     for name in options.parts or PARTS:
         begin = time.monotonic()
         figures += measured(name, options)
         print(f"bench: {name} took {time.monotonic() - begin:.0f} s", file=sys.stderr, flush=True)
-    print(table(figures))
+    print(table([*figures, machine.figure()]))
     if options.json:
         with open(options.json, "w") as file:
             json.dump([each.as_row() for each in figures], file, indent=1)
