@@ -1,4 +1,5 @@
-"""The root disk of a host in namespaces: a tmpfs of a fixed size, which can be full and survives reboots."""
+"""The root disk of a host in namespaces, which survives reboots: a tmpfs of a fixed size, which can be full, or a part of
+this machine's disk."""
 
 from __future__ import annotations
 
@@ -78,8 +79,14 @@ with open("/proc/self/cmdline") as own:
 
 
 def lay_out(disk, name, size_mb, user, hosts_file, programs):
-    """Mount the tmpfs at `disk` and put a small system on it; /usr is bind-mounted at boot."""
-    run("mount", "-t", "tmpfs", "-o", f"size={size_mb}m,mode=755", name, disk)
+    """Mount a disk at `disk` and put a small system on it; /usr is bind-mounted at boot.
+
+    `size_mb` None: what lies on it lies on this machine's disk, for more bytes than its memory holds.
+    """
+    if size_mb is None:
+        run("mount", "--bind", disk, disk)
+    else:
+        run("mount", "-t", "tmpfs", "-o", f"size={size_mb}m,mode=755", name, disk)
     for directory in DIRECTORIES:
         (disk / directory).mkdir(parents=True)
     for directory in MERGED:
