@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import socket
 
 import pytest
 
@@ -52,6 +53,10 @@ def test_a_slurm_whose_program_cannot_be_run_is_told(daemons, monkeypatch):
     assert "did not start" in jobs.slurm_first_lines(1)[1]
 
 
-def leftovers_of(name):
+def test_slurm_gets_an_address_that_this_machine_has_without_test_hosts():
+    with socket.socket() as there:
+        there.bind((slurm.ADDRESS, 0))
 
+
+def leftovers_of(name):
     return pathlib.Path(leftovers.scratch_root()).glob(f"{leftovers.PREFIX}{leftovers.identity()}-{name}-*")
