@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from agents.hosts import engine_checks, topology
+from agents.hosts import cdi_checks, engine_checks, topology
 from agents.hosts.data_address import is_loopback
 from agents.hosts.probe import Disk, HostFacts, UnusableCard
 from agents.infra.texts import join, said
@@ -107,10 +107,7 @@ def check_facts(
         ),
         _memory(facts),
         _gpus(facts, missing),
-        CheckItem(
-            "Runtimes",
-            *engine_checks.judge(facts.installed, facts.engine, facts.user, facts.docker, facts.apptainer),
-        ),
+        _runtimes(facts),
         _containment(facts),
         _debuggers(facts),
     ]
@@ -280,6 +277,21 @@ def _memory(facts: HostFacts) -> CheckItem:
     return CheckItem(
         "Memory", None, said("{size}; a machine type's limit is not enforced here", size=size), cure
     )
+
+
+def _runtimes(facts: HostFacts) -> CheckItem:
+    right, text, cure = engine_checks.judge(
+        facts.installed, facts.engine, facts.user, facts.docker, facts.apptainer
+    )
+    # Apptainer shows the devices of the host, and Docker may have NVIDIA's hook: these need no spec.
+    needing = (facts.engine, None if facts.nvidia_hook else facts.docker)
+    if any(engine is not None and engine.works for engine in needing):
+        uuids = [device.uuid for device in facts.gpus]
+        words, its_cure = cdi_checks.judge(facts.cdi, uuids, facts.gpu_nodes)
+        if words:
+            right = right and None
+            text, cure = join("; ", [text, words]), join(" ", [cure, its_cure]) if cure else its_cure
+    return CheckItem("Runtimes", right, text, cure)
 
 
 def _gpus(facts: HostFacts, missing: Sequence[str]) -> CheckItem:

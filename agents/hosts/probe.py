@@ -23,6 +23,7 @@ MAX_INTERFACES = 64
 MAX_MBIT = 10_000_000
 MAX_NAME_ADDRESSES = 16
 MAX_GROUPS = 64
+MAX_CDI = 256
 MAX_ID = 2**32 - 1
 
 
@@ -140,6 +141,12 @@ class HostFacts:
     network: Network | None
     ptrace_scope: int | None
     """0 to 3, as Yama has it; None where the runner cannot tell."""
+    cdi: tuple[str, ...] | None
+    """The GPUs that CDI specs name; None when the runner is too old to report them."""
+    gpu_nodes: bool
+    """Whether the device nodes of all GPUs are known."""
+    nvidia_hook: bool
+    """Whether Docker has the hook by which it gives GPUs by their names."""
 
 
 def parse(raw: bytes, before: Mapping[str, Any] | None = None) -> HostFacts:
@@ -209,6 +216,9 @@ def _facts(d: Mapping[str, Any], before: Mapping[str, Any]) -> HostFacts:
         max_startups=clean_text(sshd.get("max_startups") or "", 40),
         network=_network(d.get("network")),
         ptrace_scope=whole_number(d.get("ptrace_scope"), 0, 3),
+        cdi=_cdi(d.get("cdi")),
+        gpu_nodes=d.get("gpu_nodes") is True,
+        nvidia_hook=d.get("nvidia_hook") is True,
     )
 
 
@@ -276,6 +286,10 @@ def _disk(d: Mapping[str, Any]) -> Disk:
         survives_reboot=d.get("survives_reboot") is True,
         writable=d.get("writable") is True,
     )
+
+
+def _cdi(value: object) -> tuple[str, ...] | None:
+    return tuple(clean_text(one, 80) for one in value[:MAX_CDI]) if isinstance(value, list) else None
 
 
 def _devices(found: object) -> tuple[Device, ...]:

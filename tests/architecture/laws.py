@@ -64,7 +64,7 @@ RUNNER_STOREYS = (
     "runtimes.adapters", "runtimes.apptainer_containers", "runtimes.apptainer_options",
     "runtimes.docker_containers", "runtimes.docker_follower", "runtimes.containers", "runtimes.image_user",
     "runtimes.devices", "runtimes.docker_options", "runtimes.engine_commands", "runs.scratch",
-    "runs.shared_memory", "host.gpus",
+    "runs.shared_memory", "host.gpus", "host.cdi",
     "logs.shipper", "logs.sent_tail", "logs.budget", "runs.facts", "background_tasks", "metrics.collect",
     "metrics.hypertune_file", "metrics.journal", "metrics.directories", "metrics.tensorboard",
     "metrics.reports", "reduction.numpy_check", "runs.replica", "runs.orders", "host.cuda", "outbox",

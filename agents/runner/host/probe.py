@@ -16,13 +16,15 @@ import time
 from typing import Any, Dict, List, NamedTuple, Set
 
 from agents.runner.home import is_gpu
+from agents.runner.host.cdi import cdi_names
 from agents.runner.host.engine_probe import probe_engines
-from agents.runner.host.gpus import open_devices
+from agents.runner.host.gpus import gpu_minors, open_devices
 from agents.runner.host.networks import interfaces, route_address
 from agents.runner.linux import IN_MOVED_TO, Inotify, boot_id
 from agents.runner.programs import Program, output_of
 from agents.runner.runs.containment import containment_level, memory_limits_here
 from agents.runner.runs.namespaces import why_no_namespace
+from agents.runner.runtimes.docker_options import has_nvidia_hook
 
 _NETWORK_DISKS = {
     "nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "ceph", "beegfs", "fhgfs", "afs", "9p", "virtiofs",
@@ -47,6 +49,7 @@ _NO_DISKS = {
 _MEMORY_DISKS = {"tmpfs", "ramfs", "devtmpfs", "rootfs"}
 _MAX_MOUNTS = 64
 _MAX_INTERFACES = 64
+_MAX_CDI = 256
 
 
 def main() -> None:
@@ -77,6 +80,9 @@ def main() -> None:
         "gpu_topology": probe_topology() if len(gpus) > 1 else "",
         "gpu_unseen": open_devices()[1] if gpus else 0,
         "nvidia_smi": shutil.which("nvidia-smi") is not None,
+        "gpu_nodes": {gpu["uuid"] for gpu in gpus} <= gpu_minors().keys(),
+        "nvidia_hook": has_nvidia_hook(),
+        "cdi": sorted(cdi_names())[:_MAX_CDI] if gpus else [],
         "runtimes": probe_runtimes(),
         **probe_engines(),
         "containment": level,
