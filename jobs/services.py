@@ -42,7 +42,7 @@ from jobs.rules.lifecycle.states import TERMINAL, JobState, ReplicaState, RunPha
 from jobs.rules.scheduling.order import LABEL, NORMAL, PRIORITIES, priority_of
 from jobs.rules.scheduling.quota import gpus_of
 from jobs.rules.spec.custom_job import CustomJob, CustomJobSpec, to_document
-from jobs.rules.spec.image_aliases import images_kept, with_images
+from jobs.rules.spec.image_aliases import as_kept, with_images
 from jobs.rules.spec.machine_types import Needs, Types, needs
 from jobs.scheduling import capacity, machine_types
 from jobs.scheduling.image_aliases import images_used
@@ -167,7 +167,7 @@ def _submit(
         )
     copied = cloned_from if same_bytes else None
     resolved = _resolved(asked, project, location, copied)
-    used = with_images(asked.job_spec, images_kept(resolved))
+    used = as_kept(asked.job_spec, resolved)
     check_can_start(used, location, types, project, user)
     quotas.check_log_storage(project)
     quotas.check_queue(project, user)
@@ -195,6 +195,8 @@ def check_brought(asked: CustomJob, project: Project, user: User, location: str,
 def _resolved(asked: CustomJob, project: Project, location: str, copied: int | None) -> Mapping[str, object]:
     aliased = images_used(asked.job_spec, location)
     resolved = brought.resolve(asked.job_spec, project, location, copied, aliased)
+    engine = machine_types.engine_of(with_images(asked.job_spec, aliased), location)
+    resolved = {**resolved, **({"engine": engine} if engine else {})}
     return images.as_before(asked.job_spec, resolved, copied)
 
 
@@ -369,7 +371,7 @@ def _insert_rows(
 ) -> Job:
     spec: Mapping[str, object] = to_document(asked.job_spec)
     replicas = list(asked.job_spec.replicas())
-    used = with_images(asked.job_spec, images_kept(resolved))
+    used = as_kept(asked.job_spec, resolved)
     job = _insert_job(
         Job(
             id=new_id(now),

@@ -90,8 +90,10 @@ def judge(
     apptainer: EngineFacts | None = None,
 ) -> tuple[bool | None, str, str]:
     """(right, text, cure) of the line. Docker and Apptainer make it neither right nor wrong: only jobs that name them
-    need them."""
+    need them, and all with images where nothing else runs them."""
     right, text, cure = _judge_podman(found, engine, user)
+    if not version_of(found) and _runs_images(found, docker, apptainer):
+        right, cure = True, ""
     texts, cures = [text], [cure]
     for name, facts, judge_other in (
         (DOCKER, docker, _judge_docker),
@@ -105,13 +107,20 @@ def judge(
     return right, join("; ", texts), join(" ", cures) if cures else ""
 
 
+def _runs_images(found: Sequence[str], docker: EngineFacts | None, apptainer: EngineFacts | None) -> bool:
+    """Whether one of these works here, so that jobs with images run without podman."""
+    known = {DOCKER: docker, APPTAINER: apptainer}
+    usable = usable_runtimes(found, None, docker, apptainer)
+    return any(facts is not None and version_of(usable, name) for name, facts in known.items())
+
+
 def _judge_docker(version: str, docker: EngineFacts, user: str) -> tuple[str, str]:
     if is_too_old(version, DOCKER):
         old = said("docker {version} is too old for jobs with images", version=version)
         return old, said("Install Docker 20.10 or newer.")
     if not docker.works:
         cure = said(
-            "Only jobs that name docker as their runtime need it. “docker info” must work for the login {user}: put "
+            "Jobs with images need it where they name docker, or where the hosts have no podman. “docker info” must work for the login {user}: put "
             "it into the group docker, which makes it root on this host, or set up Docker without root.",
             user=user,
         )
@@ -128,9 +137,9 @@ def _judge_apptainer(version: str, apptainer: EngineFacts, user: str) -> tuple[s
         return old, said("Install Apptainer 1.1 or newer.")
     if not apptainer.works:
         cure = said(
-            "Only jobs that name apptainer as their runtime need it. The login {user} needs namespaces of users "
-            "(user.max_user_namespaces above 0; on Ubuntu, the AppArmor profile of its package), and Linux 5.11 or "
-            "newer, or fuse-overlayfs.",
+            "Jobs with images need it where they name apptainer, or where the hosts have neither podman nor Docker. The "
+            "login {user} needs namespaces of users (user.max_user_namespaces above 0; on Ubuntu, the AppArmor profile "
+            "of its package), and Linux 5.11 or newer, or fuse-overlayfs.",
             user=user,
         )
         return said("apptainer cannot be used: {error}", error=apptainer.error), cure

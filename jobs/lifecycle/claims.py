@@ -25,7 +25,7 @@ from jobs.rules.metrics.log_lines import names_asked
 from jobs.rules.spec import reduction
 from jobs.rules.spec.cluster_variables import TRAINER_POOLS, cluster_environment
 from jobs.rules.spec.custom_job import CustomJobSpec, Pool
-from jobs.rules.spec.image_aliases import images_kept, with_images
+from jobs.rules.spec.image_aliases import as_kept
 from jobs.rules.spec.launchers import may_train_together
 from jobs.rules.spec.machine_types import needs
 
@@ -207,7 +207,7 @@ def address(host: Host, port: int) -> str:
 
 def _as_used(job: Job, spec: CustomJobSpec) -> CustomJobSpec:
     """The spec with the images that stand for others, as it was when the job was submitted."""
-    return with_images(spec, images_kept(job.resolved))
+    return as_kept(spec, job.resolved)
 
 
 def _timeout_s(spec: CustomJobSpec, job: Job, now: datetime) -> float:

@@ -39,6 +39,11 @@ def named(runtimes: Iterable[object]) -> frozenset[str]:
     return frozenset(str(each).partition(" ")[0] for each in runtimes) & frozenset(ENGINES)
 
 
+def read_named(runtimes: object) -> frozenset[str]:
+    """The same of a column of a query."""
+    return named(_list(runtimes))
+
+
 def lacking(views: Iterable[HostView], location: str, needed: Collection[str]) -> list[str]:
     """The hosts of the location that lack one of these engines."""
     return [
@@ -61,7 +66,7 @@ def lacking_text(views: Iterable[HostView], location: str, needed: Collection[st
 
 
 def _read() -> Engines:
-    found = {host: named(_list(runtimes)) for host, runtimes in _found()}
+    found = {host: read_named(runtimes) for host, runtimes in _found()}
     return {host: engines for host, engines in found.items() if engines != frozenset(ENGINES)}
 
 

@@ -10,6 +10,7 @@ from functools import cache
 
 from django.db import IntegrityError, transaction
 from django.db.models import Q
+from django.db.models.fields.json import KT
 
 from agents.infra.refusals import Refused
 from agents.infra.sql import Parameter, PartialModel, SelectStatement
@@ -23,7 +24,7 @@ from jobs.rules.spec.image_aliases import with_images
 from jobs.rules.spec.json_fields import InvalidDocument
 from jobs.rules.spec.machine_types import Needs, Types, allocatable_mb
 from jobs.rules.spec.parse import parse_custom_job
-from jobs.rules.spec.runtime_choice import NOTHING_KNOWN, Offer, check_runtimes
+from jobs.rules.spec.runtime_choice import NOTHING_KNOWN, Offer, check_runtimes, choose_engine
 from jobs.rules.spec.tasks import HOST_IMAGE
 from jobs.scheduling import engines
 from jobs.scheduling.image_aliases import images_used
@@ -76,8 +77,9 @@ def read(document: object, named: str) -> tuple[CustomJob, Types]:
         if any(each.field.endswith(".accelerator_type") for each in refused.violations):
             parse_custom_job(document, types, gpus_of(named))
         raise
-    used = with_images(asked.job_spec, images_used(asked.job_spec, named))
-    check_runtimes(used, offer_of(used, named))
+    images = images_used(asked.job_spec, named)
+    offer = offer_of(with_images(asked.job_spec, images), named)
+    check_runtimes(with_images(asked.job_spec, images, choose_engine(offer)), offer)
     return asked, types
 
 
@@ -88,8 +90,13 @@ def offer_of(spec: CustomJobSpec, named: str) -> Offer:
     hosts = Host.machines.all()
     if location := locations.resolved(named, locations.names()):
         hosts = hosts.filter(location__name=location)
-    found = hosts.exclude(facts={}).values_list("name", "facts")
-    return Offer({name: engines.named(facts.get("runtimes") or []) for name, facts in found})
+    found = hosts.exclude(facts={}).order_by().values_list("name", KT("facts__runtimes"))
+    return Offer({name: engines.read_named(runtimes) for name, runtimes in found})
+
+
+def engine_of(spec: CustomJobSpec, named: str) -> str:
+    """The engine for pools of this spec with an image that name none (`choose_engine`). `spec`: with its aliases."""
+    return choose_engine(offer_of(spec, named))
 
 
 def gpus_of(named: str) -> set[str]:

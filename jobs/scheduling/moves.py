@@ -33,7 +33,7 @@ from jobs.projects import locations
 from jobs.rules.lifecycle.plan import TRAINYARD
 from jobs.rules.lifecycle.states import JobState, ReplicaState, RunPhase
 from jobs.rules.scheduling.placement import NoCapacity, Placement, Placer, ReplicaRequest
-from jobs.rules.spec.image_aliases import images_kept, with_images
+from jobs.rules.spec.image_aliases import as_kept
 from jobs.rules.spec.runtime_choice import engines_of
 from jobs.scheduling import capacity, pass_lock
 from jobs.scheduling.capacity import ClusterCapacity
@@ -159,7 +159,7 @@ def _placements(
     location = cluster.location(job.location_name)
     if not cluster.bindings.serves(location, job.project_id):
         return NoCapacity(locations.waits_text(location, job.project.name))
-    spec = with_images(snapshot.spec_of(job), images_kept(job.resolved))
+    spec = as_kept(snapshot.spec_of(job), job.resolved)
     needs = {
         request.replica: request.needs for request in capacity.replica_requests(spec, snapshot.types_of(job))
     }

@@ -20,7 +20,7 @@ from jobs.rules.scheduling.order import WaitingJob
 from jobs.rules.scheduling.policy import AFTER_TIMEOUT_S
 from jobs.rules.scheduling.running_jobs import HostClaim, RunningJob
 from jobs.rules.scheduling.wait_reasons import Wait, WaitReason
-from jobs.rules.spec.image_aliases import images_kept, with_images
+from jobs.rules.spec.image_aliases import as_kept
 from jobs.scheduling import capacity
 from jobs.scheduling.capacity import ClusterCapacity
 
@@ -149,7 +149,7 @@ def _fill_requests(ids: list[int], now: datetime) -> int:
     read = 0
     for job in Job.every.filter(pk__in=ids[:1_000]):
         try:
-            spec = with_images(snapshot.spec_of(job), images_kept(job.resolved))
+            spec = as_kept(snapshot.spec_of(job), job.resolved)
             columns = capacity.columns_of(spec, job.labels, snapshot.types_of(job))
         except Exception as problem:
             faulty_jobs.set_aside(job, problem, "Job %s cannot be read, and is not offered a place.", now)

@@ -19,7 +19,7 @@ from jobs.rules.scheduling.time_text import whole_minute
 from jobs.rules.spec.custom_job import CustomJobSpec
 from jobs.rules.spec.image_aliases import with_images
 from jobs.rules.spec.machine_types import Types
-from jobs.scheduling import capacity, queue_snapshot
+from jobs.scheduling import capacity, machine_types, queue_snapshot
 from jobs.scheduling.capacity import ClusterCapacity
 from jobs.scheduling.image_aliases import images_used
 
@@ -51,7 +51,8 @@ def forecast(spec: CustomJobSpec, location: str, types: Types, project: int, now
     """For a job of this project that could start some day: see `services.check_can_start`."""
     cluster = _recent.get("", lambda: _read(now))
     here = cluster.here
-    spec = with_images(spec, images_used(spec, location))
+    images = images_used(spec, location)
+    spec = with_images(spec, images, machine_types.engine_of(with_images(spec, images), location))
     request = resource_requests.decode_request(resource_requests.encode_request(spec, types))
     scope = here.scope(here.location(location), project, request.engines)
     placed = Placer(here.views, capacity.ports()).place(request.replica_requests(), scope)

@@ -14,7 +14,7 @@ from tests.harness import fake_cards
 from tests.harness.containers import IMAGE, give_podman, root_archive
 from tests.harness.hosts import Fleet
 from tests.harness.product import Product
-from tests.harness.wait_and_processes import wait_for
+from tests.harness.product.product import where_is
 
 pytestmark = pytest.mark.needs_namespaces
 
@@ -33,11 +33,11 @@ def yard(tmp_path_factory):
     product = Product()
     try:
         [host] = fleet
+        fake_cards.make_nodes(host)  # first of all: podman without root keeps the mounts of its first start
         give_podman(host, "127.0.0.1:1")
         archive = root_archive(tmp_path_factory.mktemp("image"))
         host.path("/mnt/shared/root.tar").write_bytes(archive.read_bytes())
         host.run_inside(*podman_of(host, "import", "/mnt/shared/root.tar", IMAGE))
-        fake_cards.make_nodes(host)
         fake_cards.write_spec(host, host.gpu_uuids())
         product.start().with_admin().with_hosts(fleet)
         yield product
@@ -68,7 +68,7 @@ def line_of(yard):
 
 
 def check_again(yard):
-    yard.command("host", "check", yard.fleet[0].name)
+    yard.command("host", "add", *where_is(yard.fleet[0]), "--accept-first-key")
     return line_of(yard)
 
 

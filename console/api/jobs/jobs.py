@@ -106,6 +106,7 @@ class JobDocument(TypedDict):
     retries: int
     reason: str
     imagesUsed: NotRequired[dict[str, str]]
+    engineUsed: NotRequired[str]
     brought: NotRequired[dict[str, BroughtDocument]]
     earliestStartTime: NotRequired[Time]
     expectedStart: NotRequired[Expected]

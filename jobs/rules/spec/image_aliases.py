@@ -16,6 +16,7 @@ from jobs.rules.spec import reduction
 from jobs.rules.spec.custom_job import CustomJobSpec, Pool
 from jobs.rules.spec.json_fields import Complaints
 from jobs.rules.spec.parse_task import is_image
+from jobs.rules.spec.runtime_choice import with_engine
 from jobs.rules.spec.tasks import HOST_IMAGE, PythonPackage
 
 ANY = "*"
@@ -107,16 +108,31 @@ def images_kept(resolved: Mapping[str, Any]) -> dict[int, str]:
     return {int(number): pool["alias"] for number, pool in sorted(pools.items()) if "alias" in pool}
 
 
+def engine_kept(resolved: Mapping[str, Any]) -> str:
+    """The engine that was chosen at the submit for pools that name none; empty: the first one."""
+    return str(resolved.get("engine", ""))
+
+
 def images_used_document(resolved: Mapping[str, Any]) -> dict[str, object]:
-    """The same for people and programs, by the names of the pools; empty if each pool uses the image that it names."""
+    """The same for people and programs, by the names of the pools; empty if each pool uses the image that it names,
+    and the usual engine."""
     images = {f"workerpool{number}": image for number, image in images_kept(resolved).items()}
-    return {"imagesUsed": images} if images else {}
+    engine = engine_kept(resolved)
+    return {**({"imagesUsed": images} if images else {}), **({"engineUsed": engine} if engine else {})}
 
 
-def with_images(spec: CustomJobSpec, images: Mapping[int, str]) -> CustomJobSpec:
-    """The spec as it is executed: with these images, by the numbers of their pools, and with the program of
-    reducers."""
-    pools = (pool and with_image(pool, images.get(number)) for number, pool in enumerate(spec.pools))
+def as_kept(spec: CustomJobSpec, resolved: Mapping[str, Any]) -> CustomJobSpec:
+    """The spec as it is executed, by what was found out when its job was submitted."""
+    return with_images(spec, images_kept(resolved), engine_kept(resolved))
+
+
+def with_images(spec: CustomJobSpec, images: Mapping[int, str], engine: str = "") -> CustomJobSpec:
+    """The spec as it is executed: with these images, by the numbers of their pools, with `engine` where a pool with an
+    image names none, and with the program of reducers."""
+    pools = []
+    for number, pool in enumerate(spec.pools):
+        used = pool and with_image(pool, images.get(number))
+        pools.append(used and with_engine(used, engine))
     return reduction.as_executed(replace(spec, pools=tuple(pools)))
 
 

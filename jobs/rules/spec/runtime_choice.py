@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from agents.infra.texts import said
 from jobs.rules.list_text import list_text
@@ -13,7 +13,8 @@ from jobs.rules.spec.tasks import HOST_IMAGE, PythonPackage
 
 PROCESS, PYTHON = "process", "python"
 PODMAN, DOCKER, APPTAINER = "podman", "docker", "apptainer"
-# The engines by which this version runs containers. A pool that names none is executed by the first one.
+# The engines by which this version runs containers. Pools that name none are executed by the first of them that hosts
+# of their location have.
 ENGINES = (PODMAN, DOCKER, APPTAINER)
 MAX_NAMED = 8
 
@@ -29,6 +30,20 @@ class Offer:
 
 
 NOTHING_KNOWN = Offer()
+
+
+def choose_engine(offer: Offer) -> str:
+    """The engine of pools that name none. Empty if it is the usual one: hosts have it, or none that is known has any."""
+    found = frozenset[str]().union(*offer.engines.values())
+    first = next((engine for engine in ENGINES if engine in found), PODMAN)
+    return "" if first == PODMAN else first
+
+
+def with_engine(pool: Pool, engine: str) -> Pool:
+    """The pool with this engine, if it runs an image and names none itself."""
+    if not engine or pool.runtime or isinstance(pool.task, PythonPackage) or pool.task.image == HOST_IMAGE:
+        return pool
+    return replace(pool, runtime=engine)
 
 
 def check_runtimes(spec: CustomJobSpec, offer: Offer = NOTHING_KNOWN) -> None:

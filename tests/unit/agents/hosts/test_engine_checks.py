@@ -199,3 +199,42 @@ def test_an_old_apptainer_runs_no_jobs():
 def test_all_engines_stand_in_one_line():
     found = judged(podman=WORKS, docker=WORKS, apptainer=WORKS, runtimes=[*PODMAN, *DOCKER, *APPTAINER])
     assert found["Runtimes"].text.count(";") == 3
+
+
+@pytest.mark.parametrize("name", ["docker", "apptainer"])
+def test_a_host_without_podman_is_right_where_another_engine_works(name):
+    there = [{"name": name, "version": {"docker": "24.0", "apptainer": "1.4.5"}[name]}]
+    seen = judged(podman=None, runtimes=there, gpus=[], **{name: WORKS})["Runtimes"]
+    assert seen.ok is True and seen.fix == ""
+    broken = {**WORKS, "works": False, "error": "no"}
+    seen = judged(podman=None, runtimes=there, gpus=[], **{name: broken})["Runtimes"]
+    assert seen.ok is None and "install podman" in seen.fix and "or where the hosts have n" in seen.fix
+    old = [{"name": name, "version": "1.0"}]
+    assert judged(podman=None, runtimes=old, gpus=[], **{name: WORKS})["Runtimes"].ok is None
+
+
+UUIDS = [gpu["uuid"] for gpu in GOOD["gpus"]]
+
+
+def test_a_spec_that_names_all_gpus_is_right():
+    seen = judged(podman=WORKS, runtimes=PODMAN, cdi=[*UUIDS, "0", "1", "all"])["Runtimes"]
+    assert (seen.ok, seen.fix) == (True, "") and "CDI" not in seen.text
+    assert "CDI" not in judged(podman=WORKS, runtimes=PODMAN)["Runtimes"].text, "a runner that is too old"
+    assert "CDI" not in judged(podman=None, runtimes=[], cdi=[])["Runtimes"].text, "nothing could use one"
+    docker = {"podman": None, "runtimes": [{"name": "docker", "version": "24.0"}], "docker": WORKS, "cdi": []}
+    assert "CDI" not in judged(**docker, nvidia_hook=True)["Runtimes"].text
+    assert "no CDI spec names its GPUs" in judged(**docker)["Runtimes"].text
+
+
+@pytest.mark.parametrize(
+    ("named", "nodes", "text", "cure"),
+    [
+        ([], True, "no CDI spec names its GPUs", "device nodes alone"),
+        ([], False, "no CDI spec names its GPUs", "are refused here"),
+        (["0", "all"], True, f"does not name {', '.join(UUIDS[:3])}", "--device-name-strategy=uuid"),
+        ([*UUIDS, "GPU-old"], True, "names GPU-old, which nvidia-smi does not list", "write the spec again"),
+    ],
+)
+def test_a_spec_that_names_other_gpus_than_the_driver_is_told(named, nodes, text, cure):
+    seen = judged(podman=WORKS, runtimes=PODMAN, cdi=named, gpu_nodes=nodes)["Runtimes"]
+    assert seen.ok is None and text in seen.text and cure in seen.fix

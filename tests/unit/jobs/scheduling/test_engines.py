@@ -80,6 +80,55 @@ def test_a_job_that_names_apptainer_goes_where_apptainer_is(hosts, submit):
     assert "Its image needs apptainer, which is not on bare." in second.reason
 
 
+@pytest.mark.parametrize(
+    ("of_bare", "of_able", "engine", "where"),
+    [
+        (["docker 24.0.7"], ["podman 4.3.1"], "podman", "able"),
+        (["docker 24.0.7"], ["apptainer 1.4.5"], "docker", "bare"),
+        (["apptainer 1.4.5"], [], "apptainer", "bare"),
+    ],
+)
+def test_a_job_that_names_no_engine_gets_the_first_one_that_hosts_have(
+    hosts, submit, of_bare, of_able, engine, where
+):
+    bare, able = hosts
+    found(bare, *of_bare)
+    found(able, *of_able)
+    first, second = submit(asking()), submit(asking())
+    run = Run.objects.get()
+    assert (places(), run.job, run.order["runtime"]["kind"]) == ([where], first, engine)
+    other = next(host.row.name for host in hosts if host.row.name != where)
+    second.refresh_from_db()
+    assert f"Its image needs {engine}, which is not on {other}." in second.reason
+    assert first.resolved.get("engine", "podman") == engine
+    assert "runtime" not in str(first.spec), "the document stays as it was sent"
+
+
+def test_a_job_keeps_the_engine_that_it_got(hosts, submit):
+    """Also if hosts have a better one by the time at which it starts, for a retry or a move is to run the same."""
+    bare, able = hosts
+    found(bare)
+    found(able, "apptainer 1.4.5")
+    first, second = submit(asking()), submit(asking())
+    found(bare, "podman 5.0")
+    found(able, "podman 5.0")
+    place_again()
+    second.refresh_from_db()
+    assert places() == ["able"] and "Its image needs apptainer, which is not on able, bare." in second.reason
+    found(bare, "podman 5.0", "apptainer 1.4.5")
+    place_again()
+    assert {run.order["runtime"]["kind"] for run in Run.objects.all()} == {"apptainer"}
+    assert first.resolved["engine"] == "apptainer" and Run.objects.count() == 2
+
+
+def test_the_form_forecasts_by_the_engine_that_the_job_would_get(hosts, project):
+    found(hosts[0])
+    found(hosts[1], "apptainer 1.4.5")
+    asked, types = read(asking(), "default")
+    seen = start_forecast.forecast(asked.job_spec, "default", types, project.pk, timezone.now())
+    assert seen.hosts == ("able",)
+
+
 def test_a_job_without_an_image_goes_anywhere(hosts, submit):
     for _ in range(3):
         submit(asking("host"))
@@ -107,6 +156,7 @@ def test_a_host_that_was_not_checked_could_have_one(add_host, submit, hosts):
 
 
 def test_a_location_without_any_engine_refuses_with_the_cure(hosts, submit):
+    found(hosts[0])
     found(hosts[1])
     with pytest.raises(InvalidDocument) as refused:
         submit(asking())

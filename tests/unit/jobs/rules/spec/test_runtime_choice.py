@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from jobs.rules.spec.json_fields import InvalidDocument
-from jobs.rules.spec.runtime_choice import Offer, check_runtimes, runtime_order
+from jobs.rules.spec.runtime_choice import Offer, check_runtimes, choose_engine, runtime_order, with_engine
 from jobs.rules.spec.tasks import Code, Container, PythonPackage
 from tests.unit.jobs.rules.views import pool, spec
 
@@ -87,3 +87,26 @@ def test_a_container_with_code_starts_where_the_code_is():
     image = replace(pool(), task=Container("ghcr.io/lab/train", ("python", "train.py")))
     assert "workdir" not in runtime_order(image)
     assert runtime_order(replace(image, code=Code(archive_uri="gs://a/b")))["workdir"] is True
+
+
+@pytest.mark.parametrize(
+    ("hosts", "engine"),
+    [
+        ({}, ""),
+        ({"h1": ()}, ""),
+        ({"h1": ("apptainer",), "h2": ("podman",)}, ""),
+        ({"h1": ("apptainer",), "h2": ("docker",)}, "docker"),
+        ({"h1": (), "h2": ("apptainer",)}, "apptainer"),
+    ],
+)
+def test_the_first_engine_that_hosts_have_is_chosen(hosts, engine):
+    assert choose_engine(Offer({name: frozenset(each) for name, each in hosts.items()})) == engine
+
+
+def test_an_engine_is_chosen_for_pools_with_an_image_that_name_none():
+    image = replace(pool(), task=Container("ghcr.io/lab/train"))
+    assert with_engine(image, "apptainer").runtime == "apptainer"
+    assert with_engine(replace(image, runtime="docker"), "apptainer").runtime == "docker"
+    assert with_engine(pool(), "apptainer") == pool()
+    package = replace(pool(), task=PythonPackage("host", ("gs://a/b.whl",), "m"))
+    assert with_engine(package, "apptainer") == package

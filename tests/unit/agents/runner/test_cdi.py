@@ -1,0 +1,92 @@
+"""Which GPUs the CDI specs of a host name."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from agents.runner.host import cdi
+from agents.runner.runtimes import devices
+from agents.runner.runs.orders import Refused
+from agents.runner.runtimes.engine_commands import DOCKER, PODMAN
+
+UUIDS = ["GPU-11111111-0000-4000-8000-000000000000", "GPU-22222222-0000-4000-8000-000000000000"]
+# As nvidia-ctk 1.17 writes it.
+YAML = f"""---
+cdiVersion: 0.5.0
+containerEdits:
+  deviceNodes:
+  - path: /dev/nvidiactl
+  hooks:
+  - args:
+    - nvidia-cdi-hook
+    - create-symlinks
+    hookName: createContainer
+    path: /usr/bin/nvidia-cdi-hook
+devices:
+- containerEdits:
+    deviceNodes:
+    - path: /dev/nvidia0
+  name: "0"
+- containerEdits:
+    deviceNodes:
+    - path: /dev/nvidia0
+  name: {UUIDS[0]}
+- name: '{UUIDS[1]}'
+  containerEdits:
+    deviceNodes:
+    - path: /dev/nvidia1
+kind: nvidia.com/gpu
+"""
+
+
+def test_the_names_of_a_spec_are_read():
+    assert cdi.names_in(YAML) == {"0", *UUIDS}
+    assert cdi.names_in(YAML.replace("kind: nvidia.com/gpu", 'kind: "nvidia.com/gpu"')) == {"0", *UUIDS}
+    document = {"kind": "nvidia.com/gpu", "devices": [{"name": uuid} for uuid in UUIDS]}
+    assert cdi.names_in(json.dumps(document)) == set(UUIDS)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        '{"kind": "nvidia.com/gpu"}',
+        '{"kind": "nvidia.com/gpu", "devices": 7}',
+        '{"kind": "nvidia.com/gpu", "devices": [7]}',
+        f'{{"kind": "nvidia.com/gds", "devices": [{{"name": "{UUIDS[0]}"}}]}}',
+        YAML.replace("nvidia.com/gpu", "nvidia.com/gds"),
+        f"kind: nvidia.com/gpu\n# {UUIDS[0]}\n",
+        f"kind: nvidia.com/gpu\nannotations:\n  name: {UUIDS[0]}\n",
+    ],
+)
+def test_a_spec_of_other_devices_or_a_damaged_one_names_none(text):
+    assert cdi.names_in(text) == set()
+
+
+@pytest.fixture
+def specs(monkeypatch, tmp_path):
+    monkeypatch.setattr(cdi, "PLACES", (str(tmp_path), str(tmp_path / "none")))
+    return tmp_path
+
+
+def test_files_that_engines_do_not_read_do_not_count(specs):
+    (specs / "a.yaml.old").write_text(YAML)
+    (specs / "b.yaml").mkdir()
+    assert cdi.cdi_names() == set()
+    (specs / "c.yaml").write_text(YAML)
+    assert cdi.cdi_names() == {"0", *UUIDS}
+
+
+def test_gpus_are_asked_for_by_name_where_a_spec_names_all_of_them(specs, monkeypatch):
+    monkeypatch.setattr(devices, "gpu_minors", lambda: {UUIDS[1]: 5})
+    (specs / "c.json").write_text(json.dumps({"kind": cdi.KIND, "devices": [{"name": UUIDS[1]}]}))
+    for known in ({"kind": PODMAN}, {"kind": DOCKER, "cdi": "yes"}):
+        assert devices.device_options(UUIDS[1:], known) == ["--device", f"nvidia.com/gpu={UUIDS[1]}"]
+    nodes = devices.device_options(UUIDS[1:], {"kind": DOCKER, "cdi": ""})
+    assert nodes[:2] == ["--device", "/dev/nvidia5:/dev/nvidia5"]
+    with pytest.raises(Refused, match="generate a CDI spec"):
+        devices.device_options(UUIDS, {"kind": PODMAN})
