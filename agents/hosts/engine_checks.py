@@ -15,8 +15,8 @@ OLDEST = {PODMAN: (4, 3), DOCKER: (20, 10), APPTAINER: (1, 1)}
 # How long the probe waits for it (agents/runner/host/engine_probe.py).
 ANSWER_S = 8
 # What an engine may lack on a host, as the probe names it.
-NEWUIDMAP, SUBUID, CGROUP, INIT = "newuidmap", "subuid", "cgroup", "init"
-PARTS = (NEWUIDMAP, SUBUID, CGROUP, INIT)
+NEWUIDMAP, SUBUID, CGROUP, INIT, SQUASHFS = "newuidmap", "subuid", "cgroup", "init", "squashfs"
+PARTS = (NEWUIDMAP, SUBUID, CGROUP, INIT, SQUASHFS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +143,8 @@ def _judge_apptainer(version: str, apptainer: EngineFacts, user: str) -> tuple[s
             user=user,
         )
         return said("apptainer cannot be used: {error}", error=apptainer.error), cure
+    if SQUASHFS in apptainer.missing:
+        return said("apptainer works, without SIF files"), said("For SIF files install squashfs-tools.")
     return said("apptainer works"), ""
 
 

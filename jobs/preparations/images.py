@@ -21,7 +21,7 @@ from jobs.rules.lifecycle.states import TERMINAL
 from jobs.rules.spec.custom_job import CustomJobSpec, Pool
 from jobs.rules.spec.image_registries import registry_of
 from jobs.rules.spec.runtime_choice import runtime_order
-from jobs.rules.spec.tasks import HOST_IMAGE
+from jobs.rules.spec.tasks import HOST_IMAGE, is_sif
 from jobs.secrets import image_registries, of_jobs
 
 IMAGE = "image"
@@ -54,7 +54,7 @@ class ImageKind:
         """The credential of the registry, of the project whose jobs need this image; none if they all are over."""
         needs = preparation.needs.exclude(run__job__state__in=TERMINAL).select_related("run__job__project")
         need = needs.order_by("-pk").first()
-        if need is None:
+        if need is None or is_sif(str(preparation.what["image"])):
             return {}
         registry = registry_of(str(preparation.what["image"]))
         # Where the pull is done. Jobs may name regions of Google's in its place.
@@ -65,7 +65,7 @@ class ImageKind:
 
 def cure(failed: Preparation, project: str) -> str:
     """What helps where a registry did not give an image that its engine asked for; else empty."""
-    if failed.kind != IMAGE or not _NOT_GIVEN.search(failed.message):
+    if failed.kind != IMAGE or is_sif(str(failed.what["image"])) or not _NOT_GIVEN.search(failed.message):
         return ""
     registry = registry_of(str(failed.what["image"]))
     return said(

@@ -24,7 +24,7 @@ from jobs.rules.spec.image_aliases import with_images
 from jobs.rules.spec.json_fields import InvalidDocument
 from jobs.rules.spec.machine_types import Needs, Types, allocatable_mb
 from jobs.rules.spec.parse import parse_custom_job
-from jobs.rules.spec.runtime_choice import NOTHING_KNOWN, Offer, check_runtimes, choose_engine
+from jobs.rules.spec.runtime_choice import NOTHING_KNOWN, Offer, check_runtimes, choose_engine, with_engine
 from jobs.rules.spec.tasks import HOST_IMAGE
 from jobs.scheduling import engines
 from jobs.scheduling.image_aliases import images_used
@@ -95,8 +95,10 @@ def offer_of(spec: CustomJobSpec, named: str) -> Offer:
 
 
 def engine_of(spec: CustomJobSpec, named: str) -> str:
-    """The engine for pools of this spec with an image that name none (`choose_engine`). `spec`: with its aliases."""
-    return choose_engine(offer_of(spec, named))
+    """The engine for pools of this spec with an image that name none (`choose_engine`); empty too if there is no such
+    pool. `spec`: with its aliases."""
+    engine = choose_engine(offer_of(spec, named))
+    return engine if any(pool and with_engine(pool, engine) != pool for pool in spec.pools) else ""
 
 
 def gpus_of(named: str) -> set[str]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from agents.runner.processes import all_processes
 from tests.flows.test_containers import Registry, pool, submit
-from tests.harness.containers import give_apptainer
+from tests.harness.containers import give_apptainer, make_sif
 from tests.harness.hosts import Fleet
+from tests.harness.hosts.disk import UID
 from tests.harness.product import Product
 from tests.harness.wait_and_processes import wait_for
 from tests.unit.agents.runner.test_pulls import PASSWORD
@@ -117,3 +120,64 @@ def test_a_host_reboots_under_a_container(yard, registry, client):
     client.wait(job, "CANCELLED")
     none_is_left(yard)
     yard.check("after a reboot under a container of Apptainer")
+
+
+def test_where_only_apptainer_works_a_job_need_not_name_it(yard, registry, client):
+    image = registry.push("small:1", "ENV WHICH=image")
+    job = submit(yard, pool(image, 'echo "$WHICH $APPTAINER_NAME"; exit 0'), name="unnamed")
+    client.wait(job, "SUCCEEDED", timeout=200)
+    assert client.log(job, "workerpool0-0") == b"image root\n"
+    assert client.call("GET", f"{client.url}/api/v1/jobs/{job}").json()["engineUsed"] == "apptainer"
+    none_is_left(yard)
+    yard.check()
+
+
+@pytest.fixture
+def sif(yard, tmp_path):
+    """A SIF file on the storage that the hosts share, for the login alone."""
+    made = make_sif(
+        tmp_path, "%environment", "  export FOO=image BAR=image", "%runscript", '  echo "ran $FOO $BAR $*"'
+    )
+    place = yard.fleet.shared_dir / "images"
+    place.mkdir(exist_ok=True)
+    shutil.copy(made, place / "small.sif")
+    (place / "small.sif").chmod(0o600)
+    os.chown(place / "small.sif", UID, UID)
+    yield "/mnt/shared/images/small.sif"
+    shutil.rmtree(place)
+
+
+def test_a_sif_file_of_shared_storage_runs_on_two_hosts_as_it_is(yard, client, sif):
+    document = pool(sif)
+    document["containerSpec"].update(args=["--epochs", "3"], env=[{"name": "BAR", "value": "job"}])
+    shell = pool(sif, 'echo "$FOO in $(pwd)"; echo kept > "$TRAINYARD_WORK/x" && cat "$TRAINYARD_WORK/x"')
+    job = submit(yard, document, shell, name="sif")
+    client.wait(job, "SUCCEEDED", timeout=200)
+    assert client.log(job, "workerpool0-0") == b"ran image job --epochs 3\n"
+    assert client.log(job, "workerpool1-0") == b"image in /\nkept\n"
+    none_is_left(yard)
+    yard.check()
+
+
+def test_a_sif_file_that_the_login_may_not_read_or_that_was_changed_is_not_run_from_the_cache(
+    yard, client, sif, tmp_path
+):
+    """The rights of the login count, whichever project the job is of: also where the image was unpacked before."""
+    path = yard.fleet.shared_dir / "images" / "small.sif"
+    client.wait(submit(yard, pool(sif), name="before"), "SUCCEEDED", timeout=200)
+    os.chown(path, 0, 0)
+    refused = submit(yard, pool(sif), name="closed")
+    client.wait(refused, "FAILED", timeout=200)
+    events = client.call("GET", f"{client.url}/api/v1/jobs/{refused}/events").text
+    assert f"{sif} cannot be read by the login of this host: Permission denied" in events
+    shutil.copy(make_sif(tmp_path, "%runscript", "  echo other"), path)
+    os.chown(path, UID, UID)
+    other = submit(yard, pool(sif), name="changed")
+    client.wait(other, "SUCCEEDED", timeout=200)
+    assert client.log(other, "workerpool0-0") == b"other\n"
+    path.write_bytes(b"#!/bin/sh\n")
+    damaged = submit(yard, pool(sif), name="damaged")
+    client.wait(damaged, "FAILED", timeout=200)
+    assert "is no SIF file" in client.call("GET", f"{client.url}/api/v1/jobs/{damaged}/events").text
+    none_is_left(yard)
+    yard.check()

@@ -111,6 +111,16 @@ def give_apptainer(host):
     host.path("/var/lib/apptainer/mnt/session").mkdir(parents=True, exist_ok=True)
 
 
+def make_sif(place, *lines):
+    """A SIF file of the small root file system, which whoever made it describes by `lines` of a definition file."""
+    root_archive(place)
+    definition = place / "small.def"
+    definition.write_text("\n".join(["Bootstrap: localimage", f"From: {place / 'root'}", *lines, ""]))
+    words = ["apptainer", "build", "--force", str(place / "small.sif"), str(definition)]
+    subprocess.run(words, check=True, capture_output=True, timeout=120)
+    return place / "small.sif"
+
+
 class Engine:
     """An engine with a storage of its own below `place`."""
 

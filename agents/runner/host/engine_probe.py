@@ -91,7 +91,7 @@ def probe_apptainer() -> Dict[str, Any] | None:
         "error": "" if status == 0 else last_words(errors)[:300] or _last_line(errors),
         "rootless": os.getuid() != 0,
         "cgroup": "",
-        "missing": [],
+        "missing": [] if shutil.which("unsquashfs") else ["squashfs"],
     }
 
 

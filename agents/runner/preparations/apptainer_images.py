@@ -153,12 +153,15 @@ class Fetching:
         whole = os.path.join(self.part, "whole")
         os.mkdir(whole, 0o700)
         move_tree(os.path.join(self.tmp, ROOT), os.path.join(whole, ROOT))
-        forget_variables(os.path.join(whole, ROOT))
+        self.forget_variables(os.path.join(whole, ROOT))
         write_file(os.path.join(whole, DESCRIPTION), json.dumps(found).encode("ascii"))
         with self.cache.locked(IMAGES, key):
             if not os.path.isdir(root_of(self.cache, key)):
                 self.cache.delete(IMAGES, key)
                 os.rename(whole, self.cache.path(IMAGES, key))
+
+    def forget_variables(self, root: str) -> None:
+        forget_variables(root)
 
 
 def read_config(config: Any) -> Dict[str, Any]:

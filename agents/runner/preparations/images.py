@@ -13,6 +13,7 @@ from agents.runner.home import Home
 from agents.runner.preparations.apptainer_images import LOCAL, prepare_in_cache
 from agents.runner.preparations.programs_output import run_on_terminal, run_quietly
 from agents.runner.preparations.report import CREDENTIALS, HOST, USER, Failed, Report
+from agents.runner.preparations.sif import is_sif, prepare_sif
 from agents.runner.runtimes.engine_commands import (
     APPTAINER,
     DOCKER,
@@ -47,6 +48,8 @@ def prepare_image(what: Dict[str, Any], report: Report, home: Home) -> Dict[str,
     program = find_engine(engine)
     if program is None:
         raise Failed(HOST, "%s is not installed on this host" % engine)
+    if engine == APPTAINER and is_sif(image):
+        return prepare_sif(what, program, report, home, raise_if_failed)
     if not _IMAGE.match(image):
         raise Failed(USER, "%.200r is not the name of an image" % image)
     if engine == APPTAINER:

@@ -30,6 +30,8 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _FOR_THE_CLIENT = re.compile(
     r"PATH|USER_PATH|LD_\w+|APPTAINER\w*|SINGULARITY\w*|GO\w+|XDG_\w+|DBUS_\w+", re.ASCII
 )
+# Others cannot be set before the scripts of an image: a shell reads them.
+_ANY_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
 def describe(order: Order, run: str, directory: str, facts: Mapping[str, Any]) -> Dict[str, str]:
@@ -64,7 +66,7 @@ def command_of(
     program = words_of_program(image, runtime.get("entrypoint") or [], runtime.get("args") or [])
     if not program:
         raise Refused("exec_failed", "the image %s names no program, and the job neither" % known["image"])
-    return [*words, *program], client_env({**of_image, **env}, work)
+    return [*words, *program], client_env({**of_image, **env}, work, bool(image.get("own_variables")))
 
 
 def has_begun(directory: str) -> bool:
@@ -74,15 +76,20 @@ def has_begun(directory: str) -> bool:
     return False
 
 
-def client_env(env: Mapping[str, str], work: str) -> Dict[str, str]:
-    """The environment of the client by which the container gets `env`. All that is in it reaches the container."""
+def client_env(env: Mapping[str, str], work: str, own_variables: bool = False) -> Dict[str, str]:
+    """The environment of the client by which the container gets `env`. All that is in it reaches the container.
+
+    `own_variables`: the image sets variables by scripts, which would win over those that are just there.
+    """
     home = env.get("HOME", work)
     if ":" in home:  # it would be read as two: that of the host, and where it is in the container
         raise Refused("bad_order", "HOME has a colon, which Apptainer cannot set: %.200s" % home)
-    found = {"PATH": login_env()["PATH"], "APPTAINERENV_PATH": PATH, "APPTAINER_HOME": home}
+    found = {"PATH": login_env()["PATH"], "APPTAINER_HOME": home}
+    found.update({} if own_variables else {"APPTAINERENV_PATH": PATH})
+    first = _ANY_NAME if own_variables else _FOR_THE_CLIENT
     for name, value in env.items():
         if name != "HOME":
-            found["APPTAINERENV_" + name if _FOR_THE_CLIENT.fullmatch(name) else name] = value
+            found["APPTAINERENV_" + name if first.fullmatch(name) else name] = value
     return found
 
 

@@ -17,7 +17,7 @@ from jobs.rules.spec.custom_job import CustomJobSpec, Pool
 from jobs.rules.spec.json_fields import Complaints
 from jobs.rules.spec.parse_task import is_image
 from jobs.rules.spec.runtime_choice import with_engine
-from jobs.rules.spec.tasks import HOST_IMAGE, PythonPackage
+from jobs.rules.spec.tasks import HOST_IMAGE, PythonPackage, is_sif
 
 ANY = "*"
 MAX_NAME = 500
@@ -62,7 +62,7 @@ def is_alias(name: str) -> bool:
         return False
     if name.endswith(ANY):
         return bool(_PREFIX.fullmatch(name.removesuffix(ANY)))
-    return "://" not in name and is_image(name) and name_of(name) == name
+    return "://" not in name and not is_sif(name) and is_image(name) and name_of(name) == name
 
 
 def may_stand_for(image: str) -> bool:

@@ -23,6 +23,7 @@ from jobs.rules.spec.tasks import (
     Git,
     PythonPackage,
     Task,
+    is_sif,
 )
 
 MAX_ENV = 100
@@ -96,8 +97,9 @@ def read_extensions(pool: MessageReader) -> tuple[str, Code | None, str]:
 
 
 def is_image(text: str) -> bool:
-    """Whether this can be the name of a container image. Archives in the storage are not read by hosts yet."""
-    return len(text) <= 1024 and bool(_IMAGE.fullmatch(text))
+    """Whether this can be a container image: a name, or the path of a SIF file. Archives in the storage are not read by
+    hosts yet."""
+    return is_sif(text) or (len(text) <= 1024 and bool(_IMAGE.fullmatch(text)))
 
 
 def _image(fields: MessageReader, name: str) -> str:
@@ -106,8 +108,8 @@ def _image(fields: MessageReader, name: str) -> str:
         fields.complain(
             name,
             said(
-                'must be "host" (the program of the host itself is run), or the name of an image such as '
-                "ghcr.io/lab/train:1.2, not {value}.",
+                'must be "host" (the program of the host itself is run), the name of an image such as '
+                "ghcr.io/lab/train:1.2, or the path of a SIF file such as /shared/train.sif, not {value}.",
                 value=shown(image),
             ),
         )

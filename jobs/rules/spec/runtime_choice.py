@@ -9,7 +9,7 @@ from agents.infra.texts import said
 from jobs.rules.list_text import list_text
 from jobs.rules.spec.custom_job import CustomJobSpec, Pool
 from jobs.rules.spec.json_fields import Complaints
-from jobs.rules.spec.tasks import HOST_IMAGE, PythonPackage
+from jobs.rules.spec.tasks import HOST_IMAGE, PythonPackage, is_sif
 
 PROCESS, PYTHON = "process", "python"
 PODMAN, DOCKER, APPTAINER = "podman", "docker", "apptainer"
@@ -41,7 +41,8 @@ def choose_engine(offer: Offer) -> str:
 
 def with_engine(pool: Pool, engine: str) -> Pool:
     """The pool with this engine, if it runs an image and names none itself."""
-    if not engine or pool.runtime or isinstance(pool.task, PythonPackage) or pool.task.image == HOST_IMAGE:
+    image = pool.task.image
+    if not engine or pool.runtime or isinstance(pool.task, PythonPackage) or image == HOST_IMAGE or is_sif(image):
         return pool
     return replace(pool, runtime=engine)
 
@@ -59,7 +60,11 @@ def runtime_of(pool: Pool) -> str:
     """The runtime that executes a pool which was not refused."""
     if isinstance(pool.task, PythonPackage):
         return PYTHON
-    return pool.runtime or (PROCESS if pool.task.image == HOST_IMAGE else PODMAN)
+    return pool.runtime or (PROCESS if pool.task.image == HOST_IMAGE else _usual_engine(pool))
+
+
+def _usual_engine(pool: Pool) -> str:
+    return APPTAINER if is_sif(pool.task.image) else PODMAN
 
 
 def engine_of(pool: Pool) -> tuple[str, ...]:
@@ -118,8 +123,13 @@ def _check_package(pool: Pool, path: str, complaints: Complaints) -> None:
 
 
 def _check_container(pool: Pool, offer: Offer, path: str, complaints: Complaints) -> None:
-    engine = pool.runtime or PODMAN
-    if engine not in ENGINES:
+    engine = pool.runtime or _usual_engine(pool)
+    if engine in (PODMAN, DOCKER) and is_sif(pool.task.image):
+        complaints.add(
+            f"{path}.trainyard.runtime",
+            said('runs no SIF files: leave it out, or say "apptainer".'),
+        )
+    elif engine not in ENGINES:
         complaints.add(
             f"{path}.trainyard.runtime",
             said('runs no images: leave it out, or say "podman", "docker" or "apptainer".'),

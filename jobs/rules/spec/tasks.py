@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,6 +18,13 @@ WIRES = ("", "bf16")
 MAX_STRING_BYTES = 128 * 1024 - 1
 # All strings of one replica together: they travel in one order, and execve allows a quarter of the stack limit.
 MAX_STRINGS_BYTES = 512 * 1024
+# An absolute path without `..`, hidden directories, and letters that a shell or an engine acts on.
+_SIF = re.compile(r"(?:/[A-Za-z0-9_+=@~-][A-Za-z0-9._+=@~-]*)+", re.ASCII)
+
+
+def is_sif(image: str) -> bool:
+    """Whether this is the path of a SIF file, which Apptainer alone runs (agents/runner/preparations/sif.py)."""
+    return len(image) <= 1000 and image.endswith(".sif") and bool(_SIF.fullmatch(image))
 
 
 class _Program:
