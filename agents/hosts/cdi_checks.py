@@ -43,8 +43,12 @@ def _lacking(lacking: Sequence[str], has_spec: bool) -> str:
 
 def _without(nodes_known: bool) -> str:
     if nodes_known:
-        return said("Until then containers get the device nodes alone: an image must bring the driver's libraries.")
-    return said("Until then jobs with an image and GPUs are refused here: the device nodes are not known either.")
+        return said(
+            "Until then containers get the device nodes alone: an image must bring the driver's libraries."
+        )
+    return said(
+        "Until then jobs with an image and GPUs are refused here: the device nodes are not known either."
+    )
 
 
 def _some(names: Sequence[str]) -> str:

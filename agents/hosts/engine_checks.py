@@ -120,8 +120,9 @@ def _judge_docker(version: str, docker: EngineFacts, user: str) -> tuple[str, st
         return old, said("Install Docker 20.10 or newer.")
     if not docker.works:
         cure = said(
-            "Jobs with images need it where they name docker, or where the hosts have no podman. “docker info” must work for the login {user}: put "
-            "it into the group docker, which makes it root on this host, or set up Docker without root.",
+            "Jobs with images need it where they name docker, or where the hosts have no podman. “docker info” must "
+            "work for the login {user}: put it into the group docker, which makes it root on this host, or set up "
+            "Docker without root.",
             user=user,
         )
         return said("docker cannot be used: {error}", error=docker.error), cure
@@ -137,9 +138,9 @@ def _judge_apptainer(version: str, apptainer: EngineFacts, user: str) -> tuple[s
         return old, said("Install Apptainer 1.1 or newer.")
     if not apptainer.works:
         cure = said(
-            "Jobs with images need it where they name apptainer, or where the hosts have neither podman nor Docker. The "
-            "login {user} needs namespaces of users (user.max_user_namespaces above 0; on Ubuntu, the AppArmor profile "
-            "of its package), and Linux 5.11 or newer, or fuse-overlayfs.",
+            "Jobs with images need it where they name apptainer, or where the hosts have neither podman nor Docker. "
+            "The login {user} needs namespaces of users (user.max_user_namespaces above 0; on Ubuntu, the AppArmor "
+            "profile of its package), and Linux 5.11 or newer, or fuse-overlayfs.",
             user=user,
         )
         return said("apptainer cannot be used: {error}", error=apptainer.error), cure

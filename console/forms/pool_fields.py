@@ -113,7 +113,10 @@ class PoolFields(forms.Form):
     runtime = forms.ChoiceField(
         label=gettext_lazy("Engine"),
         required=False,
-        choices=[("", gettext_lazy("what the hosts have (podman, else Docker, else Apptainer)")), *((engine, engine) for engine in ENGINES)],
+        choices=[
+            ("", gettext_lazy("what the hosts have: podman, Docker, or Apptainer")),
+            *((engine, engine) for engine in ENGINES),
+        ],
     )
     executor = forms.CharField(
         label=gettext_lazy("Python of"),

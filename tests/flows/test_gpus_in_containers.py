@@ -1,6 +1,7 @@
-"""The GPUs of a container on a real host: by podman without root and a CDI spec. The cards are device nodes without a driver.
+"""The GPUs of a container on a real host: by podman without root and a CDI spec.
 
-What no test can show without a card: that CUDA finds the cards by these nodes and libraries.
+The cards are device nodes without a driver. What no test can show without a card: that CUDA finds the cards by these
+nodes and libraries.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.needs_namespaces
 SHOWN = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "TRAINYARD_GPU_UUIDS", "NVIDIA_VISIBLE_DEVICES")
 # Names of nodes, then variables, then what else the spec brings. One line: the log is read when it is whole.
 LOOK = (
-    "cd /dev; for n in nvidia*; do test -c $n && echo -n \"$n \"; done; "
+    'cd /dev; for n in nvidia*; do test -c $n && echo -n "$n "; done; '
     + "; ".join(f'echo -n "{name}=${name} "' for name in SHOWN)
     + '; echo -n "$(ls /usr/lib/x86_64-linux-gnu 2>/dev/null)"; echo .; sleep 600'
 )
@@ -136,7 +137,9 @@ def test_a_spec_that_names_other_cards_than_the_driver_is_told(yard, client):
         fake_cards.write_spec(host, ["GPU-0ld00000-0000-4000-8000-000000000000", *uuids[1:]])
         line = check_again(yard)
         assert line["ok"] is None and f"its CDI spec does not name {uuids[0]}" in line["text"]
-        assert "names GPU-0ld00000-0000-4000-8000-000000000000, which nvidia-smi does not list" in line["text"]
+        assert (
+            "names GPU-0ld00000-0000-4000-8000-000000000000, which nvidia-smi does not list" in line["text"]
+        )
         fake_cards.write_spec(host, [str(index) for index in range(len(uuids))])
         line = check_again(yard)
         assert "does not name" in line["text"] and "--device-name-strategy=uuid" in line["fix"]

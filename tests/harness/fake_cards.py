@@ -1,8 +1,8 @@
-"""GPUs that a container may be given, on a test host without a card: device nodes, what the driver says of them, and a CDI
-spec as nvidia-ctk writes it.
+"""GPUs that a container may be given, on a test host without a card.
 
-The nodes are those of /dev/null: engines take only real devices. Minors are in the reverse order of indexes, as they may
-be on real machines. All of it is gone after a reboot of the host, but for the spec.
+There are device nodes, what the driver says of them, and a CDI spec as nvidia-ctk writes it. The nodes are those of
+/dev/null: engines take only real devices. Minors are in the reverse order of indexes, as they may be on real machines.
+All of it is gone after a reboot of the host, but for the spec.
 """
 
 from __future__ import annotations

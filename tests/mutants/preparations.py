@@ -7,7 +7,7 @@ from tests.mutants.safeguard import Safeguard
 JOBS = "tests/unit/jobs/preparations/test_preparations.py"
 RUNNER = "tests/unit/agents/runner/test_preparations.py"
 REGISTRIES = "tests/unit/jobs/secrets/test_image_registries.py"
-DOCKER = "tests/unit/agents/runner/test_docker.py"
+DOCKER = "tests/unit/agents/runner/runtimes/test_docker.py"
 ENGINES = "tests/unit/jobs/scheduling/test_engines.py"
 
 PREPARATIONS = (
@@ -31,7 +31,7 @@ PREPARATIONS = (
         "    give(user, written)\n",
         "",
         (
-            "tests/unit/agents/runner/test_containers.py"
+            "tests/unit/agents/runner/runtimes/test_containers.py"
             "::test_the_user_of_an_image_writes_into_the_directories_of_its_run",
         ),
     ),
@@ -111,7 +111,7 @@ PREPARATIONS = (
         "agents/runner/runtimes/containers.py",
         "        if os.path.exists(os.path.join(self.directory, OOM)):\n            return OUT_OF_MEMORY\n",
         "",
-        ("tests/unit/agents/runner/test_containers.py::test_too_much_memory_is_told_as_such",),
+        ("tests/unit/agents/runner/runtimes/test_container_limits.py::test_too_much_memory_is_told_as_such",),
     ),
     Safeguard(
         "stop-told-twice-in-a-container",
@@ -119,7 +119,7 @@ PREPARATIONS = (
         "[each for each in living if name_of_program(each.pid) not in PASS_SIGNALS_ON] or living",
         "living",
         (
-            "tests/unit/agents/runner/test_containers.py::test_a_stop_is_for_the_programs_and_not_for_what_passes_it_on",
+            "tests/unit/agents/runner/runtimes/test_container_stops.py::test_a_stop_is_for_the_programs_and_not_for_what_passes_it_on",
         ),
     ),
     Safeguard(
@@ -128,7 +128,7 @@ PREPARATIONS = (
         "[each for each in self.below_keeper(everyone) if not is_of_engine(each.pid)]",
         "self.below_keeper(everyone)",
         (
-            "tests/unit/agents/runner/test_apptainer.py::"
+            "tests/unit/agents/runner/runtimes/test_apptainer.py::"
             "test_a_stop_is_for_the_program_and_not_for_the_engines_process_which_would_pass_it_on",
         ),
     ),
@@ -138,7 +138,7 @@ PREPARATIONS = (
         "if not self.client or not _is_starter(_program_of(self.client)):",
         "if not self.client:",
         (
-            "tests/unit/agents/runner/test_apptainer.py::test_a_stop_while_the_engine_makes_it_waits_for_nobody",
+            "tests/unit/agents/runner/runtimes/test_apptainer.py::test_a_stop_while_the_engine_makes_it_waits_for_nobody",
         ),
     ),
     Safeguard(
@@ -147,7 +147,7 @@ PREPARATIONS = (
         "bool(_NOT_EXECUTED.fullmatch(words) if has_begun(self.directory) else words)",
         "bool(words)",
         (
-            "tests/unit/agents/runner/test_apptainer.py::"
+            "tests/unit/agents/runner/runtimes/test_apptainer.py::"
             "test_an_end_before_anybody_saw_the_program_is_its_own_if_its_container_was_made",
         ),
     ),
@@ -166,7 +166,7 @@ PREPARATIONS = (
         "agents/runner/runs/held_resources.py",
         "cache.share(IMAGES, key, HELD_S) if key else -1",
         "os.open(os.devnull, os.O_RDONLY) if key else -1",
-        ("tests/unit/agents/runner/test_apptainer.py::test_an_image_in_use_is_not_thrown_away",),
+        ("tests/unit/agents/runner/runtimes/test_apptainer.py::test_an_image_in_use_is_not_thrown_away",),
     ),
     Safeguard(
         "shells-in-variables-of-images",
@@ -174,7 +174,7 @@ PREPARATIONS = (
         "        forget_variables(os.path.join(whole, ROOT))\n",
         "",
         (
-            "tests/unit/agents/runner/test_apptainer.py::"
+            "tests/unit/agents/runner/runtimes/test_apptainer.py::"
             "test_what_an_image_says_of_its_variables_and_its_directory_counts",
         ),
     ),
@@ -200,7 +200,9 @@ PREPARATIONS = (
         "agents/runner/runtimes/docker_follower.py",
         "                self.copy()\n                self.end(code)",
         "                self.end(code)",
-        ("tests/unit/agents/runner/test_containers.py::test_it_runs_prints_and_ends_with_its_status",),
+        (
+            "tests/unit/agents/runner/runtimes/test_containers.py::test_it_runs_prints_and_ends_with_its_status",
+        ),
     ),
     Safeguard(
         "words-of-the-client-of-docker-in-the-log",
@@ -236,7 +238,7 @@ PREPARATIONS = (
         "        self.kill_others()\n",
         "",
         (
-            "tests/unit/agents/runner/test_containers.py::test_a_shell_that_ends_leaves_no_process_in_the_container",
+            "tests/unit/agents/runner/runtimes/test_container_shells.py::test_a_shell_that_ends_leaves_no_process_in_the_container",
         ),
     ),
     Safeguard(

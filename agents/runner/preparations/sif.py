@@ -26,7 +26,15 @@ _ENDING, _MAGIC = ".sif", b"SIF_MAGIC"
 _PIECE = 1 << 20
 # What the maker of the file wrote as its program. It reads the variables of the file by itself.
 RUNSCRIPT = "/.singularity.d/runscript"
-_WRONG = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG)
+_WRONG = (
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EISDIR,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+)
 
 
 def is_sif(image: str) -> bool:

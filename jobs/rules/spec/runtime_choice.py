@@ -33,7 +33,7 @@ NOTHING_KNOWN = Offer()
 
 
 def choose_engine(offer: Offer) -> str:
-    """The engine of pools that name none. Empty if it is the usual one: hosts have it, or none that is known has any."""
+    """The engine of pools that name none. Empty if it is podman: hosts have it, or no host that is known has any."""
     found = frozenset[str]().union(*offer.engines.values())
     first = next((engine for engine in ENGINES if engine in found), PODMAN)
     return "" if first == PODMAN else first
@@ -42,7 +42,13 @@ def choose_engine(offer: Offer) -> str:
 def with_engine(pool: Pool, engine: str) -> Pool:
     """The pool with this engine, if it runs an image and names none itself."""
     image = pool.task.image
-    if not engine or pool.runtime or isinstance(pool.task, PythonPackage) or image == HOST_IMAGE or is_sif(image):
+    if (
+        not engine
+        or pool.runtime
+        or isinstance(pool.task, PythonPackage)
+        or image == HOST_IMAGE
+        or is_sif(image)
+    ):
         return pool
     return replace(pool, runtime=engine)
 

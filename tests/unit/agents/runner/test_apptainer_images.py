@@ -26,7 +26,10 @@ from agents.runner.preparations.apptainer_images import Fetching, move_tree, rea
 from agents.runner.preparations.registry import KINDS, digest_of, is_near, is_this_host, split_name
 from agents.runner.preparations.report import Failed, Report
 from tests.unit.agents.runner.protocol_client import wait_for
-from tests.unit.agents.runner.test_containers import connect, start
+from tests.unit.agents.runner.runtimes.container_runs import (
+    connect,
+    start,
+)
 from tests.unit.agents.runner.test_preparations import hear, leftovers
 from tests.unit.agents.runner.test_pulls import LOCKED, PASSWORD, Seen, ask, serving
 

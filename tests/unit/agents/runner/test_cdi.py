@@ -7,8 +7,8 @@ import json
 import pytest
 
 from agents.runner.host import cdi
-from agents.runner.runtimes import devices
 from agents.runner.runs.orders import Refused
+from agents.runner.runtimes import devices
 from agents.runner.runtimes.engine_commands import DOCKER, PODMAN
 
 UUIDS = ["GPU-11111111-0000-4000-8000-000000000000", "GPU-22222222-0000-4000-8000-000000000000"]

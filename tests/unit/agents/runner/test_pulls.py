@@ -19,7 +19,9 @@ import pytest
 
 from tests.harness.containers import ENGINES, Podman
 from tests.unit.agents.runner.protocol_client import wait_for
-from tests.unit.agents.runner.test_containers import connect
+from tests.unit.agents.runner.runtimes.container_runs import (
+    connect,
+)
 from tests.unit.agents.runner.test_preparations import hear, leftovers, prepare, words_of
 
 REGISTRY = """\

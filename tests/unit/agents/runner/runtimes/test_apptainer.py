@@ -15,31 +15,41 @@ from agents.runner.runtimes.apptainer_options import BEGUN, SCRIPT
 from agents.runner.shells.frames import CLOSE
 from tests.harness.containers import Apptainer
 from tests.unit.agents.runner.protocol_client import wait_for
-from tests.unit.agents.runner.shell_client import ShellClient
 
 # The same tests as over the other engines, with the fixtures of this module.
-from tests.unit.agents.runner.test_containers import (  # noqa: F401
+from tests.unit.agents.runner.runtimes.container_runs import (
     connect,
     is_alive,
     start,
     stop_while_it_is_made,
+)
+from tests.unit.agents.runner.runtimes.test_container_kills import (  # noqa: F401
     test_a_claim_whose_keeper_died_while_the_container_was_made_leaves_none,
+    test_it_does_not_start_twice,
+    test_the_container_is_known_on_disk_before_the_engine_begins,
+)
+from tests.unit.agents.runner.runtimes.test_container_limits import (  # noqa: F401
+    test_samples_count_its_processes,
+)
+from tests.unit.agents.runner.runtimes.test_container_shells import (  # noqa: F401
+    test_a_shell_is_in_the_container,
+)
+from tests.unit.agents.runner.runtimes.test_container_stops import (  # noqa: F401
+    test_a_stop_is_heard_by_the_program,
+    test_one_that_ignores_the_stop_is_killed_after_the_grace,
+)
+from tests.unit.agents.runner.runtimes.test_containers import (  # noqa: F401
     test_a_host_without_the_engine_refuses,
     test_a_program_that_does_not_exist_is_no_start,
-    test_a_shell_is_in_the_container,
-    test_a_stop_is_heard_by_the_program,
     test_an_image_that_is_not_here_is_not_prepared,
     test_command_replaces_entrypoint_and_args_replace_cmd,
     test_directories_of_the_storage_are_in_the_container,
-    test_it_does_not_start_twice,
     test_it_runs_prints_and_ends_with_its_status,
-    test_one_that_ignores_the_stop_is_killed_after_the_grace,
-    test_samples_count_its_processes,
-    test_the_container_is_known_on_disk_before_the_engine_begins,
     test_the_work_directory_and_tmpdir_are_the_hosts,
     test_variables_with_names_that_no_shell_knows_are_in_the_container,
     test_with_code_it_starts_in_the_work_directory,
 )
+from tests.unit.agents.runner.shell_client import ShellClient
 
 
 @pytest.fixture(scope="module")
@@ -48,12 +58,6 @@ def engine(tmp_path_factory):
     engine.make_image()
     yield engine
     engine.remove()
-
-
-@pytest.fixture
-def console(host, engine):
-    yield connect(host, engine)
-    wait_for(lambda: not engine.containers(), "no container to be left")
 
 
 def variables(pid):

@@ -22,7 +22,13 @@ from agents.runner.runtimes import containers, docker_containers, docker_followe
 from agents.runner.runtimes.docker_containers import DockerContainer
 from tests.harness.containers import IMAGE, Docker
 from tests.unit.agents.runner.protocol_client import wait_for
-from tests.unit.agents.runner.test_containers import client_of, connect, follower_of, is_alive, start
+from tests.unit.agents.runner.runtimes.container_runs import (
+    client_of,
+    connect,
+    follower_of,
+    is_alive,
+    start,
+)
 
 
 @pytest.fixture(scope="module")
@@ -31,12 +37,6 @@ def engine(tmp_path_factory):
     engine.make_image()
     yield engine
     engine.remove()
-
-
-@pytest.fixture
-def console(host, engine):
-    yield connect(host, engine)
-    wait_for(lambda: not engine.containers(), "no container to be left")
 
 
 # 3 MB, most of it no text, on both outputs, with a halt in the middle. Docker hands a line on when it is complete.
