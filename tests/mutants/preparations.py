@@ -171,7 +171,7 @@ PREPARATIONS = (
     Safeguard(
         "shells-in-variables-of-images",
         "agents/runner/preparations/apptainer_images.py",
-        "        forget_variables(os.path.join(whole, ROOT))\n",
+        "        self.forget_variables(os.path.join(whole, ROOT))\n",
         "",
         (
             "tests/unit/agents/runner/runtimes/test_apptainer.py::"
