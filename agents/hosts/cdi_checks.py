@@ -21,7 +21,8 @@ def judge(named: Collection[str] | None, gpus: Sequence[str], nodes_known: bool)
         return "", ""
     lacking = [uuid for uuid in gpus if uuid not in named]
     gone = sorted(name for name in named if name.startswith(_UUID) and name not in gpus)
-    texts, cures = [], []
+    texts: list[str] = []
+    cures: list[str] = []
     if lacking:
         texts.append(_lacking(lacking, bool(named)))
         cures.append(said("As root: {command}.", command=_COMMAND))

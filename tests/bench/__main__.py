@@ -10,6 +10,7 @@ import time
 from tests.bench import (
     crowd,
     decide,
+    engines,
     first_start,
     giant,
     idle,
@@ -52,6 +53,7 @@ PARTS = {
     "spread": lifecycle.start_spread,
     "cancel": lifecycle.cancel,
     "package": packages.second_start,
+    "engines": engines.engines,
     "upload": stored_files.upload,
     "ship": shipping.shipping,
     "outputs": stored_files.outputs,
