@@ -1,4 +1,4 @@
-"""SIF files: which paths are taken for one, and what of them is read. Real ones run in tests/flows/test_apptainer.py."""
+"""SIF files: which paths are taken for one, and what is read of them. Real ones run in flows/test_apptainer.py."""
 
 from __future__ import annotations
 
