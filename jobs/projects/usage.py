@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from django.db import transaction
-from django.db.models import F, QuerySet
+from django.db.models import F, QuerySet, Sum
 
 from agents.infra.sql import InsertStatement, Parameter, SelectStatement
 from agents.models import Gpu
@@ -314,21 +314,46 @@ def gpu_seconds_this_month(projects: Iterable[int], now: datetime) -> dict[tuple
 def gpu_seconds_of_jobs(jobs: QuerySet[Any, Any] | Collection[int], now: datetime) -> dict[int, float]:
     """The GPU-seconds of each of these jobs, up to now."""
     # Live holdings are read first: a run that ends meanwhile is in both, and its row replaces them.
-    holding = Run.objects.filter(released_at=None, job__in=jobs).order_by()
-    runs = {
-        run: (job, len(gpus) * (now - began).total_seconds())
-        for run, job, gpus, began in holding.values_list("pk", "job", "gpu_uuids", "created_at")
-    }
+    runs = _live_gpu_seconds(jobs, now)
     ended = (
         Usage.objects.filter(job__in=jobs)
         .order_by()
         .values_list("run", "job", "gpus", "began_at", "ended_at")
     )
-    runs |= {run: (job, gpus * (end - began).total_seconds()) for run, job, gpus, began, end in ended}
+    runs |= _gpu_seconds(ended)
     found: dict[int, float] = defaultdict(float)
     for job, seconds in runs.values():
         found[job] += max(seconds, 0.0)
     return dict(found)
+
+
+def gpu_seconds_in_all(jobs: QuerySet[Any, Any], now: datetime) -> float:
+    """The GPU-seconds of all these jobs together, up to now. The database sums them: they may be thousands."""
+    # As above; each run is in one of the two.
+    runs = _live_gpu_seconds(jobs, now)
+    if runs:
+        rows = Usage.objects.filter(run__in=runs).values_list("run", "job", "gpus", "began_at", "ended_at")
+        runs |= _gpu_seconds(rows)
+    others = Usage.objects.filter(job__in=jobs).exclude(run__in=list(runs)).order_by().values_list("gpus")
+    sums = others.annotate(held=Sum(F("ended_at") - F("began_at")))
+    found = sum(max(seconds, 0.0) for _job, seconds in runs.values())
+    return found + sum(gpus * length.total_seconds() for gpus, length in sums)
+
+
+def _gpu_seconds(rows: Iterable[tuple[Any, ...]]) -> dict[str, tuple[int, float]]:
+    """The job and the GPU-seconds of each run, from usage rows."""
+    return {run: (job, gpus * (end - began).total_seconds()) for run, job, gpus, began, end in rows}
+
+
+def _live_gpu_seconds(
+    jobs: QuerySet[Any, Any] | Collection[int], now: datetime
+) -> dict[str, tuple[int, float]]:
+    """The job and the GPU-seconds of each run of these jobs that still holds its GPUs, up to now."""
+    holding = Run.objects.filter(released_at=None, job__in=jobs).order_by()
+    return {
+        run: (job, len(gpus) * (now - began).total_seconds())
+        for run, job, gpus, began in holding.values_list("pk", "job", "gpu_uuids", "created_at")
+    }
 
 
 def _row_of(run: ClaimHolder) -> tuple[Any, ...]:

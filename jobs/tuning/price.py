@@ -25,8 +25,7 @@ def used_hours(tuning_job: TuningJob, now: datetime) -> dict[int, float]:
 
 def hours_in_all(tuning_job: TuningJob, now: datetime) -> float:
     """The GPU-hours of all trials together, up to now."""
-    used = usage.gpu_seconds_of_jobs(Trial.objects.filter(tuning_job=tuning_job).values("job"), now)
-    return sum(used.values()) / 3600
+    return usage.gpu_seconds_in_all(Trial.objects.filter(tuning_job=tuning_job).values("job"), now) / 3600
 
 
 def price_of_more(tuning_job: TuningJob, counts: Sequence[int], took: Sequence[float]) -> list[Price]:

@@ -16,8 +16,9 @@ from console.api.times import format_time
 from console.api.tuning.documents import tuning_job_name
 from console.api.views import TrainyardView, person
 from console.auth import access
+from console.presenters.studies.read_trials import read_trials
 from console.presenters.studies.study_cost import seconds_of, shadows_of, verdicts_of
-from console.presenters.studies.trial_rows import TrialRow, read_trials, with_expected
+from console.presenters.studies.trial_rows import TrialRow, with_expected
 from jobs.models import TuningJob
 from jobs.models.first_rows import DEFAULT
 from jobs.rules.lifecycle.states import JobState
@@ -167,7 +168,7 @@ def found(request: Request, verb: access.Verb, tuning_id: str) -> TuningJob:
 
 def document(study: TuningJob) -> StudyDocument:
     trials = with_expected(study, read_trials(study))
-    verdicts = verdicts_of(study)
+    verdicts = verdicts_of(trials)
     hours = price.used_hours(study, timezone.now())
     found = outlooks.read(study)
     left = max(study.max_trials - sum(each.started_at is not None for each in trials), 0)

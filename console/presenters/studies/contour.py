@@ -18,7 +18,8 @@ from agents.infra.text import visible
 from console.presenters.jobs.charts import HEIGHT, WIDTH
 from console.presenters.reported_metrics import number
 from console.presenters.studies.heights import dot
-from console.presenters.studies.trial_rows import TrialRow, by_result, parameter_text, read_trials
+from console.presenters.studies.read_trials import read_trials
+from console.presenters.studies.trial_rows import TrialRow, by_result, parameter_text
 from jobs.models import TuningJob
 from jobs.rules.tuning.importance import LEAST_TRIALS, importances
 from jobs.rules.tuning.search.expected_grid import ExpectedGrid

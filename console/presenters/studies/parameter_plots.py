@@ -17,13 +17,8 @@ from console.presenters.studies.axes import Axis, axes_of
 from console.presenters.studies.heights import across, dot, y_of
 from console.presenters.studies.parallel import good_ones
 from console.presenters.studies.plots import spread
-from console.presenters.studies.trial_rows import (
-    PARAMETER,
-    TrialRow,
-    by_result,
-    parameter_text,
-    read_trials,
-)
+from console.presenters.studies.read_trials import read_trials
+from console.presenters.studies.trial_rows import PARAMETER, TrialRow, by_result, parameter_text
 from jobs.models import TuningJob
 from jobs.rules.tuning.importance import LEAST_TRIALS, best_count, importances
 from jobs.rules.tuning.study import Metric, StudySpec

@@ -7,12 +7,14 @@ bounded; the table of trials has all.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
+from django.utils.translation import get_language, ngettext
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
 
+from agents.infra.shared_answers import SharedAnswers
 from agents.infra.text import visible
 from console.presenters.jobs.charts import WIDTH
 from console.presenters.reported_metrics import number
@@ -20,11 +22,14 @@ from console.presenters.studies.axes import Axes
 from console.presenters.studies.heights import across, dot, share_of, y_of
 from console.presenters.studies.parallel import ParallelPlot, parallel_plot
 from console.presenters.studies.trial_rows import TrialRow, by_result
+from jobs.models import TuningJob
 from jobs.rules.tuning.study import Goal, Metric, StudySpec
 from jobs.rules.tuning.trials import TrialState, cost
 
 # So many dots a plot has.
 MOST_DOTS = 1_000
+# The plots of so many pages are kept, for so long. Those of a thousand trials are 100 kB.
+MOST_KEPT, KEPT = 30, timedelta(minutes=10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +81,17 @@ class Plots:
     parallel: ParallelPlot | None
 
 
+def kept_plots(
+    tuning_job: TuningJob, study: StudySpec, trials: Sequence[TrialRow], best: Collection[int], axes: Axes
+) -> Plots:
+    """The same, drawn once for all who look. Plots show trials that have succeeded. These never change, so how many
+    there are says which, but a job that is deleted is not linked any more."""
+    succeeded = [each for each in trials if each.state == TrialState.SUCCEEDED]
+    without_job = tuple(each.number for each in succeeded if each.job is None)
+    drawn = (tuning_job.pk, get_language(), len(succeeded), without_job, tuple(axes.query.items()))
+    return _kept.get(drawn, lambda: plots(study, trials, best, axes))
+
+
 def plots(study: StudySpec, trials: Sequence[TrialRow], best: Collection[int], axes: Axes) -> Plots:
     """`best`: the numbers of the best trials."""
     results = [_result_plot(metric, trials) for metric in study.objectives]
@@ -86,6 +102,9 @@ def plots(study: StudySpec, trials: Sequence[TrialRow], best: Collection[int], a
         axes=axes,
         parallel=parallel_plot(study, axes, by_result(study, trials)),
     )
+
+
+_kept: SharedAnswers[Hashable, Plots] = SharedAnswers(KEPT, MOST_KEPT)
 
 
 def goal_words(metric: Metric) -> str:

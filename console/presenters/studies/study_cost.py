@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from django.utils import timezone
+from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 
 from agents.infra.sentences import shown
+from agents.infra.shared_answers import SharedAnswers
+from console.presenters.studies.read_trials import KEPT
 from console.presenters.studies.trial_rows import TrialRow
-from jobs.models import Trial, TuningJob
+from jobs.models import TuningJob
 from jobs.rules.lifecycle.states import TERMINAL
 from jobs.rules.time_text import time_text
 from jobs.rules.tuning.price import Outlook, Price, hours_text, outlook_text, price_text
@@ -22,6 +25,8 @@ from jobs.tuning import outlooks, price, snapshot
 
 # Verdicts on so many trials are shown, the newest; the REST API has all.
 MOST_ROWS = 50
+# What rules would have saved is kept of so many studies.
+STUDIES = 30
 # By the number of a trial: after how many seconds each rule would have stopped it.
 Verdicts = Mapping[int, Mapping[str, float]]
 
@@ -46,6 +51,18 @@ class StoppedTrial:
 
 
 @dataclass(frozen=True, slots=True)
+class Saved:
+    """What rules would have saved. Each verdict stays what it is, so how many there are says which."""
+
+    shadows: tuple[RuleShadow, ...]
+    stopped: tuple[StoppedTrial, ...]
+    hidden: int
+
+
+_kept: SharedAnswers[Hashable, Saved] = SharedAnswers(KEPT, STUDIES)
+
+
+@dataclass(frozen=True, slots=True)
 class StudyCost:
     """`used`: GPU-hours until now, as text, empty without GPUs. `known` of `ended` trials have verdicts."""
 
@@ -60,35 +77,42 @@ class StudyCost:
 
 
 def study_cost(tuning_job: TuningJob, trials: Sequence[TrialRow]) -> StudyCost:
-    """`trials`: all of the study (`trial_rows.read_trials`)."""
+    """`trials`: all of the study (`read_trials.py`)."""
     study = snapshot.study_of(tuning_job)
-    verdicts = verdicts_of(tuning_job)
-    judged = [each for each in trials if each.number in verdicts]
+    verdicts = verdicts_of(trials)
     over = tuning_job.state in TERMINAL
     begun = sum(each.started_at is not None for each in trials)
     found = [] if over and not begun else outlooks.read(tuning_job)
     counts = [max(tuning_job.max_trials - begun, 0), *(each.trials for each in found)]
     left, *prices = price.price_of_more(tuning_job, counts, seconds_of(trials))
-    stopped = [each for each in reversed(judged) if verdicts[each.number]]
+    known = _kept.get(
+        (tuning_job.pk, get_language(), len(verdicts), bool(left.gpus)),
+        lambda: _saved(study, trials, verdicts, bool(left.gpus)),
+    )
     return StudyCost(
         id=tuning_job.pk,
         used=_used(tuning_job, left),
         left="" if over or not left.trials else shown(price_text(left)),
         outlook=tuple(_outlooks(study, found, prices)),
-        shadows=shadows_of(study, [each.tried for each in judged], verdicts, bool(left.gpus)),
+        shadows=known.shadows,
+        stopped=known.stopped,
+        known=len(verdicts),
+        hidden=known.hidden,
+    )
+
+
+def _saved(study: StudySpec, trials: Sequence[TrialRow], verdicts: Verdicts, gpus: bool) -> Saved:
+    judged = [each for each in trials if each.number in verdicts]
+    stopped = [each for each in reversed(judged) if verdicts[each.number]]
+    return Saved(
+        shadows=shadows_of(study, [each.tried for each in judged], verdicts, gpus),
         stopped=tuple(_stopped(each, verdicts[each.number]) for each in stopped[:MOST_ROWS]),
-        known=len(judged),
         hidden=max(len(stopped) - MOST_ROWS, 0),
     )
 
 
-def verdicts_of(tuning_job: TuningJob) -> Verdicts:
-    rows = Trial.objects.filter(tuning_job=tuning_job, ended_at__isnull=False, shadow__isnull=False)
-    return {
-        number: found
-        for number, found in rows.order_by().values_list("number", "shadow")
-        if found is not None
-    }
+def verdicts_of(trials: Iterable[TrialRow]) -> Verdicts:
+    return {each.number: each.verdicts for each in trials if each.verdicts is not None}
 
 
 def seconds_of(trials: Sequence[TrialRow]) -> list[float]:

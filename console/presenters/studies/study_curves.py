@@ -13,7 +13,7 @@ from agents.infra.text import visible
 from console.presenters import reported_metrics
 from console.presenters.badges import Badge
 from console.presenters.reported_metrics import Curve, number
-from console.presenters.studies import trial_rows
+from console.presenters.studies.read_trials import read_trials
 from console.presenters.studies.trial_rows import TrialRow, by_result
 from jobs.metrics import curves
 from jobs.models import MetricPoint, MetricSeries, Run, TuningJob
@@ -60,7 +60,7 @@ class StudyCurves:
 def study_curves(tuning_job: TuningJob) -> StudyCurves:
     study = snapshot.study_of(tuning_job)
     metric = study.objectives[0].name
-    trials = [each for each in trial_rows.read_trials(tuning_job) if each.parameters and each.job]
+    trials = [each for each in read_trials(tuning_job) if each.parameters and each.job]
     ranked = by_result(study, trials)
     chosen = _chosen(trials, ranked)
     found = _curves(chosen, metric)

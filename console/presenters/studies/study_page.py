@@ -9,6 +9,7 @@ from datetime import datetime
 from urllib.parse import urlencode
 
 from django.contrib.auth.models import User
+from django.db.models import Count
 from django.urls import reverse
 from django.utils.translation import gettext, gettext_noop, ngettext
 from django.utils.translation import gettext as _
@@ -122,8 +123,7 @@ def tabs(tuning_job: TuningJob, current: str) -> tuple[Tab, ...]:
 
 
 def head(tuning_job: TuningJob, user: User) -> StudyHead:
-    rows = tuning_job.trials.order_by().values_list("state", flat=True)
-    states = list(rows)
+    states = dict(tuning_job.trials.order_by().values_list("state").annotate(Count("pk")))
     over = tuning_job.state in TERMINAL
     allowed = access.verbs(user, tuning_job)
     cancelling = tuning_job.cancel_requested_at is not None
@@ -149,19 +149,20 @@ def head(tuning_job: TuningJob, user: User) -> StudyHead:
     )
 
 
-def _counts(tuning_job: TuningJob, states: Sequence[str]) -> Counts:
-    infeasible = states.count(TrialState.INFEASIBLE)
+def _counts(tuning_job: TuningJob, states: Mapping[str, int]) -> Counts:
+    """`states`: how many trials are in each."""
+    infeasible = states.get(TrialState.INFEASIBLE, 0)
     return Counts(
-        ended=infeasible + states.count(TrialState.SUCCEEDED),
+        ended=infeasible + states.get(TrialState.SUCCEEDED, 0),
         asked=tuning_job.max_trials,
-        running=sum(states.count(each) for each in RUNNING),
-        waiting=states.count(TrialState.REQUESTED),
+        running=sum(states.get(each, 0) for each in RUNNING),
+        waiting=states.get(TrialState.REQUESTED, 0),
         infeasible=infeasible,
     )
 
 
 def body(tuning_job: TuningJob, trials: Sequence[TrialRow], query: Mapping[str, str]) -> StudyBody:
-    """`trials`: all of the study (`trial_rows.read_trials`)."""
+    """`trials`: all of the study (`read_trials.py`)."""
     study = snapshot.study_of(tuning_job)
     best = best_numbers(study, trials)
     by_number = {each.number: each for each in trials}
@@ -172,7 +173,7 @@ def body(tuning_job: TuningJob, trials: Sequence[TrialRow], query: Mapping[str, 
         best=tuple(_best(study, by_number[each]) for each in best[:MOST_BEST]),
         more_best=max(len(best) - MOST_BEST, 0),
         several=len(study.objectives) > 1,
-        plots=plots.plots(study, trials, best, axes),
+        plots=plots.kept_plots(tuning_job, study, trials, best, axes),
         table=trial_rows.table(tuning_job, study, trials, inside, best, query, axes.query, here),
         all_trials=f"{here}?{urlencode(_without_ranges(study, axes, query))}".rstrip("?") + "#parallel",
         over=tuning_job.state in TERMINAL,

@@ -18,7 +18,7 @@ from console.presenters.studies import (
     study_list,
     study_page,
 )
-from console.presenters.studies.trial_rows import read_trials
+from console.presenters.studies.read_trials import read_trials
 from jobs.models import MetricSeries, Trial, TuningJob
 from jobs.rules.tuning.trials import RUNNING
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from console.presenters.studies import trial_rows
 from console.presenters.studies.axes import axes_of
+from console.presenters.studies.read_trials import read_trials
 from console.presenters.studies.trial_rows import TrialRow
 from jobs.models import TuningJob
 from jobs.rules.tuning.study import StudySpec
@@ -28,7 +29,7 @@ def json_of(tuning_job: TuningJob, query: Mapping[str, str]) -> str:
 
 
 def _asked(study: StudySpec, tuning_job: TuningJob, query: Mapping[str, str]) -> Sequence[TrialRow]:
-    trials = trial_rows.read_trials(tuning_job)
+    trials = read_trials(tuning_job)
     axes = axes_of(study, trials, query)
     inside = [each for each in trials if axes.keep(each)]
     return trial_rows.in_order(study, inside, trial_rows.order_of(study, query))

@@ -13,7 +13,6 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
 from agents.infra.sentences import shown
-from agents.infra.sql import Row
 from agents.infra.text import visible
 from console.presenters import csv_cells
 from console.presenters.badges import TRIAL, Badge
@@ -25,21 +24,19 @@ from jobs.rules.tuning.space import Kind, Value, flat
 from jobs.rules.tuning.study import StudySpec
 from jobs.rules.tuning.trials import Measurement, TrialState, cost
 from jobs.rules.tuning.trials import Trial as TriedTrial
-from jobs.tuning.snapshot import read_measurement
 
 PAGE = 50
 # The columns of the table besides those of the parameters and metrics; these begin with a letter and a dot.
 NUMBER, STATE, DURATION = "number", "state", "duration"
 PARAMETER, METRIC = "p.", "m."
-_COLUMNS = (
-    *("number", "state", "job_id", "job__deleted_at", "parameters", "final", "infeasible_reason"),
-    *("stopped_early", "started_at", "ended_at"),
-)
 
 
 @dataclass(frozen=True, slots=True)
 class TrialRow:
-    """`job`: its id, or None once it is deleted. `values`: its final measurement. `why`: what the search expected."""
+    """`job`: its id, or None once it is deleted. `values`: its final measurement. `why`: what the search expected.
+
+    `verdicts`: after how many seconds each rule would have stopped it; None while that is not known.
+    """
 
     number: int
     state: str
@@ -52,6 +49,7 @@ class TrialRow:
     started_at: datetime | None
     ended_at: datetime | None
     why: Mapping[str, float] = field(default_factory=dict)
+    verdicts: Mapping[str, float] | None = None
 
     @property
     def badge(self) -> Badge:
@@ -128,12 +126,6 @@ class TrialTable:
     json: str
 
 
-def read_trials(tuning_job: TuningJob) -> list[TrialRow]:
-    """All trials, by one query, whatever their number. What was expected of them is not read: `with_expected`."""
-    rows = Trial.objects.filter(tuning_job=tuning_job).order_by("number")
-    return [_read(row) for row in rows.values_list(*_COLUMNS)]
-
-
 def with_expected(tuning_job: TuningJob, trials: Sequence[TrialRow]) -> list[TrialRow]:
     """The same with what the search expected of each."""
     rows = Trial.objects.filter(tuning_job=tuning_job, why__isnull=False).order_by()
@@ -141,24 +133,6 @@ def with_expected(tuning_job: TuningJob, trials: Sequence[TrialRow]) -> list[Tri
         rows = rows.filter(number__in=[each.number for each in trials])
     known = dict(rows.values_list("number", "why"))
     return [replace(each, why=known.get(each.number) or {}) for each in trials]
-
-
-def _read(row: Row) -> TrialRow:
-    """Of the values of _COLUMNS."""
-    number, state, job, deleted_at, parameters, kept, infeasible, stopped_early, started_at, ended_at = row
-    final = read_measurement(kept)
-    return TrialRow(
-        number=number,
-        state=state,
-        job=None if deleted_at else job,
-        parameters=parameters or {},
-        values=final.metrics if final else {},
-        step=final.step if final else None,
-        infeasible=infeasible,
-        stopped_early=stopped_early,
-        started_at=started_at,
-        ended_at=ended_at,
-    )
 
 
 def finals(trials: Iterable[TrialRow]) -> dict[int, Mapping[str, float]]:
@@ -186,9 +160,7 @@ def table(
     shown_ones = with_expected(tuning_job, ordered[begin : begin + PAGE])
     return TrialTable(
         columns=tuple(_column(key, title, order, links) for key, title in _keys(study).items()),
-        rows=tuple(
-            ShownTrial(each, cells.of_trial(each), each.number in best_ones) for each in shown_ones
-        ),
+        rows=tuple(ShownTrial(each, cells.of_trial(each), each.number in best_ones) for each in shown_ones),
         orders=tuple(_orders(study)),
         order=order,
         first=begin + 1,

@@ -30,7 +30,7 @@ from console.presenters.studies import (
     study_parts,
     trial_files,
 )
-from console.presenters.studies.trial_rows import read_trials
+from console.presenters.studies.read_trials import read_trials
 from console.views.fragments import asks_for_fragment, page_or_fragment
 from console.views.projects.switch import chosen_list
 from jobs.models import Job, TuningJob

@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from console.presenters.studies import study_cost, trial_rows
-from jobs.models import Trial, TuningJob
+from console.presenters.studies import read_trials, study_cost
+from jobs.models import Trial, TuningJob, Usage
 from jobs.rules.tuning.stopping import shadow
 from jobs.tuning import outlooks, price, shadows
 from tests.unit.jobs.tuning.conftest import asked
@@ -115,7 +115,7 @@ def test_a_study_that_cannot_be_looked_at_is_not_tried_for_ever(searched):
 
 def test_the_usual_time_of_a_trial_is_that_of_the_study(searched):
     row = TuningJob.objects.get()
-    [found] = price.price_of_more(row, [4], study_cost.seconds_of(trial_rows.read_trials(row)))
+    [found] = price.price_of_more(row, [4], study_cost.seconds_of(read_trials.read_trials(row)))
     assert (found.trials, found.gpus, found.usual_s) == (4, 0, 10.0)
 
 
@@ -125,6 +125,29 @@ def test_what_trials_have_used_and_use_now(study):
     study.trials()[0].job.runs.update(gpu_uuids=["a", "b"])
     used = price.used_hours(study.row, timezone.now() + timedelta(hours=1))
     assert used == {1: pytest.approx(2.0, abs=0.1)}
+    assert price.hours_in_all(study.row, timezone.now() + timedelta(hours=1)) == pytest.approx(2.0, abs=0.1)
     study.end(1, loss=0.5)
     study.run()
     assert price.used_hours(study.row, timezone.now() + timedelta(hours=9))[1] < 0.1
+    assert price.hours_in_all(study.row, timezone.now() + timedelta(hours=9)) < 0.1
+
+
+def test_the_use_of_all_trials_is_the_sum_of_what_each_has_used(study):
+    """Also of a run that ends while it is read: its row and what it still seems to hold are one use."""
+    study.submit(asked(maxTrialCount=3, parallelTrialCount=3)).run()
+    jobs = [trial.job for trial in study.trials()]
+    for gpus, job in enumerate(jobs, 1):
+        job.runs.update(gpu_uuids=[f"{job.pk}-{each}" for each in range(gpus)])
+    study.end(1, loss=0.5)
+    study.run()
+    began = timezone.now() - timedelta(hours=5)
+    Usage.objects.all().update(began_at=began, ended_at=began + timedelta(hours=2), gpus=4)
+    for job in jobs[1:]:
+        job.runs.update(created_at=began)
+    while_read = {"gpus": 2, "cpus": 0, "began_at": began, "ended_at": began + timedelta(hours=1)}
+    Usage.objects.create(run=jobs[1].runs.get(), job=jobs[1], project=jobs[1].project, **while_read)
+    at = began + timedelta(hours=10)
+    each = {1: pytest.approx(8.0), 2: pytest.approx(2.0), 3: pytest.approx(30.0)}
+    assert price.used_hours(study.row, at) == each and price.hours_in_all(study.row, at) == pytest.approx(
+        40.0
+    )

@@ -1,0 +1,109 @@
+"""What a process keeps of a study between two views of its page: what never changes, and no more."""
+
+from __future__ import annotations
+
+import pytest
+from django.utils import timezone
+
+from console.presenters.studies import plots, read_trials, study_cost
+from jobs.models import Job, Trial
+from tests.unit.console.views.test_studies import a_trial, address, rows_of, study, text_of
+
+__all__ = ["study"]
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def judged(study):
+    """The same study, with the verdicts on all its trials that are over."""
+    study.trials.exclude(ended_at=None).update(shadow={"convex_automated_stopping_spec": 30.0})
+    return study
+
+
+def read_of(study):
+    return {each.number: each for each in read_trials.read_trials(study)}
+
+
+def test_trials_that_are_over_and_judged_are_read_once(judged):
+    Trial.objects.filter(number=3).update(shadow=None)
+    first, second = read_of(judged), read_of(judged)
+    assert [number for number in first if first[number] is second[number]] == [1, 2]
+    Trial.objects.filter(number=3).update(shadow={})
+    third = read_of(judged)
+    assert third[3].verdicts == {} and third[3] is read_of(judged)[3]
+
+
+def test_of_a_great_study_only_so_many_trials_are_remembered(judged, monkeypatch):
+    monkeypatch.setattr(read_trials, "TRIALS", 1)
+    first, second = read_of(judged), read_of(judged)
+    assert list(second) == [1, 2, 3, 4, 5] and sum(first[number] is second[number] for number in first) == 1
+
+
+def test_a_page_shows_what_has_changed_since_the_last_one(browser, judged):
+    vera = browser("vera")
+    assert "loss: 2 results, from 0.25 to 0.5; the best is 0.25 of trial 2." in text_of(
+        vera.get(address(judged))
+    )
+    now = timezone.now()
+    final = {"step": 1, "elapsed": 1.0, "metrics": {"loss": 0.125}}
+    Trial.objects.filter(number=4).update(state="SUCCEEDED", final=final, ended_at=now)
+    Trial.objects.filter(number=5).update(
+        state="ACTIVE", parameters={"lr": 0.9, "kind": "adam"}, started_at=now
+    )
+    text = text_of(vera.get(address(judged)))
+    assert "loss: 3 results, from 0.125 to 0.5; the best is 0.125 of trial 4." in text
+    assert 'data-label="lr">0.9<' in text and 'data-trial="4"' in text and "asked about 3 trials" in text
+    Trial.objects.filter(number=4).update(shadow={})
+    assert "asked about 4 trials" in text_of(vera.get(address(judged)))
+
+
+def test_a_job_that_is_deleted_is_linked_nowhere_any_more(browser, judged):
+    judged.study = {
+        **judged.study,
+        "metrics": [*judged.study["metrics"], {"metricId": "size", "goal": "MAXIMIZE"}],
+    }
+    judged.save()
+    for number, size in ((1, 1.0), (2, 2.0)):
+        trial = judged.trials.get(number=number)
+        trial.final["metrics"]["size"] = size
+        trial.save()
+    vera, trial = browser("vera"), judged.trials.get(number=2)
+    link = f'href="/jobs/{trial.job_id}/"'
+    assert text_of(vera.get(address(judged))).count(link) == 3  # best, front, table
+    Job.objects.filter(pk=trial.job_id).update(deleted_at=timezone.now())
+    assert link not in text_of(vera.get(address(judged)))
+
+
+def test_each_language_and_each_range_has_its_own_plots(browser, judged):
+    vera = browser("vera")
+    english = text_of(vera.get(address(judged)))
+    japanese = text_of(vera.get(address(judged), headers={"accept-language": "ja"}))
+    assert "the best is 0.25 of trial 2" in english and "the best is 0.25 of trial 2" not in japanese
+    assert "would have saved" in english and "would have saved" not in japanese
+    ranged = text_of(vera.get(f"{address(judged)}?from.p.lr=0.02"))
+    assert "1 trial is inside of all ranges." in ranged and rows_of(ranged) == [2, 3, 4]
+    assert text_of(vera.get(address(judged))).count("line out") == 0 and ranged.count("line out") == 1
+
+
+def test_another_study_has_its_own(browser, judged, cast, project):
+    vera = browser("vera")
+    first = text_of(vera.get(address(judged)))
+    judged.pk = judged.pk + 1
+    judged.save(force_insert=True)
+    a_trial(judged, 1, 7.5, shadow={})
+    a_trial(judged, 2, 8.5, shadow={})
+    a_trial(judged, 3, state="INFEASIBLE", shadow={})
+    text = text_of(vera.get(address(judged)))
+    assert "from 7.5 to 8.5" in text and "from 7.5 to 8.5" not in first
+    assert "convex would have stopped no trial" in text and "convex would have saved" in first
+
+
+def test_a_second_view_draws_nothing_anew(browser, judged, monkeypatch):
+    vera = browser("vera")
+    first = text_of(vera.get(address(judged)))
+    drawn = []
+    monkeypatch.setattr(plots, "plots", lambda *given: drawn.append(given))
+    monkeypatch.setattr(study_cost, "_saved", lambda *given: drawn.append(given))
+    second = text_of(vera.get(address(judged)))
+    assert not drawn and second.count("data-trial=") == first.count("data-trial=") == 2
