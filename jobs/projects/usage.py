@@ -138,8 +138,16 @@ def live(now: datetime, projects: Iterable[int] | None = None) -> list[Holding]:
     """What runs hold at this moment."""
     if projects is None:
         return list(_of_runs(map(_row_of, claim_holders.read_holders()), now))
-    runs = Run.objects.filter(released_at=None, job__project__in=list(projects))
-    return list(_of_runs(runs.order_by().values_list(*_OF_RUN), now))
+    return list(_of_runs(_live_runs(projects).order_by().values_list(*_OF_RUN), now))
+
+
+def held_by(run_ids: Collection[str], now: datetime) -> list[Holding]:
+    """What those of these runs hold that have not ended."""
+    return list(_of_runs(_holding(runs=run_ids), now))
+
+
+def _live_runs(projects: Iterable[int]) -> QuerySet[Run]:
+    return Run.objects.filter(released_at=None, job__project__in=list(projects))
 
 
 def unfolded(projects: Iterable[int] | None = None) -> list[Holding]:
@@ -269,16 +277,22 @@ def report_by_job(month: date, projects: Iterable[int], now: datetime) -> Iterat
     when it is asked for: a month of a large deployment has tens of thousands of jobs.
     """
     ids = list(projects)
-    # Live holdings are read first: a run that ends meanwhile is in both, and its row replaces them.
-    living = sorted(live(now, ids), key=lambda held: held.job)
+    # Which runs are live is read first: one that ends before its part is read has a row there.
+    living = list(_live_runs(ids).order_by("job").values_list("job", "pk"))
     first, last = begin(month), begin(following(month))
     rows = Usage.objects.filter(project__in=ids, ended_at__gt=first, began_at__lt=last).order_by("-job")
     while True:
         border = next(iter(rows.values_list("job", flat=True)[ROWS_AT_ONCE : ROWS_AT_ONCE + 1]), 0)
-        runs = {}
-        while living and living[-1].job >= border:
-            held = living.pop()
-            runs[held.run] = (*held.key, held.gpus, held.cpus, held.began_at, held.ended_at)
+        if len(living) > ROWS_AT_ONCE:
+            border = max(border, living[-ROWS_AT_ONCE - 1][0])
+        of_part = []
+        while living and living[-1][0] >= border:
+            of_part.append(living.pop()[1])
+        runs = {
+            held.run: (*held.key, held.gpus, held.cpus, held.began_at, held.ended_at)
+            for held in held_by(of_part, now)
+        }
+        # Read after what is held: a run that ends meanwhile is in both, and its row replaces what it held.
         part = rows.filter(job__gte=border).values_list("run", *_JOB_COLUMNS)
         runs |= {run: columns for run, *columns in part}
         yield _job_lines(runs.values(), first, last)
@@ -349,10 +363,10 @@ def _live_gpu_seconds(
     jobs: QuerySet[Any, Any] | Collection[int], now: datetime
 ) -> dict[str, tuple[int, float]]:
     """The job and the GPU-seconds of each run of these jobs that still holds its GPUs, up to now."""
-    holding = Run.objects.filter(released_at=None, job__in=jobs).order_by()
+    held = Run.objects.filter(released_at=None, job__in=jobs).order_by()
     return {
         run: (job, len(gpus) * (now - began).total_seconds())
-        for run, job, gpus, began in holding.values_list("pk", "job", "gpu_uuids", "created_at")
+        for run, job, gpus, began in held.values_list("pk", "job", "gpu_uuids", "created_at")
     }
 
 

@@ -48,7 +48,7 @@ def read_trials(tuning_job: TuningJob) -> list[TrialRow]:
     changed = {row[0]: _read(row[1:]) for row in _changed(study=tuning_job.pk, known=list(found))}
     found |= changed
     for pk, trial in changed.items():
-        if trial.ended_at is not None and trial.verdicts is not None and len(known) < TRIALS:
+        if trial.verdicts is not None and len(known) < TRIALS:
             known[pk] = trial
     for pk in _without_job.column(study=tuning_job.pk):
         if pk in found:

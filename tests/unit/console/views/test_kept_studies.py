@@ -54,8 +54,11 @@ def test_a_page_shows_what_has_changed_since_the_last_one(browser, judged):
     text = text_of(vera.get(address(judged)))
     assert "loss: 3 results, from 0.125 to 0.5; the best is 0.125 of trial 4." in text
     assert 'data-label="lr">0.9<' in text and 'data-trial="4"' in text and "asked about 3 trials" in text
-    Trial.objects.filter(number=4).update(shadow={})
-    assert "asked about 4 trials" in text_of(vera.get(address(judged)))
+    Trial.objects.filter(number=4).update(shadow={"median_automated_stopping_spec": 10.0})
+    text = text_of(vera.get(address(judged)))
+    assert (
+        "asked about 4 trials" in text and "median: after 10 s" in text and "median would have saved" in text
+    )
 
 
 def test_a_job_that_is_deleted_is_linked_nowhere_any_more(browser, judged):

@@ -176,13 +176,23 @@ def test_a_row_that_ends_or_is_folded_while_usage_is_read_is_counted_once(
 
     before = told()
     assert before[0] > 0
-    read = usage.live
+    read, held_by = usage.live, usage.held_by
+
+    def release(run_ids):
+        running = Run.objects.filter(released_at=None, pk__in=run_ids).exclude(gpu_uuids=[])
+        if "release" in meanwhile and running:
+            claims.release([running.order_by("pk").first().pk], now)
 
     def live(*arguments):
         found = read(*arguments)
-        running = Run.objects.filter(released_at=None, pk__in=[held.run for held in found if held.gpus])
-        if "release" in meanwhile and running:
-            claims.release([running.order_by("pk").first().pk], now)
+        release([held.run for held in found])
+        return found
+
+    def held_by_runs(run_ids, now):
+        """Of the runs that were live when the report began, one ends before this part is read, and one after."""
+        release(run_ids)
+        found = held_by(run_ids, now)
+        release([held.run for held in found])
         return found
 
     def unfolded(*arguments):
@@ -193,6 +203,7 @@ def test_a_row_that_ends_or_is_folded_while_usage_is_read_is_counted_once(
 
     fresh = usage.unfolded
     monkeypatch.setattr(usage, "live", live)
+    monkeypatch.setattr(usage, "held_by", held_by_runs)
     monkeypatch.setattr(usage, "unfolded", unfolded)
     assert told() == pytest.approx(before)
     assert Usage.objects.filter(folded=True).exists() is ("fold" in meanwhile)
@@ -211,6 +222,17 @@ def test_the_sweep_folds_what_is_new(rows):
     for seconds in (0, 61):
         sweep.sweep(timezone.now() + timedelta(seconds=seconds))
     assert MonthlyUse.objects.exists() and not Usage.objects.filter(folded=False).exists()
+
+
+def test_what_runs_is_read_in_parts_too(add_host, submit, project, monkeypatch):
+    """The first lines of a download do not wait for the thousands of runs behind them."""
+    add_host(cpus=64, gpus=24)
+    jobs = [submit(spec(gpus=1)) for _ in range(5)]
+    monkeypatch.setattr(usage, "ROWS_AT_ONCE", 2)
+    now = timezone.now() + timedelta(hours=1)
+    parts = list(usage.report_by_job(month_of(now), [project.pk], now))
+    newest_first = sorted((each if isinstance(each, int) else each.pk for each in jobs), reverse=True)
+    assert [[line.job for line in part] for part in parts] == [newest_first[:3], newest_first[3:]]
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 3])
