@@ -281,10 +281,11 @@ def report_by_job(month: date, projects: Iterable[int], now: datetime) -> Iterat
     living = list(_live_runs(ids).order_by("job").values_list("job", "pk"))
     first, last = begin(month), begin(following(month))
     rows = Usage.objects.filter(project__in=ids, ended_at__gt=first, began_at__lt=last).order_by("-job")
+    of_rows: int | None = None
     while True:
-        border = next(iter(rows.values_list("job", flat=True)[ROWS_AT_ONCE : ROWS_AT_ONCE + 1]), 0)
-        if len(living) > ROWS_AT_ONCE:
-            border = max(border, living[-ROWS_AT_ONCE - 1][0])
+        if of_rows is None:
+            of_rows = next(iter(rows.values_list("job", flat=True)[ROWS_AT_ONCE : ROWS_AT_ONCE + 1]), 0)
+        border = max(of_rows, living[-ROWS_AT_ONCE - 1][0] if len(living) > ROWS_AT_ONCE else 0)
         of_part = []
         while living and living[-1][0] >= border:
             of_part.append(living.pop()[1])
@@ -299,6 +300,8 @@ def report_by_job(month: date, projects: Iterable[int], now: datetime) -> Iterat
         if not border:
             return
         rows = rows.filter(job__lt=border)
+        # The rows of a part that live runs have cut short are the next one's.
+        of_rows = None if border == of_rows else of_rows
 
 
 def _job_lines(runs: Iterable[Sequence[Any]], first: datetime, last: datetime) -> list[JobLine]:
