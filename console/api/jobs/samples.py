@@ -1,25 +1,34 @@
-"""The utilization of a job's runs: `GET /api/v1/jobs/<id>/samples[?replica=&run=&after=<time>]`, oldest first.
+"""The utilization of a job's runs: `GET /api/v1/jobs/<id>/samples[?replica=&run=&after=<time>]`, page by page.
 
-If there are more than MAX_SAMPLES samples, the answer has the newest ones, and `truncated` is true.
+The first page has the newest samples, each further one those before: of a thousand replicas there are 6,000 a minute.
+Within a page the oldest sample of a run is first.
 """
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any, TypedDict
+import re
+from collections import defaultdict
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple, NotRequired, TypedDict
 
+from django.db.models import Q, QuerySet
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from console.api import resources
-from console.api.description import Query, Time, described
+from console.api.description import Query, Time, described, paged
 from console.api.errors import BadRequest
+from console.api.query import page_size
 from console.api.times import format_time, parse_time
 from console.api.views import TrainyardView
 from console.auth import access
 from jobs.models import Job, Run, RunSample
 
-MAX_SAMPLES = 20_000
+# A sample has about 200 bytes, and takes some tens of microseconds.
+PAGE_SIZE, MAX_PAGE_SIZE = 1_000, 5_000
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+TOKEN = re.compile(r"([0-9]{1,17})-([0-9]{1,18})")
 
 
 class GpuSample(TypedDict):
@@ -59,54 +68,97 @@ class SamplesOfRun(TypedDict):
 
 
 class Samples(TypedDict):
-    """`truncated`: there are more, and these are the newest."""
+    """`truncated`: there are more before these, with the `nextPageToken`."""
 
     runs: list[SamplesOfRun]
     truncated: bool
+    nextPageToken: NotRequired[str]
 
 
 ASKED = (
     Query("replica", "Only those of this replica."),
     Query("run", "Only those of this run."),
     Query("after", "Only those after this time.", Time),
+    *paged(PAGE_SIZE, MAX_PAGE_SIZE),
 )
+
+
+class _Row(NamedTuple):
+    """What is told of a sample. A row of the model is many times as dear, and a page has a thousand."""
+
+    pk: int
+    run: str
+    at: datetime
+    step: int
+    cpu: float
+    memory_mb: int | None
+    gpus: list[tuple[float | None, float | None]]
+    disk_free_mb: int | None
+    gpu_power: list[float | None] | None
+    gpu_temperature: list[float | None] | None
+    net_rx: int | None
+    net_tx: int | None
+    io_read: int | None
+    io_write: int | None
 
 
 class SamplesView(TrainyardView):
     @described("List what the runs of a job used, sample by sample", Samples, needs="see", query=ASKED)
     def get(self, request: Request, job_id: str) -> Response:
+        """The newest samples first: each page has those before the last one, in the order of their times."""
         job = access.get_or_404(request.user, "see", Job.objects.select_related("project"), pk=int(job_id))
-        query = request.query_params
-        runs = Run.objects.filter(job=job).select_related("replica").defer("order").order_by("replica", "pk")
-        if replica := resources.requested_replica(job, query.get("replica", "")):
-            runs = runs.filter(replica__name=replica)
-        if run := query.get("run"):
-            runs = runs.filter(pk=run[:80])
-            if not runs.exists():
-                raise BadRequest(
-                    "run", "run must be the id of a run of this job, and of the replica if one is named."
-                )
-        rows = RunSample.objects.filter(run__in=runs).order_by("-at")
-        if query.get("after"):
-            rows = rows.filter(at__gt=_time(query["after"]))
-        found = list(rows[: MAX_SAMPLES + 1])
-        of: dict[str, list[dict[str, Any]]] = {run.pk: [] for run in runs}
-        for row in reversed(found[:MAX_SAMPLES]):
-            of[row.run_id].append(document(row))
+        query = request.query_params.dict()
+        runs = _runs(job, query)
+        size = page_size(query, PAGE_SIZE, MAX_PAGE_SIZE)
+        found = [_Row(*row) for row in _rows(runs, query)[: size + 1]]
+        of: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+        for row in reversed(found[:size]):
+            of[row.run].append(document(row))
         answer = [
-            {
-                "run": run.pk,
-                "replica": run.replica.name,
-                "gpus": run.gpu_uuids,
-                "cpus": run.cpus,
-                "samples": of[run.pk],
-            }
-            for run in runs
+            {"run": run, "replica": replica, "gpus": gpus, "cpus": cpus, "samples": of[run]}
+            for run, replica, gpus, cpus in runs.values_list("pk", "replica__name", "gpu_uuids", "cpus")
         ]
-        return Response({"runs": answer, "truncated": len(found) > MAX_SAMPLES})
+        more = {"nextPageToken": _token(found[size - 1])} if len(found) > size else {}
+        return Response({"runs": answer, "truncated": len(found) > size, **more})
 
 
-def document(row: RunSample) -> dict[str, Any]:
+def _runs(job: Job, query: dict[str, str]) -> QuerySet[Run]:
+    runs = Run.objects.filter(job=job).order_by("replica", "pk")
+    if replica := resources.requested_replica(job, query.get("replica", "")):
+        runs = runs.filter(replica__name=replica)
+    if run := query.get("run"):
+        runs = runs.filter(pk=run[:80])
+        if not runs.exists():
+            raise BadRequest(
+                "run", "run must be the id of a run of this job, and of the replica if one is named."
+            )
+    return runs
+
+
+def _rows(runs: QuerySet[Run], query: dict[str, str]) -> QuerySet[RunSample, tuple[Any, ...]]:
+    """The samples of these runs, the newest first, from the place of the page's token on."""
+    rows = RunSample.objects.filter(run__in=runs.order_by().values("pk")).order_by("-at", "-pk")
+    if query.get("after"):
+        rows = rows.filter(at__gt=_time(query["after"]))
+    if token := query.get("pageToken"):
+        at, pk = _place(token)
+        # Very many samples have the same time: a batch is stored with one.
+        rows = rows.filter(Q(at__lt=at) | Q(pk__lt=pk), at__lte=at)
+    return rows.values_list(*_Row._fields)
+
+
+def _token(row: _Row) -> str:
+    return f"{(row.at - EPOCH) // MICROSECOND}-{row.pk}"
+
+
+def _place(token: str) -> tuple[datetime, int]:
+    found = TOKEN.fullmatch(token)
+    if found is None:
+        raise BadRequest("pageToken", "pageToken must be a nextPageToken of an earlier answer.")
+    return EPOCH + int(found[1]) * MICROSECOND, int(found[2])
+
+
+def document(row: _Row) -> dict[str, Any]:
     return {
         "time": format_time(row.at),
         "seconds": row.step,
@@ -123,7 +175,7 @@ def document(row: RunSample) -> dict[str, Any]:
     }
 
 
-def _gpu(row: RunSample, index: int) -> dict[str, Any]:
+def _gpu(row: _Row, index: int) -> dict[str, Any]:
     (percent, mb), power, heat = row.gpus[index], row.gpu_power or [], row.gpu_temperature or []
     return {
         "utilization": percent,

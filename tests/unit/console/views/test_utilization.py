@@ -99,6 +99,23 @@ def test_the_api_returns_samples(browser, busy):
     assert browser("charlie").get(f"/api/v1/jobs/{busy.pk}/samples").status_code == 404
 
 
+def test_the_pages_of_samples_together_have_each_once(browser, busy):
+    """Both replicas have samples of the same times, as those of one batch have, and pages end between them."""
+    ask, address = browser("vera").get, f"/api/v1/jobs/{busy.pk}/samples"
+    whole = ask(address, {"pageSize": 5_000}).json()
+    assert not whole["truncated"] and "nextPageToken" not in whole
+    pages = [ask(address, {"pageSize": 7}).json()]
+    while pages[-1]["truncated"]:
+        pages.append(ask(address, {"pageSize": 7, "pageToken": pages[-1]["nextPageToken"]}).json())
+    assert len(pages) > 10
+    for number, run in enumerate(whole["runs"]):
+        older_first = [page["runs"][number] for page in reversed(pages)]
+        assert {each["run"] for each in older_first} == {run["run"]}
+        assert [sample for each in older_first for sample in each["samples"]] == run["samples"]
+    for wrong in ("x", "1-", "9" * 30 + "-1", "-1-2"):
+        assert ask(address, {"pageToken": wrong}).status_code == 400
+
+
 def test_a_new_sample_changes_the_stamp_of_the_page(busy):
     before = part_stamp("job-metrics", busy.pk)
     assert part_stamp("job-metrics", busy.pk) == before
