@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from html import escape
@@ -26,7 +27,7 @@ from agents.infra.sentences import shown
 from console.auth import access
 from console.presenters import help_pages, sizes
 from console.presenters.badges import Badge
-from console.presenters.hosts.gpu_cells import FREE, HELD, Cell
+from console.presenters.hosts.gpu_cells import FREE, HELD, Cell, Holder
 from console.presenters.jobs.cells import Cell as ReplicaCell
 from console.presenters.jobs.cells import Cells
 from console.presenters.jobs.job_query import JobQuery
@@ -145,19 +146,36 @@ def _badge(state: Badge, language: str) -> SafeString:
 
 
 @register.simple_tag
-def gpu_cell(cell: Cell) -> SafeString:
-    """Render one GPU of the map: a page has hundreds of them.
+def gpu_row(cells: Sequence[Cell]) -> SafeString:
+    """Render the GPUs of a host in the map: a page has hundreds of them."""
+    return SafeString("".join(f"<li>{_gpu_cell(cell)}</li>" for cell in cells))
 
-    Its number is its load in percent, or of a GPU that is neither held nor free an icon.
-    """
+
+def _gpu_cell(cell: Cell) -> str:
+    """Its number is its load in percent, or of a GPU that is neither held nor free an icon."""
     shown: str = icon(cell.state.icon)
     if cell.state in (FREE, HELD):
         shown = str(cell.index) if cell.load is None else f"{cell.load} %"
     looks, words = f"gpu tone-{cell.state.tone} state-{cell.state.value} {cell.looks}", escape(cell.words)
     said = f'title="{words}" aria-label="{words}"'
     if cell.linked:
-        return SafeString(f'<a class="{looks}" href="{escape(cell.url)}" {said}>{shown}</a>')
-    return SafeString(f'<span class="{looks}" role="img" {said}>{shown}</span>')
+        return f'<a class="{looks}" href="{escape(cell.url)}" {said}>{shown}</a>'
+    return f'<span class="{looks}" role="img" {said}>{shown}</span>'
+
+
+@register.simple_tag
+def gpu_holders(holders: Sequence[Holder]) -> SafeString:
+    """Render the jobs that hold the GPUs of a host: a page of the map has more than a hundred."""
+    return SafeString("".join(map(_holder, holders)))
+
+
+def _holder(holder: Holder) -> str:
+    job = escape(holder.job)
+    if not holder.url:
+        return f'<div>{holder.gpus} × <span class="muted">{job}</span></div>'
+    of = f"{escape(holder.owner)} · {escape(holder.project)}"
+    link = f'<a href="{escape(holder.url)}">{job}</a>'
+    return f'<div>{holder.gpus} × {link} <span class="muted small">{of}</span></div>'
 
 
 @register.simple_tag

@@ -126,9 +126,32 @@ def rows(
     by_host: defaultdict[int, list[_Gpu]] = defaultdict(list)
     for row in gpus.order_by("host", "index").values_list(*_GPU_COLUMNS):
         by_host[row[1]].append(_Gpu(*row))
-    claims = _claims(user, ids)
+    claims, texts = _claims(user, ids), _Texts.of_page()
     loads = {load.host_id: load for load in HostLoad.objects.filter(host__in=ids, at__gt=now - LOAD_IS_FRESH)}
-    return (_host(host, by_host[host.pk], claims, forgotten, loads.get(host.pk)) for host in hosts)
+    return (_host(host, by_host[host.pk], claims, forgotten, loads.get(host.pk), texts) for host in hosts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Texts:
+    """The texts of all cells, in the language of the page: each is looked up once for some hundred GPUs."""
+
+    gpu: str
+    job: str
+    somebody: str
+    load: str
+    memory: str
+    used: str
+
+    @classmethod
+    def of_page(cls) -> _Texts:
+        return cls(
+            gpu=_("GPU {index} of {host}, {model}: {state}"),
+            job=_("{job} ({replica}) of {project}"),
+            somebody=gettext(SOMEBODY),
+            load=_("load {percent} %"),
+            memory=_("memory {used}"),
+            used=_("{used} of {all}"),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +211,7 @@ def _host(
     claims: Mapping[int, _Claim],
     forgotten: Collection[str],
     load: HostLoad | None,
+    texts: _Texts,
 ) -> HostGpus:
     models = Counter(gpu.model for gpu in gpus)
     takes_jobs = host.status == HostStatus.UP and not maintenance_of(host).cordoned
@@ -203,10 +227,18 @@ def _host(
         load=_words_of(host, load) if load else "",
         load_at=load.at if load else None,
         cells=tuple(
-            _cell(host.name, gpu, claims.get(gpu.pk), gpu.uuid in forgotten, takes_jobs, loads.get(gpu.uuid))
+            _cell(
+                host.name,
+                gpu,
+                claims.get(gpu.pk),
+                gpu.uuid in forgotten,
+                takes_jobs,
+                loads.get(gpu.uuid),
+                texts,
+            )
             for gpu in gpus
         ),
-        holders=tuple(_holders(claims[gpu.pk] for gpu in gpus if gpu.pk in claims)),
+        holders=tuple(_holders((claims[gpu.pk] for gpu in gpus if gpu.pk in claims), texts)),
     )
 
 
@@ -242,21 +274,20 @@ def _cell(
     forgotten: bool,
     takes_jobs: bool,
     load: Sequence[int | None] | None,
+    texts: _Texts,
 ) -> Cell:
     phase = None if claim is None else RunPhase.ENDED if claim.ended else RunPhase.RUNNING
     state = badges.GPU_FORGOTTEN if forgotten else state_of(gpu.state, phase, takes_jobs)
     if state is HELD and claim is not None and claim.reserved:
         state = RESERVED
-    words = _("GPU {index} of {host}, {model}: {state}").format(
-        index=gpu.index, host=host, model=gpu.model, state=state.word.lower()
-    )
+    words = texts.gpu.format(index=gpu.index, host=host, model=gpu.model, state=state.word.lower())
     run = claim.run if claim else None
-    of = gettext(SOMEBODY) if claim else ""
+    of = texts.somebody if claim else ""
     if run is not None:
-        of = _("{job} ({replica}) of {project}").format(job=run.job, replica=run.replica, project=run.project)
+        of = texts.job.format(job=run.job, replica=run.replica, project=run.project)
     percent, used, power, temperature = load or (None, None, None, None)
-    memory = _memory_words(used, gpu.memory_mb)
-    said = _load_words(percent, memory, power, temperature)
+    memory = _memory_words(used, gpu.memory_mb, texts)
+    said = _load_words(percent, memory, power, temperature, texts)
     return Cell(
         index=gpu.index,
         state=state,
@@ -273,19 +304,21 @@ def _cell(
     )
 
 
-def _memory_words(used: int | None, whole: int) -> str:
+def _memory_words(used: int | None, whole: int, texts: _Texts) -> str:
     if used is None:
         return ""
-    return _("{used} of {all}").format(used=sizes.mebibytes(used), all=sizes.mebibytes(whole))
+    return texts.used.format(used=sizes.mebibytes(used), all=sizes.mebibytes(whole))
 
 
-def _load_words(load: int | None, memory: str, power: int | None, temperature: int | None) -> str:
+def _load_words(
+    load: int | None, memory: str, power: int | None, temperature: int | None, texts: _Texts
+) -> str:
     """The load of a GPU for people who do not see the colours."""
     parts = []
     if load is not None:
-        parts.append(_("load {percent} %").format(percent=load))
+        parts.append(texts.load.format(percent=load))
     if memory:
-        parts.append(_("memory {used}").format(used=memory))
+        parts.append(texts.memory.format(used=memory))
     if power is not None:
         parts.append(f"{power} W")
     if temperature is not None:
@@ -307,14 +340,14 @@ def state_of(state: str, phase: str | None, takes_jobs: bool) -> Badge:
     return FREE if takes_jobs else CLOSED
 
 
-def _holders(claims: Iterable[_Claim]) -> Iterable[Holder]:
+def _holders(claims: Iterable[_Claim], texts: _Texts) -> Iterable[Holder]:
     counts = Counter(
         (claim.run.url, claim.run.job, claim.run.project, claim.run.owner) if claim.run else None
         for claim in claims
     )
     for job, count in counts.items():
         if job is None:
-            yield Holder(gettext(SOMEBODY), "", "", "", count)
+            yield Holder(texts.somebody, "", "", "", count)
         else:
             url, name, project, owner = job
             yield Holder(name, project, owner, url, count)

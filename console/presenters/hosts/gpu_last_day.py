@@ -1,12 +1,13 @@
 """The use of GPUs over the last day, hour by hour: which share of them jobs held, and how busy they were.
 
-Hours that are over come from their sums (jobs/host_sync/gpu_hours.py). The hour that runs now, and hours that the sweep
-has not summed yet, are read from runs and samples, once a minute for all pages. A GPU that no job held counts as idle.
+Hours that are over come from their sums (jobs/host_sync/gpu_hours.py), which are added up once a minute for all people
+who see the same hosts. The hour that runs now, and hours that the sweep has not summed yet, are read from runs and
+samples, once a minute for all pages. A GPU that no job held counts as idle.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -23,6 +24,8 @@ HOURS = gpu_hours.HOURS
 REREAD = timedelta(minutes=1)
 # How long a web process keeps what it read of an hour that has no sums yet.
 _unsummed: SharedAnswers[datetime, Mapping[Key, HourUse]] = SharedAnswers(REREAD, HOURS)
+# And the sums of hours that are over: of a thousand hosts these are 24,000 rows.
+_sums: SharedAnswers[Hashable, Mapping[datetime, HourUse]] = SharedAnswers(REREAD, 64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +52,20 @@ class LastDay:
     lines: tuple[DayLine, ...]
 
 
-def last_day(hosts: Collection[int], kind: str, gpus: int, now: datetime) -> LastDay | None:
+def last_day(
+    hosts: Collection[int], kind: str, gpus: int, now: datetime, shared: Hashable = None
+) -> LastDay | None:
     """Return the last day of the `gpus` GPUs of these hosts. `kind` names their type if they are of one type.
 
-    Returns None if there is no GPU.
+    Returns None if there is no GPU. `shared`: equal for pages of the same hosts, which then share what is added up.
     """
     if not gpus:
         return None
     starts = gpu_hours.last_hours(now)
-    use = _summed(hosts, kind, starts)
+    if shared is None:
+        use = _summed(hosts, kind, starts)
+    else:
+        use = dict(_sums.get((shared, kind, starts[-1]), lambda: _summed(hosts, kind, starts)))
     for start in starts:
         if start not in use:
             use[start] = _read(hosts, kind, start, now)

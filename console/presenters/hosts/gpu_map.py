@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from urllib.parse import urlencode
 
 from django.contrib.auth.models import User
@@ -137,11 +138,18 @@ def gpu_map(user: User, query: Mapping[str, str]) -> GpuMap:
         types=tuple(sorted(type_ for type_ in tallies if type_)),
         locations=tuple(locations.values_list("name", flat=True)),
         shown=tuple((value, gettext(words)) for value, words in SHOWN.items()),
-        day=last_day(hosts.order_by().values_list("pk", flat=True), kind, total, now),
+        day=_last_day(user, hosts, filters, total, now),
         may_manage=access.can(user, "manage", Host),
         next=filters.address(after=page[SIZE - 1].name) if more else "",
         first=filters.address() if filters.after else "",
     )
+
+
+def _last_day(
+    user: User, hosts: QuerySet[Host], filters: Filters, total: int, now: datetime
+) -> LastDay | None:
+    same = access.hosts_key(user), filters.text, filters.location
+    return last_day(hosts.order_by().values_list("pk", flat=True), filters.type, total, now, same)
 
 
 def _hosts(user: User, filters: Filters) -> QuerySet[Host]:

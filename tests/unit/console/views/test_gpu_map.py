@@ -111,7 +111,7 @@ def test_the_number_of_queries_does_not_grow_with_the_hosts(
         host = a_host(gpus=3)
         job = a_job(project, cast.bob)
         a_run(job, job.replicas.get(), host, gpus=list(host.gpus.all()))
-    with django_assert_max_num_queries(21):
+    with django_assert_max_num_queries(22):
         assert session.get("/hosts/gpus").context["map"].total == 20
 
 
