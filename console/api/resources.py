@@ -74,10 +74,13 @@ def web_access_uris(jobs: Iterable[Job], absolute: Absolute) -> dict[int, dict[s
     if not wanted:
         return {}
     uris: dict[int, dict[str, str]] = {}
+    # Made once: there may be a thousand runs. The id of a run is letters, digits and "-".
+    address = absolute(reverse("shell", args=[0, "RUN"]))
     rows = Run.objects.filter(job_id__in=wanted, attempt=F("job__attempt"), phase=RunPhase.RUNNING)
     for job_id, replica, run in rows.order_by("number").values_list("job_id", "replica__name", "pk"):
-        path = reverse("shell", args=[job_id, run])
-        uris.setdefault(job_id, {})[replica] = absolute(path)
+        uris.setdefault(job_id, {})[replica] = address.replace(
+            "/jobs/0/shell/RUN", f"/jobs/{job_id}/shell/{run}"
+        )
     return uris
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Annotated, Any, NotRequired, TypedDict
+from typing import Annotated, Any, NamedTuple, NotRequired, TypedDict
 from uuid import uuid4
 
 from django.db import transaction
-from django.db.models import Prefetch
 from django.utils import timezone
-from django.utils.http import urlencode
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -126,13 +125,31 @@ class RerunBody(TypedDict, total=False):
     requestId: Annotated[str, form(maxLength=MAX_REQUEST)]
 
 
-# What is told of a run (`_run`). Its order and the facts of its host are large, and there may be a thousand.
-_OF_RUN = (
-    *("job", "replica", "attempt", "number", "phase", "gpu_uuids"),
-    *("created_at", "started_at", "ended_at", "closed_at"),
-    *("exit_code", "exit_signal", "message", "oom", "oom_sure", "memory_mb", "memory_enforced"),
-    *("log_size", "log_stored", "log_complete_at", "log_digest_here"),
-)
+class _Run(NamedTuple):
+    """What is told of a run. A row of the model is many times as dear, and there may be a thousand."""
+
+    pk: str
+    replica: int
+    attempt: int
+    number: int
+    host__name: str
+    phase: str
+    gpu_uuids: list[str]
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    closed_at: datetime | None
+    exit_code: int | None
+    exit_signal: int | None
+    message: str
+    oom: bool | None
+    oom_sure: str
+    memory_mb: int
+    memory_enforced: bool | None
+    log_size: int
+    log_stored: int
+    log_complete_at: datetime | None
+    log_digest_here: str
 
 
 class JobView(TrainyardView):
@@ -140,12 +157,7 @@ class JobView(TrainyardView):
 
     @described("Get a job with its replicas and runs", JobDocument, needs="see")
     def get(self, request: Request, job_id: str) -> Response:
-        runs = Run.objects.filter(held=False).select_related("host").only(*_OF_RUN, "host__name")
-        runs = runs.order_by("attempt", "number")
-        rows = Job.objects.select_related("project").prefetch_related(
-            "replicas", Prefetch("runs", queryset=runs)
-        )
-        job = access.get_or_404(request.user, "see", rows, pk=int(job_id))
+        job = access.get_or_404(request.user, "see", Job.objects.select_related("project"), pk=int(job_id))
         uris = resources.web_access_uris([job], lambda path: absolute_url(request, path))
         return Response(document(job, uris.get(job.pk, {})))
 
@@ -168,23 +180,6 @@ class RerunView(TrainyardView):
 
 
 def document(job: Job, web_access: dict[str, str]) -> Document:
-    runs: dict[int, list[Run]] = {}
-    for run in job.runs.all():
-        runs.setdefault(run.replica_id, []).append(run)
-    printed = last_printed.last_printed([of[-1].pk for of in runs.values()], timezone.now())
-    replicas = [
-        {
-            "name": replica.name,
-            "pool": replica.pool,
-            "index": replica.index,
-            "state": replica.state,
-            "restarts": replica.restarts,
-            "log": f"/api/v1/jobs/{job.pk}/replicas/{replica.name}/log",
-            **_printed(runs.get(replica.pk, []), printed),
-            "runs": [_run(job, replica.name, run) for run in runs.get(replica.pk, [])],
-        }
-        for replica in job.replicas.all()
-    ]
     return {
         "id": str(job.pk),
         "project": job.project.name,
@@ -204,8 +199,32 @@ def document(job: Job, web_access: dict[str, str]) -> Document:
         "withoutEffect": [{"field": name, "value": value} for name, value in output_directories.kept_by(job)],
         **({"logStorage": warning} if (warning := log_storage.warning(job.project_id)) else {}),
         "customJob": resources.custom_job(job, web_access),
-        "replicas": replicas,
+        "replicas": list(_replicas(job)),
     }
+
+
+def _replicas(job: Job) -> Iterator[Document]:
+    runs: defaultdict[int, list[_Run]] = defaultdict(list)
+    shown = Run.objects.filter(job=job, held=False).order_by("attempt", "number")
+    for row in shown.values_list(*_Run._fields):
+        run = _Run(*row)
+        runs[run.replica].append(run)
+    printed = last_printed.last_printed([of[-1].pk for of in runs.values()], timezone.now())
+    rows = job.replicas.order_by("pool", "index")
+    for pk, name, pool, index, state, restarts in rows.values_list(
+        "pk", "name", "pool", "index", "state", "restarts"
+    ):
+        log = f"/api/v1/jobs/{job.pk}/replicas/{name}/log"
+        yield {
+            "name": name,
+            "pool": pool,
+            "index": index,
+            "state": state,
+            "restarts": restarts,
+            "log": log,
+            **_printed(runs[pk], printed),
+            "runs": [_run(log, run) for run in runs[pk]],
+        }
 
 
 def _expected(job: Job) -> Document:
@@ -214,13 +233,13 @@ def _expected(job: Job) -> Document:
     return expected_document(expected_start(job, ExpectedStart.objects.filter(job=job).first()))
 
 
-def _printed(runs: list[Run], printed: Mapping[str, datetime]) -> Document:
+def _printed(runs: list[_Run], printed: Mapping[str, datetime]) -> Document:
     """When the newest run last printed. When all replicas hang, look first at the one that has been quiet longest."""
     at = printed.get(runs[-1].pk) if runs else None
     return {"lastPrintTime": format_time(at)} if at else {}
 
 
-def _run(job: Job, replica: str, run: Run) -> Document:
+def _run(log: str, run: _Run) -> Document:
     times = {
         "createTime": run.created_at,
         "startTime": run.started_at,
@@ -231,7 +250,7 @@ def _run(job: Job, replica: str, run: Run) -> Document:
         "id": run.pk,
         "attempt": run.attempt,
         "number": run.number,
-        "host": run.host.name,
+        "host": run.host__name,
         "phase": run.phase,
         "gpus": run.gpu_uuids,
         **{name: format_time(when) for name, when in times.items() if when},
@@ -242,7 +261,7 @@ def _run(job: Job, replica: str, run: Run) -> Document:
         "outOfMemorySure": run.oom_sure,
         "memoryLimitMb": run.memory_mb or None,
         "memoryLimitEnforced": run.memory_enforced,
-        "log": f"/api/v1/jobs/{job.pk}/replicas/{replica}/log?{urlencode({'run': run.pk})}",
+        "log": f"{log}?run={run.pk}",
         "logSize": max(run.log_size, run.log_stored),
         "logStored": run.log_stored,
         "logComplete": run.log_complete_at is not None,
