@@ -79,6 +79,7 @@ def _job(
     _tell(job, replicas, begun)
     _logs(runs)
     _samples(runs, HISTORY.get(len(hosts), SHORT_HISTORY), now)
+    Run.objects.filter(job=job).update(sampled_at=now)
     _recording(runs[0], owner, now)
 
 

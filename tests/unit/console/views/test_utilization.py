@@ -102,8 +102,8 @@ def test_the_api_returns_samples(browser, busy):
 
 @pytest.mark.parametrize("many", [1, 99])
 def test_the_pages_of_samples_together_have_each_once(browser, busy, monkeypatch, many):
-    """Both replicas have samples of the same times, as those of one batch have, and pages end between them. A short time
-    is looked at first, or not.
+    """Both replicas have samples of the same times, as those of one batch have, and pages end between them. A short
+    time is looked at first, or not.
     """
     ask, address = browser("vera").get, f"/api/v1/jobs/{busy.pk}/samples"
     monkeypatch.setattr(samples, "MANY_RUNS", many)
