@@ -2,9 +2,31 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
+from agents.runner.compiled import may_keep, read_compiled
+
 MODE = sys.argv[1] if len(sys.argv) == 2 else ""
+
+
+def compile_in_background() -> None:
+    """For the next starts: nothing, or nothing whole, is kept of what this Python makes of the modules."""
+    child = os.fork()
+    if child == 0:
+        try:
+            if os.fork() == 0:
+                from agents.runner.compiling import keep_compiled
+
+                keep_compiled(sys.argv[0])
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+
+
+kept = read_compiled(__loader__)  # type: ignore[name-defined]
+if kept is not None:
+    sys.meta_path.insert(0, kept)
 
 if MODE == "serve":
     from agents.runner.serve import main
@@ -25,4 +47,6 @@ elif MODE == "probe":
 else:
     sys.exit("usage: python3 %s serve|shell|attach|files|put|outputs|prepare|probe" % sys.argv[0])
 
+if (kept is None or not kept.whole) and may_keep(sys.argv[0]):
+    compile_in_background()
 main()

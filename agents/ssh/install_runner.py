@@ -18,7 +18,8 @@ PUT_TIMEOUT_S = 60.0
 BOOT_COMMAND = 'python3 -c "import sys; exec(eval(sys.stdin.buffer.readline()))"'
 
 # The host's own python3 runs this, so it keeps to Python 3.7. A runner that arrived in part never gets the name of a
-# whole one.
+# whole one. What was compiled from it before goes (runner/compiled.py): nobody knows who wrote it, and the next start
+# makes it anew from what was just compared. On a disk that cannot be written to it stays, as the runner does.
 PUT_PROGRAM = """
 import hashlib, json, os, sys, tempfile
 head = json.loads(sys.stdin.buffer.readline().decode())
@@ -52,6 +53,12 @@ except OSError as error:
     sys.exit("the runner cannot be written to ~/.trainyard/bin: %s" % error)
 if not whole():
     sys.exit("the runner reads back damaged from ~/.trainyard/bin")
+for other in os.listdir(os.path.dirname(name)):
+    if other.startswith(head["sha"] + ".") and other.endswith(".code"):
+        try:
+            os.unlink(os.path.join(os.path.dirname(name), other))
+        except OSError:
+            pass
 print("TRAINYARD-PUT " + head["sha"])
 """
 

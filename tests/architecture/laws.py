@@ -71,9 +71,9 @@ RUNNER_STOREYS = (
     "programs", "metrics.python_module", "metrics.places", "reduction.sitecustomize", "reduction.hook",
     "reduction.exchange", "reduction.staging", "reduction.group", "reduction.ending", "reduction.link",
     "reduction.reducer", "reduction.session", "reduction.peer", "reduction.report", "reduction.sums",
-    "reduction.way", "reduction.wire", "reduction.files_on_hosts", "forks", "files", "host.mounts", "runs.peers",
-    "processes", "host.networks", "runs.namespaces", "runs.containment", "home", "linux", "failpoints",
-    "logs.digest", "shells.frames", "wire", "reduction.__init__", "__init__",
+    "reduction.way", "reduction.wire", "reduction.files_on_hosts", "compiling", "forks", "files", "host.mounts",
+    "runs.peers", "processes", "host.networks", "runs.namespaces", "runs.containment", "home", "linux", "failpoints",
+    "logs.digest", "shells.frames", "wire", "compiled", "reduction.__init__", "__init__",
 )
 # fmt: on
 # Modules of the runner that the Python of a job runs, with what they may import beside the standard library. Their

@@ -1,5 +1,5 @@
 """Cleanup: deletes forgotten runs, work directories and parts of the cache that no run uses, left
-cgroups, records of shells and drafts of the runner."""
+cgroups, records of shells, and what other runners left beside their archives."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import contextlib
 import math
 import os
 import shutil
+import sys
 import time
 from typing import Any, List, Set
 
 from agents.runner.background_tasks import BackgroundTasks
 from agents.runner.cache.store import Cache, is_short_of_room
+from agents.runner.compiled import ENDING, file_of, is_kept
 from agents.runner.failpoints import failpoint
 from agents.runner.files import read_json, read_plain, whole, write_file
 from agents.runner.home import Home, is_run_id
@@ -30,6 +32,7 @@ WORK_KEPT_S = 24 * 3600
 WORK_KEPT_SHORT_S = 600  # on a disk that is short of room: their jobs are over, so no restart comes as a rule
 RECORD_KEPT_S = 24 * 3600
 DRAFT_KEPT_S = 3600
+COMPILED_KEPT_S = 14 * 24 * 3600
 SWEEP_EVERY_S = 600.0  # how often everything is swept, after the first sweep of a connection
 
 # How many ids of forgotten runs are kept, so that a start frame that was long on its way starts nothing twice. The ids
@@ -99,6 +102,19 @@ def sweep_shells(home: Home) -> None:
         with contextlib.suppress(OSError):
             if not lives and os.lstat(path).st_mtime < time.time() - RECORD_KEPT_S:
                 os.unlink(path)
+
+
+def sweep_programs(home: Home, own: str) -> None:
+    """Delete what is left beside the archives of runners: drafts whose writers died, for those that are still being
+    written are younger; and what other runners and other Pythons have compiled, which they make anew if they need it.
+    `own` is the archive of this runner."""
+    programs, kept = os.path.join(home.root, "bin"), os.path.basename(file_of(own)) if is_kept(own) else ""
+    for name in os.listdir(programs) if os.path.isdir(programs) else ():
+        kept_s = DRAFT_KEPT_S if name.startswith(".put-") else COMPILED_KEPT_S if name.endswith(ENDING) else 0
+        if kept_s and name != kept:
+            with contextlib.suppress(OSError):
+                if abs(time.time() - os.lstat(os.path.join(programs, name)).st_mtime) > kept_s:
+                    os.unlink(os.path.join(programs, name))
 
 
 def expired_work(home: Home, left: Set[str]) -> List[str]:
@@ -183,6 +199,7 @@ class Cleanup:
             def act() -> List[str]:
                 sweep_cgroups(closed if sweep else [])
                 sweep_shells(home)
+                sweep_programs(home, sys.argv[0])
                 Cache(home).throw_away(time.time())
                 return expired_work(home, left)
 
