@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     Modules = Dict[str, Tuple[bool, int, int, bytes]]
 
-ENDING = ".code"
+ENDING, DRAFT = ".code", ".compiling-"
 MAX_BYTES = 1 << 26
 HEAD = 8
 
@@ -48,12 +48,12 @@ class Compiled:
         if hash_of(code) != digest:
             self.whole = False
             return None
-        place = "%s/%s" % (self.archive.archive, name.replace(".", "/"))
-        file = place + ("/__init__.py" if is_package else ".py")
-        spec = _Spec(name, self, origin=file, loader_state=code, is_package=is_package)
+        loader: Any = self
+        file = self.get_filename(name)
+        spec = _Spec(name, loader, origin=file, loader_state=code)
         spec.has_location = True
         if is_package:
-            spec.submodule_search_locations.append(place)
+            spec.submodule_search_locations = [os.path.dirname(file)]
         return spec
 
     def create_module(self, spec: Any) -> None:
@@ -64,13 +64,16 @@ class Compiled:
 
     # The sources, for tracebacks and for modules that are put on the host as files.
 
+    def get_filename(self, name: str) -> str:
+        place = "%s/%s" % (self.archive.archive, name.replace(".", "/"))
+        return place + ("/__init__.py" if self.modules[name][0] else ".py")
+
     def get_data(self, path: str) -> bytes:
         data: bytes = self.archive.get_data(path)
         return data
 
     def get_source(self, name: str) -> str:
-        source: str = self.archive.get_source(name)
-        return source
+        return self.get_data(self.get_filename(name)).decode()
 
 
 def read_compiled(archive: Any) -> Compiled | None:
@@ -125,10 +128,10 @@ def hash_of(data: bytes) -> bytes:
 
 
 try:  # what each Python has at its start, without an import of importlib, which takes long
-    from _frozen_importlib import ModuleSpec as _Spec  # type: ignore[import-not-found]
-    from _frozen_importlib_external import MAGIC_NUMBER as _MAGIC  # type: ignore[import-not-found]
-    from _imp import source_hash as _hash  # type: ignore[import-not-found, attr-defined]
+    from _frozen_importlib import ModuleSpec as _Spec
+    from _frozen_importlib_external import MAGIC_NUMBER as _MAGIC
+    from _imp import source_hash as _hash
 
     _KEY = int.from_bytes(_MAGIC, "little")
 except ImportError:  # another Python than CPython: nothing is kept, and file_of raises
-    is_kept = may_keep = lambda archive: False  # type: ignore[assignment]
+    is_kept = may_keep = lambda archive: False

@@ -11,10 +11,9 @@ import time
 import zipfile
 from typing import Dict, List, Tuple
 
-from agents.runner.compiled import HEAD, file_of, hash_of, identity_of
+from agents.runner.compiled import DRAFT, HEAD, file_of, hash_of, identity_of
 from agents.runner.forks import detach
 
-DRAFT = ".put-code-"
 # A start that finds nothing is often one of several: they begin together after an installation. The work, half a
 # second to two, waits until they have begun, and one process does it for all of them.
 PAUSE_S = 1.0

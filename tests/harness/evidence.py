@@ -21,7 +21,8 @@ for path in glob.glob(root + "/gpus/*.lock"):
         except OSError:
             gpus[os.path.basename(path)[:-5]] = "held"
 for folder, _, names in os.walk(root):
-    # A document that is being written (runner/files.py), a runner that is being installed (ssh/install_runner.py).
+    # A document that is being written (runner/files.py), a runner that is being installed (ssh/install_runner.py). Not
+    # what a process is compiling (runner/compiled.py): it may begin at any start, and nobody waits for it.
     strays += [os.path.join(folder, name) for name in names if ".new." in name or name.startswith(".put-")]
 print(json.dumps({"runs": runs, "gpu_locks": gpus, "strays": strays}))
 """

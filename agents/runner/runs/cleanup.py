@@ -13,7 +13,7 @@ from typing import Any, List, Set
 
 from agents.runner.background_tasks import BackgroundTasks
 from agents.runner.cache.store import Cache, is_short_of_room
-from agents.runner.compiled import ENDING, file_of, is_kept
+from agents.runner.compiled import DRAFT, ENDING, file_of, is_kept
 from agents.runner.failpoints import failpoint
 from agents.runner.files import read_json, read_plain, whole, write_file
 from agents.runner.home import Home, is_run_id
@@ -110,7 +110,8 @@ def sweep_programs(home: Home, own: str) -> None:
     `own` is the archive of this runner."""
     programs, kept = os.path.join(home.root, "bin"), os.path.basename(file_of(own)) if is_kept(own) else ""
     for name in os.listdir(programs) if os.path.isdir(programs) else ():
-        kept_s = DRAFT_KEPT_S if name.startswith(".put-") else COMPILED_KEPT_S if name.endswith(ENDING) else 0
+        draft = name.startswith((".put-", DRAFT))
+        kept_s = DRAFT_KEPT_S if draft else COMPILED_KEPT_S if name.endswith(ENDING) else 0
         if kept_s and name != kept:
             with contextlib.suppress(OSError):
                 if abs(time.time() - os.lstat(os.path.join(programs, name)).st_mtime) > kept_s:

@@ -251,6 +251,23 @@ def test_the_runner_is_installed_once_and_again_when_it_was_damaged(machine, key
     assert place.parent.stat().st_mode & 0o077 == 0
 
 
+def test_installing_the_runner_removes_what_was_compiled_of_it_before(machine, key):
+    """Any job of the login could have written it. That of other runners is theirs."""
+    program = b"print('hello')\n"
+    sha = hashlib.sha256(program).hexdigest()
+    place = machine.path(f"{machine.home}/.trainyard/bin")
+    with dialled(target(machine), key) as connection:
+        put_runner(connection, program)
+        for name in (f"{sha}.0123456789abcdef.code", f"{'f' * 64}.0123456789abcdef.code"):
+            (place / name).write_bytes(b"code")
+        (place / f"{sha}.fedcba9876543210.code").mkdir()  # in the way, and read by no start
+        put_runner(connection, program)
+    left = {path.name for path in place.iterdir() if path.name.endswith(".code")}
+    assert left == {f"{'f' * 64}.0123456789abcdef.code", f"{sha}.fedcba9876543210.code"}
+    (place / f"{'f' * 64}.0123456789abcdef.code").unlink()
+    (place / f"{sha}.fedcba9876543210.code").rmdir()
+
+
 def test_a_runner_that_cannot_be_written_raises_with_the_hosts_message(own_machine):
     key = paramiko.Ed25519Key.from_private_key_file(str(own_machine.fleet.key))
     own_machine.path(f"{own_machine.home}/.trainyard").write_text("in the way")
