@@ -6,6 +6,7 @@ can be lost in a change that no ordinary test notices. Whoever adds one adds a l
 
 from __future__ import annotations
 
+from tests.mutants.compiled import COMPILED
 from tests.mutants.logins import LOGINS
 from tests.mutants.metrics import METRICS
 from tests.mutants.preparations import PREPARATIONS
@@ -295,6 +296,7 @@ SAFEGUARDS = (
     *PREPARATIONS,
     *RACES,
     *SHELLS,
+    *COMPILED,
     *STORED_FILES,
     *TUNING,
     *STUDIES_THAT_GO_ON,

@@ -75,6 +75,7 @@ def start(archive, mode="attach", *, python=PYTHON, path=None, **env):
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
+        timeout=120,
         env={**os.environ, **env},
         cwd=archive.parent.parent,
     )
