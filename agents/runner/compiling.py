@@ -40,10 +40,13 @@ def write_compiled(archive: str, pause_s: float = 0.0) -> bool:
     draft = os.path.join(os.path.dirname(archive), DRAFT + os.urandom(8).hex())
     fd = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        # First the room: on a full disk nothing is compiled in vain, at each start anew.
-        write_all(fd, bytes(_ROOM * len(data)))
-        if is_another_at_it(draft):
+        begun = os.fstat(fd).st_mtime_ns
+        if is_another_at_it(draft, begun):
             return False
+        # First the room: on a full disk nothing is compiled in vain, at each start anew. The date stays that of the
+        # begin: of those that begin together, the first one goes on.
+        write_all(fd, bytes(_ROOM * len(data)))
+        os.utime(draft, ns=(begun, begun))
         time.sleep(pause_s)
         made = compiled(archive, data)
         os.lseek(fd, 0, os.SEEK_SET)
@@ -58,16 +61,15 @@ def write_compiled(archive: str, pause_s: float = 0.0) -> bool:
             os.unlink(draft)
 
 
-def is_another_at_it(draft: str) -> bool:
+def is_another_at_it(draft: str, begun: int) -> bool:
     """Whether a draft is there that was begun earlier and not long ago. Their dates are by the same clock, which may
     be a file server's, and is not compared with any other."""
-    directory, name = os.path.split(draft)
-    own = os.stat(draft).st_mtime_ns
+    directory, own = os.path.split(draft)
     for other in os.listdir(directory):
-        if other.startswith(DRAFT) and other != name:
+        if other.startswith(DRAFT) and other != own:
             with contextlib.suppress(FileNotFoundError):
-                begun = os.stat(os.path.join(directory, other)).st_mtime_ns
-                if (begun, other) < (own, name) and own - begun < DRAFT_LIVES_S * 1e9:
+                at = os.stat(os.path.join(directory, other)).st_mtime_ns
+                if (at, other) < (begun, own) and begun - at < DRAFT_LIVES_S * 1e9:
                     return True
     return False
 

@@ -57,7 +57,7 @@ COMPILED = (
     Safeguard(
         "compiled-by-one-process",
         WRITER,
-        "        if is_another_at_it(draft):\n",
+        "        if is_another_at_it(draft, begun):\n",
         "        if False:\n",
         (f"{TESTS}::test_one_that_is_killed_leaves_no_part_under_the_name",),
     ),
