@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import hashlib
 import json
 import os
-import py_compile
 import select
 import shutil
 import signal
@@ -14,7 +14,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import zipfile
 import zlib
 from pathlib import Path
 
@@ -26,30 +25,26 @@ from agents.runner.wire import Decoder, encode
 from agents.ssh.runner_archive import RUNNER as PACKAGE
 from agents.ssh.runner_archive import runner_archive
 
-# Without a look at the source, whose date an archive does not keep.
-AS_IT_IS = py_compile.PycInvalidationMode.UNCHECKED_HASH
+# The Python of the runners. The tests themselves, and their replicas, use the Python of this process.
+PYTHON = os.environ.get("RUNNER_PYTHON") or sys.executable
+COMPILE = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from agents.runner import compiling\n"
+    "sys.exit(not compiling.write_compiled(sys.argv[1]))\n"
+)
 
 
 def put_runner() -> Path:
-    """The runner as hosts get it: one file. Beside each module is what the Python of this process makes of it, or each
-    of many hundred starts would compile the modules again, which is a third of a start."""
+    """The runner as hosts get it: one file, and beside it what the Python of the runners makes of its modules."""
     place = Path(tempfile.mkdtemp(prefix="trainyard-runner-"))
     atexit.register(shutil.rmtree, place, ignore_errors=True)
-    runner, source, compiled = (place / name for name in ("runner.pyz", "module.py", "module.pyc"))
-    runner.write_bytes(runner_archive(PACKAGE))
-    with zipfile.ZipFile(runner, "a") as archive:
-        for name in archive.namelist():
-            source.write_bytes(archive.read(name))
-            py_compile.compile(
-                str(source), str(compiled), f"{runner}/{name}", True, invalidation_mode=AS_IT_IS
-            )
-            archive.write(compiled, f"{name}c")
+    data = runner_archive(PACKAGE)
+    runner = place / f"{hashlib.sha256(data).hexdigest()}.pyz"
+    runner.write_bytes(data)
+    subprocess.run([PYTHON, "-c", COMPILE, runner], check=True)
     return runner
 
 
 RUNNER = put_runner()
-# The Python of the runners. The tests themselves, and their replicas, use the Python of this process.
-PYTHON = os.environ.get("RUNNER_PYTHON") or sys.executable
 PATIENCE_S = 90.0
 
 

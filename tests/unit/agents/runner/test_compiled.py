@@ -17,7 +17,7 @@ import pytest
 
 from agents.runner import compiled, compiling
 from agents.ssh.runner_archive import RUNNER, runner_archive
-from tests.unit.agents.runner.protocol_client import PYTHON, wait_for
+from tests.unit.agents.runner.protocol_client import COMPILE, PYTHON, wait_for
 
 # All that a start needs, and two modes that are quickly compiled.
 OF_THE_RUNNER = ("__init__", "__main__", "compiled", "compiling", "forks", "linux")
@@ -89,11 +89,7 @@ def kept(archive):
 
 
 def compile_now(archive, *, python=PYTHON, **env):
-    program = (
-        "import sys; sys.path.insert(0, sys.argv[1]); from agents.runner import compiling\n"
-        "sys.exit(not compiling.write_compiled(sys.argv[1]))\n"
-    )
-    subprocess.run([python, "-c", program, str(archive)], check=True, env={**os.environ, **env})
+    subprocess.run([python, "-c", COMPILE, str(archive)], check=True, env={**os.environ, **env})
     return kept(archive)
 
 
