@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
@@ -12,6 +13,8 @@ MODE = sys.argv[1] if len(sys.argv) == 2 else ""
 
 def compile_in_background() -> None:
     """For the next starts: nothing, or nothing whole, is kept of what this Python makes of the modules."""
+    if not may_keep(sys.argv[0]):
+        return
     child = os.fork()
     if child == 0:
         try:
@@ -27,6 +30,10 @@ def compile_in_background() -> None:
 kept = read_compiled(__loader__)  # type: ignore[name-defined]
 if kept is not None:
     sys.meta_path.insert(0, kept)
+else:  # now, while there is little that a fork copies
+    compile_in_background()
+# What is imported stays: nothing of it is garbage that would be worth to look for.
+gc.disable()
 
 if MODE == "serve":
     from agents.runner.serve import main
@@ -47,6 +54,7 @@ elif MODE == "probe":
 else:
     sys.exit("usage: python3 %s serve|shell|attach|files|put|outputs|prepare|probe" % sys.argv[0])
 
-if (kept is None or not kept.whole) and may_keep(sys.argv[0]):
+gc.enable()
+if kept is not None and not kept.whole:
     compile_in_background()
 main()
