@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agents.runner.compiled import DRAFT, ENDING
+from agents.runner.compiled import ENDING
 from agents.ssh import install_runner
 from agents.ssh.dial import run_command
 from agents.ssh.install_runner import put_runner
@@ -67,15 +67,3 @@ def test_a_full_disk_and_one_that_cannot_be_written_to_cost_no_start(host, place
         place.chmod(0o700)
         start(connection)
         wait_for(lambda: compiled(place), "the modules to be compiled")
-
-
-@pytest.mark.needs_namespaces
-def test_whoever_compiles_is_killed_and_the_next_start_is_not(host, place):
-    with connected(host) as connection:
-        put_runner(connection)
-        start(connection)
-        wait_for(lambda: host.processes("trainyard-compile"), "somebody to compile")
-        for pid, _ in host.processes("trainyard-compile"):
-            host.run_inside("kill", "-9", str(pid), check=False)
-        start(connection)
-        assert compiled(place) == [] and [name[: len(DRAFT)] for name in found(place)][:1] == [DRAFT]
