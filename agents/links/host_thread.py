@@ -435,6 +435,8 @@ class HostThread:
             link.pull(run, start)
         if any(_may_change_orders(arrival) for arrival in batch):
             self._compare_due = True
+        # Such a run is to be forgotten at most, and mostly not yet: the next tick compares, for all that end meanwhile.
+        self._changing |= any(_ends_a_run(arrival) for arrival in batch)
         if any(isinstance(each.what, Fact) and each.what.document.get("busy") for each in batch):
             self._compare_due = True
             self._watch.look_soon()
@@ -442,7 +444,9 @@ class HostThread:
 
 def _may_change_orders(arrival: Arrival) -> bool:
     """Whether this arrival most likely changes what is wanted here, so that comparing at once pays."""
+    return isinstance(arrival.what, RecordingPiece | RecordingEnd | MetricsPiece | MetricsEnd)
+
+
+def _ends_a_run(arrival: Arrival) -> bool:
     what = arrival.what
-    return isinstance(what, LogEnd | RecordingPiece | RecordingEnd | MetricsPiece | MetricsEnd) or (
-        isinstance(what, Fact) and what.document.get("phase") == CLOSED
-    )
+    return isinstance(what, LogEnd) or (isinstance(what, Fact) and what.document.get("phase") == CLOSED)
