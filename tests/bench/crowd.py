@@ -28,6 +28,7 @@ from tests.harness.product.product import PASSWORD
 
 IDLE, PAGES, SHELLS, SHELLS_OF_A_PERSON = 1_000, 250, 51, 17
 SECONDS = 15
+READY, READY_S = b'{"ready"', 60
 FLOOD = b"yes a line of a program that prints without end\n"
 
 
@@ -115,21 +116,45 @@ def held(product, paths, web):
 def shells(product, job_id, count):
     """Shells of several people, each running a program that prints without end."""
     [run] = [run["id"] for run in product.runs(job_id)]
+    # Before any shell: nobody reads those that are open while a command runs, and pings would wait too long.
+    people = [person(product, number) for number in range(-(-count // SHELLS_OF_A_PERSON))]
     crowd, opened = Crowd(), []
-    for number in range(0, count, SHELLS_OF_A_PERSON):
-        name = f"person-{number}"
-        add = ("user", "add", name, "--admin", "--password-stdin")
-        _, token = product.commands(add, ("token", "create", name), stdin=PASSWORD + "\n")
-        own = Person(product, token.strip())
-        for _ in range(min(SHELLS_OF_A_PERSON, count - number)):
-            shell = Viewer(own, f"/ws/shell/{run}")
-            shell.send(TEXT, json.dumps({"resize": [80, 24]}).encode())
-            opened.append(shell)
-    time.sleep(5)
+    for number in range(count):
+        opened.append(Shell(people[number // SHELLS_OF_A_PERSON], run))
+        for shell in opened:
+            shell.hear(0)
+    until = time.time() + READY_S
+    while waiting := [shell for shell in opened if not shell.ready]:
+        assert time.time() < until, f"{len(waiting)} of {count} shells are not open after {READY_S} s"
+        for shell in opened:
+            shell.hear(0.01)
     for shell in opened:
         shell.send(BINARY, FLOOD)
         crowd.add(shell)
     return crowd
+
+
+def person(product, number):
+    name = f"person-{number}"
+    add = ("user", "add", name, "--admin", "--password-stdin")
+    _, token = product.commands(add, ("token", "create", name), stdin=PASSWORD + "\n")
+    return Person(product, token.strip())
+
+
+class Shell(Viewer):
+    """A shell that is not read by the crowd yet."""
+
+    def __init__(self, product, run):
+        super().__init__(product, f"/ws/shell/{run}")
+        self.ready = False
+        self.send(TEXT, json.dumps({"resize": [80, 24]}).encode())
+
+    def hear(self, patience_s):
+        """Answer pings, and see whether the shell is open."""
+        if select.select([self.socket], [], [], patience_s)[0]:
+            frames = list(self.arrived())
+            assert frames or self.came, "the product closed a shell before it was open"
+            self.ready = self.ready or any(data.startswith(READY) for _, data in frames)
 
 
 class Person:
