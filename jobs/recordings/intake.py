@@ -9,7 +9,7 @@ import logging
 import zlib
 from collections.abc import Sequence
 
-from django.db.models import F, QuerySet
+from django.db.models import Case, F, QuerySet, Value, When
 
 from agents.links.control_plane import RecordingEnd, RecordingPiece
 from jobs.models import RecordingPiece as Piece
@@ -22,38 +22,64 @@ MAX_BYTES = 80 << 20
 
 
 def take(run: str, reports: Sequence[RecordingPiece | RecordingEnd]) -> None:
-    for report in reports:
-        coming = ShellSession.objects.filter(
-            run=run, recording=report.shell, recording_state=RecordingState.COMING, recording_size=None
+    """Of fifty shells that print, a batch has fifty pieces: they take a few statements together, not a few each. The
+    lines of the run's log wait meanwhile."""
+    coming = ShellSession.objects.filter(
+        run=run, recording_state=RecordingState.COMING, recording_size=None
+    )
+    if pieces := [each for each in reports if isinstance(each, RecordingPiece)]:
+        _append(coming, pieces)
+    for end in reports:
+        if isinstance(end, RecordingEnd):
+            _end(coming.filter(recording=end.shell), end)
+
+
+def _end(coming: QuerySet[ShellSession], end: RecordingEnd) -> None:
+    if end.digest:
+        coming.filter(recording_stored=end.size).update(
+            recording_size=end.size, recording_digest=end.digest
         )
-        if isinstance(report, RecordingPiece):
-            _append(coming, report)
-        elif report.digest:
-            coming.filter(recording_stored=report.size).update(
-                recording_size=report.size, recording_digest=report.digest
-            )
-        else:
-            # A host that has nothing of a shell that is open may be about to make it.
-            over = coming.filter(recording_stored=report.size, closed_at__isnull=False)
-            over.update(recording_size=report.size)
+    else:
+        # A host that has nothing of a shell that is open may be about to make it.
+        over = coming.filter(recording_stored=end.size, closed_at__isnull=False)
+        over.update(recording_size=end.size)
 
 
-def _append(coming: QuerySet[ShellSession], piece: RecordingPiece) -> None:
-    session = coming.filter(recording_stored=piece.start).only("pk").first()
-    if session is None:
-        return
+def _append(coming: QuerySet[ShellSession], pieces: Sequence[RecordingPiece]) -> None:
+    sessions = {
+        each.recording: each
+        for each in coming.filter(recording__in={piece.shell for piece in pieces})
+        .order_by("pk")
+        .select_for_update(of=("self",))
+        .only("recording", "recording_stored")
+    }
+    rows = [row for piece in pieces if (row := _row(sessions, piece)) is not None]
+    grown = {row.session_id: row.end for row in rows}
+    if grown:
+        stored = Case(*(When(pk=session, then=Value(end)) for session, end in grown.items()))
+        ShellSession.objects.filter(pk__in=grown).update(recording_stored=stored)
+        Piece.objects.bulk_create(rows)
+
+
+def _row(sessions: dict[str, ShellSession], piece: RecordingPiece) -> Piece | None:
+    """The row of a piece that goes on where the stored bytes end."""
+    session = sessions.get(piece.shell)
+    if session is None or session.recording_stored != piece.start:
+        return None
     if piece.end > MAX_BYTES:
         log.warning("The recording %s from its host is too long. Its rest is not fetched.", piece.shell)
-        coming.filter(pk=session.pk, recording_stored=piece.start).update(recording_size=piece.start)
-        return
+        ShellSession.objects.filter(pk=session.pk).update(recording_size=piece.start)
+        del sessions[piece.shell]
+        return None
     data = _raw(piece)
     if len(data) != piece.end - piece.start:
         log.warning(
             "A piece of the recording %s from its host cannot be read; it is asked for again.", piece.shell
         )
-        return
-    if coming.filter(pk=session.pk, recording_stored=piece.start).update(recording_stored=piece.end):
-        Piece.objects.create(session=session, start=piece.start, end=piece.end, data=zlib.compress(data, 6))
+        return None
+    session.recording_stored = piece.end
+    # Packed quickly: when the recording is whole, it is packed once more as a file.
+    return Piece(session=session, start=piece.start, end=piece.end, data=zlib.compress(data, 1))
 
 
 def unfetched(runs: QuerySet[Run]) -> QuerySet[ShellSession]:

@@ -72,6 +72,21 @@ def end(digest=DIGEST):
     return RecordingEnd(KEY, len(CAST), digest)
 
 
+def test_pieces_of_many_shells_take_few_statements(run, alice, send):
+    def statements(count):
+        keys = [f"{count:016x}{number:016x}" for number in range(count)]
+        for key in keys:
+            shells.record_kept(run, alice, "127.0.0.1", shells.Kept(key, 1800, ""), timezone.now())
+        pieces = [replace(piece(start, start + 100), shell=key) for key in keys for start in (0, 100)]
+        with CaptureQueriesContext(connection) as found:
+            send(*pieces)
+        stored = ShellSession.objects.filter(recording__in=keys).values_list("recording_stored", flat=True)
+        assert list(stored) == [200] * count
+        return len(found)
+
+    assert statements(30) == statements(2)
+
+
 def close(session):
     shells.record_closed(session, "The shell has ended.", timezone.now())
 
