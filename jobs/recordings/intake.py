@@ -24,9 +24,7 @@ MAX_BYTES = 80 << 20
 def take(run: str, reports: Sequence[RecordingPiece | RecordingEnd]) -> None:
     """Of fifty shells that print, a batch has fifty pieces: they take a few statements together, not a few each. The
     lines of the run's log wait meanwhile."""
-    coming = ShellSession.objects.filter(
-        run=run, recording_state=RecordingState.COMING, recording_size=None
-    )
+    coming = ShellSession.objects.filter(run=run, recording_state=RecordingState.COMING, recording_size=None)
     if pieces := [each for each in reports if isinstance(each, RecordingPiece)]:
         _append(coming, pieces)
     for end in reports:
@@ -36,9 +34,7 @@ def take(run: str, reports: Sequence[RecordingPiece | RecordingEnd]) -> None:
 
 def _end(coming: QuerySet[ShellSession], end: RecordingEnd) -> None:
     if end.digest:
-        coming.filter(recording_stored=end.size).update(
-            recording_size=end.size, recording_digest=end.digest
-        )
+        coming.filter(recording_stored=end.size).update(recording_size=end.size, recording_digest=end.digest)
     else:
         # A host that has nothing of a shell that is open may be about to make it.
         over = coming.filter(recording_stored=end.size, closed_at__isnull=False)

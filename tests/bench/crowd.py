@@ -15,9 +15,10 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from urllib.parse import urlsplit
 
-from tests.bench import crowd_reader
+from tests.bench import crowd_reader, processor_time
 from tests.bench.figures import Figure, percentile, short, spread
 from tests.bench.hosts_and_product import TICKS, cpu_seconds, product_on_hosts, rss_mb
 from tests.bench.logs import PRINTER
@@ -48,14 +49,15 @@ def crowd(options):
         yield Figure(name, f"{cores:.2f}", "", None, "≤ 0.3", cores <= 0.3)
         yield from figures(Others(product, seen).measured(), "without shells that print")
         floods = shells(product, seen, SHELLS // part)
-        used = Used(web, [floods.process.pid])
+        used = Used(product, [floods.process.pid, others.process.pid])
         beside = f"beside {SHELLS // part} shells that print"
         yield from figures(Others(product, seen).measured(), beside, aims=(60, 50))
         yield Figure(f"of the cores, {beside}", used.told())
         yield Figure("output of the shells, MB/s", short(floods.counts()["bytes"] / 1e6 / used.seconds()))
         most = rss_mb(web)
         closed += floods.close() + others.close()
-        yield Figure("sockets that the product closed", str(closed), "", None, "0", closed == 0)
+        ends = ", ".join(f"{count} {how}" for how, count in sorted(Counter(closed).items()))
+        yield Figure("sockets that the product closed", ends or "0", "", None, "0", not closed)
         time.sleep(5 if options.quick else 45)
         after = rss_mb(web)
         told = f"{short(before)} → {short(most)} → {short(after)} MB"
@@ -77,24 +79,24 @@ def figures(others, beside, aims=(None, None)):
 
 
 class Used:
-    """Who needs the processors from now on."""
+    """Who needs the processors from now on. The hosts are on them too, with all that their shells print."""
 
-    def __init__(self, web, readers):
-        self.groups = {"web": web, "the bench's readers": readers}
-        self.begun = time.time()
-        self.before = {name: cpu_seconds(pids) for name, pids in self.groups.items()}
-        self.idle = idle_seconds()
+    def __init__(self, product, readers):
+        self.product, self.readers = product, readers
+        self.begun, self.before = time.time(), self.now()
+
+    def now(self):
+        parts = processor_time.by_part(self.product)
+        return parts | {"the bench's readers": cpu_seconds(self.readers), "idle": idle_seconds()}
 
     def seconds(self):
         return time.time() - self.begun
 
     def told(self):
-        seconds = self.seconds()
-        parts = [
-            f"{name} {(cpu_seconds(pids) - self.before[name]) / seconds:.2f}"
-            for name, pids in self.groups.items()
-        ]
-        return ", ".join([*parts, f"idle {(idle_seconds() - self.idle) / seconds:.2f} of {os.cpu_count()}"])
+        seconds, now = self.seconds(), self.now()
+        used = {name: (now[name] - self.before[name]) / seconds for name in now}
+        parts = [f"{name} {cores:.2f}" for name, cores in used.items() if cores >= 0.005]
+        return ", ".join(parts) + f" of {os.cpu_count()}"
 
 
 def idle_seconds():
@@ -179,16 +181,16 @@ class Crowd:
         one.socket.close()
 
     def counts(self):
-        """How many sockets the product has closed, and how many bytes of output came."""
+        """How the product has ended sockets, and how many bytes of output came."""
         self.control.sendall(b"?")
-        return json.loads(self.control.recv(256))
+        return json.loads(self.control.recv(1 << 16))
 
     def close(self):
-        """Close all sockets. Returns how many the product had closed before."""
-        closed = self.counts()["closed"]
+        """Close all sockets. Returns how the product had ended some of them before."""
+        ends = self.counts()["ends"]
         self.control.close()
         self.process.wait()
-        return closed
+        return ends
 
 
 class Others:

@@ -1,8 +1,8 @@
 """Reads the sockets of a crowd, in a process of its own: the bench must not need the core that web needs.
 
 It only counts: it skips over the content of frames, answers pings, and acknowledges output as the page does. Sockets
-come as descriptors over the Unix socket whose number is the first argument. A message without one is the question how
-many sockets have ended and how many bytes have come. This file imports nothing of ours, so that it starts at once.
+come as descriptors over the Unix socket whose number is the first argument. A message without one is the question in
+which way sockets have ended and how many bytes have come. This file imports nothing of ours, so that it starts at once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import select
 import socket
 import sys
 
-TEXT, BINARY, PING, PONG = 1, 2, 9, 10
+TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
 # As the page does (static/shell.js).
 ACK_STEP = 32 * 1024
 # The product and its hosts go first.
@@ -28,6 +28,8 @@ class Reader:
         self.socket.setblocking(False)
         self.head, self.kind, self.left = bytearray(), 0, 0
         self.ping = b""
+        # How the product ended it: the number of its close frame, or that there was none.
+        self.end = b""
         self.taken = self.acked = 0
 
     def take(self, view):
@@ -59,11 +61,16 @@ class Reader:
         self.left -= len(part)
         if self.kind == BINARY:
             self.taken += len(part)
+        elif self.kind == CLOSE:
+            self.end += part
         elif self.kind == PING:
             self.ping += part
             if not self.left:
                 self.send(PONG, self.ping)
         return len(part)
+
+    def told_end(self):
+        return str(int.from_bytes(self.end[:2], "big")) if self.end else "cut off"
 
     def send(self, kind, data):
         self.socket.send(bytes([0x80 | kind, 0x80 | len(data)]) + bytes(4) + data)  # a mask of zeros
@@ -72,7 +79,7 @@ class Reader:
 def main():
     os.nice(NICE)
     control = socket.socket(fileno=int(sys.argv[1]))
-    readers, closed, taken = {}, 0, 0
+    readers, ends, taken = {}, [], 0
     poll = select.epoll()
     poll.register(control, select.EPOLLIN)
     view = memoryview(bytearray(1 << 17))
@@ -87,7 +94,7 @@ def main():
                     poll.register(descriptor, select.EPOLLIN)
                 if not found:
                     taken = sum(reader.taken for reader in readers.values())
-                    control.sendall(json.dumps({"closed": closed, "bytes": taken}).encode())
+                    control.sendall(json.dumps({"ends": ends, "bytes": taken}).encode())
                 continue
             reader = readers[number]
             try:
@@ -96,7 +103,7 @@ def main():
                     raise ConnectionResetError
                 reader.take(view[:count])
             except OSError:
-                closed += 1
+                ends.append(reader.told_end())
                 poll.unregister(number)
 
 
