@@ -424,7 +424,7 @@ class HostThread:
             logger.warning("another dispatcher holds %s now", self.target.name)
             self.stop()
             return
-        link.inbox.done(len(batch))
+        link.inbox.done(batch)
         # Bytes that could not be stored now (a full disk) come again only if the log is pulled again.
         link.sent.pulled -= {
             each.run for each in batch if isinstance(each.what, Frame)

@@ -172,6 +172,13 @@ SHELLS = (
         (f"{RECORDINGS}::test_a_recording_that_grows_without_end_is_cut",),
     ),
     Safeguard(
+        "line-before-recordings",
+        "agents/links/inbox.py",
+        "return self._recordings if recorded else self._arrivals",
+        "return self._arrivals",
+        ("tests/unit/agents/links/test_link.py::test_a_line_overtakes_the_recordings_of_shells",),
+    ),
+    Safeguard(
         "host-kept-for-its-recordings",
         "jobs/host_sync/lost_hosts.py",
         "if recordings.unfetched(runs).exists():",

@@ -15,7 +15,7 @@ from agents.hosts.seals import SealOwner
 from agents.links import inbox, link
 from agents.links.arrivals import ARRIVAL_KINDS, arrivals, memory_size
 from agents.links.backoff import JITTER, WAITS, Backoff, FailureKind
-from agents.links.control_plane import Arrival, Fact, Forgotten, Frame, Gap, LogEnd
+from agents.links.control_plane import Arrival, Fact, Forgotten, Frame, Gap, LogEnd, RecordingPiece
 from agents.links.frame_limits import CpuShare, FrameLimits
 from agents.links.inbox import Inbox
 from agents.links.stream import Stream
@@ -138,11 +138,33 @@ def test_a_batch_is_bounded_in_number_and_weight_and_stays_until_it_is_done():
     for _ in range(100):
         box.put(frame(10))
     assert len(box.batch()) == inbox.BATCH == len(box.batch())
-    box.done(90)
-    assert len(box.batch()) == 10
-    box.done(10)
+    box.done(box.batch())
+    assert len(box.batch()) == 100 - inbox.BATCH
+    box.done(box.batch())
+    assert not box.batch()
     box.put(frame(3 * inbox.BATCH_BYTES))
     box.put(frame(10))
+    assert len(box.batch()) == 1, "one that is over the limit comes alone, but it comes"
+
+
+def recorded(start, size=200_000):
+    return Arrival("r", RecordingPiece("a" * 32, start, start + size, True, b"x" * 1000))
+
+
+def test_a_line_overtakes_the_recordings_of_shells():
+    """Of which a batch takes little, in their order, and always some."""
+    box, line = Inbox(), frame(10)
+    pieces = [recorded(start) for start in range(0, 10_000_000, 200_000)]
+    for piece in pieces:
+        box.put(piece)
+    box.put(line)
+    assert box.batch() == [line, *pieces[:2]]
+    stored = []
+    while batch := box.batch():
+        stored += batch
+        box.done(batch)
+    assert stored == [line, *pieces] and len(box) == 0
+    box.put(recorded(0, 3 * inbox.BATCH_RECORDED))
     assert len(box.batch()) == 1, "one that is over the limit comes alone, but it comes"
 
 
@@ -153,17 +175,17 @@ def test_large_log_frames_are_gathered_and_nothing_else_is():
     assert box.gather_s() == inbox.GATHER_S
     box.put(frame(10))
     assert box.gather_s() == 0, "the log is no longer behind: a line waits"
-    box.done(2)
+    box.done(box.batch())
     box.put(large)
     box.put(Arrival("r", Fact(FACT)))
     assert box.gather_s() == 0, "a fact waits"
-    box.done(2)
+    box.done(box.batch())
     packed = Arrival("r", Frame(0, inbox.GATHER_BYTES // 2, True, b"x" * 1000))
     box.put(packed)
     assert box.gather_s() == inbox.GATHER_S
     box.put(packed)
     assert box.gather_s() == 0, "enough waits"
-    box.done(1)
+    box.done(box.batch()[:1])
     assert box.gather_s() == inbox.GATHER_S
     box.close()
     assert box.gather_s() == 0
@@ -241,7 +263,7 @@ def test_a_full_inbox_holds_its_reader_until_there_is_room_or_it_is_closed():
     reader.start()
     wait_for(lambda: box.full, "the reader to wait")
     assert results.empty()
-    box.done(1)
+    box.done(box.batch())
     assert results.get(timeout=30) is True
     box.put(frame(inbox.MAX_BYTES))
     box.close()
