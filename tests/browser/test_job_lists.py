@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from jobs import services
 from jobs.models import Job
+from tests.browser.looks import in_each_look
 from tests.harness.accessibility import assert_accessible
 from tests.unit.console.views.conftest import browser, cast, project
 from tests.unit.console.views.example_rows import a_host, a_job, a_pipeline, document
@@ -98,8 +99,7 @@ def test_a_box_stays_ticked_when_the_list_is_painted_again(seen):
     assert seen.get_by_label("Select bert-1").is_checked()
 
 
-@pytest.mark.parametrize("width", [1280, 360])
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@in_each_look
 def test_the_pages_are_accessible_and_fit(seen, live_server, width, theme, tmp_path):
     seen.context.add_cookies([{"name": "theme", "value": theme, "url": live_server.url}])
     seen.set_viewport_size({"width": width, "height": 900})

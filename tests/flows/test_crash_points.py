@@ -327,7 +327,7 @@ def test_each_process_is_suspended_past_the_lease_at_each_failpoint(crowd):
     crowd.check("after a stop past the lease at each point")
 
 
-@pytest.mark.parametrize("how", ["kill", "stop"])
+@pytest.mark.parametrize("how", ["kill", pytest.param("stop", marks=pytest.mark.exhaustive)])
 def test_the_web_process_dies_while_it_accepts_a_job(yard, how):
     """The web process dies before and after the commit: the same key makes one job in the end."""
     with Waker(yard):

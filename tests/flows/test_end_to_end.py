@@ -14,11 +14,13 @@ from websockets.exceptions import ConnectionClosed
 from tests.flows import occupancy
 from tests.flows.running_jobs import LongJob, replica_process
 from tests.harness.product import job_spec
-from tests.harness.product.product import PASSWORD, SHAPES
+from tests.harness.product.product import PASSWORD
 from tests.harness.wait_and_processes import wait_for
 
-# The files before this one have left a product of the shape "apart" (tests/conftest.py).
-pytestmark = pytest.mark.parametrize("shape", SHAPES[::-1], scope="module")
+# The files before this one have left a product of the shape "apart" (tests/conftest.py). Most other flows and all tests
+# of behaviour have "embedded".
+SHAPES = ["apart", pytest.param("embedded", marks=pytest.mark.exhaustive)]
+pytestmark = pytest.mark.parametrize("shape", SHAPES, scope="module")
 NEW, QUEUE = "/jobs/new?as=json", "/jobs/queue"
 TOKEN = re.compile(r'name="csrfmiddlewaretoken" value="([^"]+)"')
 

@@ -19,7 +19,7 @@ METRICS = (
         "agents/runner/metrics/hypertune_file.py",
         "or self._is_being_opened():",
         "or False:",
-        (f"{RUNNER}::test_ten_thousand_reports_in_a_tight_loop_lose_none",),
+        (f"{RUNNER}::test_thousands_of_reports_in_a_tight_loop_lose_none",),
     ),
     Safeguard(
         "an-uncommitted-rest-does-not-count",

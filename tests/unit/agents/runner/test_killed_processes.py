@@ -12,6 +12,7 @@ import pytest
 from agents.runner.processes import all_processes, descendants, read_process
 from agents.runner.runs.containment import cgroup_path
 from agents.runner.runs.facts import load_facts, save_facts
+from tests.unit.agents.runner.engines_in_turn import engines_in_turn
 from tests.unit.agents.runner.protocol_client import command, wait_for
 
 # Writes a line at each start, then exits with 7 once a file tells it to.
@@ -37,7 +38,7 @@ def go(host, run="r1"):
 
 
 @pytest.mark.usefixtures("each_runtime")
-@pytest.mark.parametrize("victim", ["outer", "inner", "serve"])
+@engines_in_turn(["victim"], [("outer",), ("inner",), ("serve",)])
 def test_one_kill_9_anywhere_still_gives_the_true_exit(console, host, victim):
     console.start("r1", PATIENT, gpus=["GPU-a"])
     console.text("r1", "up")
@@ -122,7 +123,7 @@ AT_THE_END = ("before_ended", "before_reap", "before_closed", "after_closed")
 
 
 @pytest.mark.usefixtures("each_runtime")
-@pytest.mark.parametrize("point", POINTS)
+@engines_in_turn(["point"], [(point,) for point in POINTS])
 def test_a_kill_at_any_point_of_a_start_is_reported_truthfully(console, host, point):
     host.arm(point)
     order = {"gpus": ["GPU-a"], "env": {"TOKEN": "secret"}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -24,6 +25,7 @@ from agents.runner.runs.containment import (
 from agents.runner.runs.facts import load_facts, save_facts
 from agents.runner.runs.keeper import Keeper
 from tests.harness.wait_and_processes import PROMISED_S
+from tests.unit.agents.runner.engines_in_turn import engines_in_turn
 from tests.unit.agents.runner.protocol_client import command, wait_for
 
 # Every hostile child touches a file again and again: a fresh file means that it still lives.
@@ -74,8 +76,7 @@ def nothing_beats(work: Path):
     return not list(work.iterdir())
 
 
-@pytest.mark.parametrize("containment", ["cgroup", "subreaper"])
-@pytest.mark.parametrize("kind", HOSTILE)
+@engines_in_turn(["kind", "containment"], [*itertools.product(HOSTILE, ["cgroup", "subreaper"])])
 def test_no_descendant_survives_a_stop(each_runtime, host, kind, containment):
     console = host.connect(**({"TRAINYARD_NO_CGROUP": "1"} if containment == "subreaper" else {}))
     console.hello()

@@ -119,7 +119,7 @@ def test_a_full_disk_is_no_fault_of_the_archive(room, monkeypatch):
 
 def test_a_gigabyte_that_is_a_megabyte_takes_little_memory(room):
     """In a process of its own, whose memory is limited."""
-    with lzma.open(room / "archive", "wb") as file, tarfile.open(fileobj=file, mode="w") as archive:
+    with lzma.open(room / "archive", "wb", preset=0) as file, tarfile.open(fileobj=file, mode="w") as archive:
         info = tarfile.TarInfo("zeros")
         info.size = 300 << 20
         with open("/dev/zero", "rb") as zeros:

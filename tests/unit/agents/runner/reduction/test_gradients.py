@@ -25,10 +25,11 @@ OF_EACH = {
 @pytest.mark.parametrize(
     ("trainers", "reducers", "inside", "wire"),
     [
-        (2, 1, 1, ""),
+        # Alone on its host or beside others, as it is or rounded: each once. The others are further sizes.
         (3, 2, 1, "bf16"),
         (2, 2, 2, ""),
-        (4, 3, 1, ""),
+        pytest.param(2, 1, 1, "", marks=pytest.mark.exhaustive),
+        pytest.param(4, 3, 1, "", marks=pytest.mark.exhaustive),
         pytest.param(8, 2, 1, "", marks=pytest.mark.exhaustive),
     ],
 )
