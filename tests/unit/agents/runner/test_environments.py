@@ -137,7 +137,9 @@ def test_the_second_time_nothing_is_done(make, cache, tmp_path):
 def test_an_environment_sees_the_libraries_of_the_host(make, cache, tmp_path):
     """Also of a host whose python3 lives in an environment itself."""
     own = tmp_path / "own"
-    subprocess.run([sys.executable, "-m", "venv", str(own)], check=True, capture_output=True)
+    # With the pip of the Python below it: installing one would be half of this test.
+    words = [sys.executable, "-m", "venv", "--without-pip", "--system-site-packages", str(own)]
+    subprocess.run(words, check=True, capture_output=True)
     (place,) = (own / "lib").glob("python3*/site-packages")
     (place / "torch_of_the_host.py").write_text("GPUS = 8\n")
     made = make(
