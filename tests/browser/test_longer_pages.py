@@ -80,6 +80,27 @@ def longer(settings, catalogues, monkeypatch):
     display._badge.cache_clear()
 
 
+@pytest.fixture(scope="module")
+def tab(chromium):
+    """One tab for all pages: a profile for each would be a third of a test. Each page has an origin of its own, so that
+    nothing that one stores reaches the next."""
+    context = chromium.new_context(viewport={"width": 1200, "height": 800})
+    tab = context.new_page()
+    tab.set_default_timeout(30_000)
+    tab.problems = []
+    tab.on("pageerror", lambda problem: tab.problems.append(str(problem)))
+    yield tab
+    context.close()
+
+
+@pytest.fixture
+def page(tab):
+    tab.problems.clear()
+    yield tab
+    tab.goto("about:blank")
+    assert tab.problems == []
+
+
 def faults(page, html):
     with served(html) as address:
         page.goto(address)
