@@ -353,8 +353,10 @@ def gpu_seconds_in_all(jobs: QuerySet[Any, Any], now: datetime) -> float:
         runs |= _gpu_seconds(rows)
     others = Usage.objects.filter(job__in=jobs).exclude(run__in=list(runs)).order_by().values_list("gpus")
     sums = others.annotate(held=Sum(F("ended_at") - F("began_at")))
-    found = sum(max(seconds, 0.0) for _job, seconds in runs.values())
-    return found + sum(gpus * length.total_seconds() for gpus, length in sums)
+    found = sum((max(seconds, 0.0) for _job, seconds in runs.values()), 0.0)
+    for gpus, length in sums:
+        found += gpus * length.total_seconds()
+    return found
 
 
 def _gpu_seconds(rows: Iterable[tuple[Any, ...]]) -> dict[str, tuple[int, float]]:
