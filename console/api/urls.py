@@ -13,12 +13,6 @@ from console.api.jobs import (
     files,
     job_lists,
     jobs,
-    log_archive,
-    log_bytes,
-    log_entries,
-    log_lines,
-    log_pages,
-    log_search,
     metrics,
     outputs,
     preparations,
@@ -28,6 +22,7 @@ from console.api.jobs import (
     saved_views,
     shells,
 )
+from console.api.logs import log_archive, log_bytes, log_entries, log_lines, log_pages, log_search
 from console.api.openapi import view as openapi
 from console.api.pipelines import models, training_pipelines
 from console.api.projects import urls

@@ -8,10 +8,10 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from console.presenters.jobs.metric_lines import BY_NAME, METRICS, Line, Span, Value, step_for
-from console.presenters.jobs.metric_marks import Mark
-from console.presenters.jobs.metrics import Chart, Metrics
-from console.presenters.jobs.metrics_page import MetricsPanel, View, _drawn, _mark
+from console.presenters.metrics.metric_lines import BY_NAME, METRICS, Line, Span, Value, step_for
+from console.presenters.metrics.metric_marks import Mark
+from console.presenters.metrics.metrics import Chart, Metrics
+from console.presenters.metrics.metrics_page import MetricsPanel, View, _drawn, _mark
 from tests.browser.static_site import metrics_page, served
 from tests.harness.browser import query_of
 

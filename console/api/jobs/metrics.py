@@ -20,9 +20,9 @@ from console.api.errors import BadRequest
 from console.api.times import format_time, parse_time
 from console.api.views import TrainyardView
 from console.auth import access
-from console.presenters.jobs.metric_lines import POINTS, SAMPLE_S, SPANS
-from console.presenters.jobs.metric_marks import Mark
-from console.presenters.jobs.metrics import MOST_LINES, Asked, Chart, Metrics, metrics
+from console.presenters.metrics.metric_lines import POINTS, SAMPLE_S, SPANS
+from console.presenters.metrics.metric_marks import Mark
+from console.presenters.metrics.metrics import MOST_LINES, Asked, Chart, Metrics, metrics
 from jobs.models import Job
 from jobs.rules.lifecycle.states import TERMINAL
 

@@ -15,7 +15,7 @@ from django.db.models import Sum
 from django.utils.translation import gettext as _
 
 from agents.infra.shared_answers import SharedAnswers
-from console.presenters.jobs.charts import path
+from console.presenters.metrics.charts import path
 from jobs.host_sync import gpu_hours
 from jobs.host_sync.gpu_hours import HOUR, HourUse, Key
 from jobs.models import GpuHour

@@ -17,7 +17,7 @@ from console.presenters import badges
 from console.presenters.badges import Badge
 from console.presenters.jobs.job_query import CELLS, TABLE, JobQuery
 from console.presenters.jobs.replicas import ReplicaLine
-from console.presenters.jobs.utilization import CurrentUse, current_use
+from console.presenters.metrics.utilization import CurrentUse, current_use
 from jobs.rules.lifecycle.states import ReplicaState
 from jobs.rules.spec.cluster_variables import TRAINER_POOLS
 

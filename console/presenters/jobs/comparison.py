@@ -15,14 +15,15 @@ from django.utils.translation import gettext as _
 
 from agents.infra.sentences import shown
 from agents.infra.text import visible
-from console.presenters import reported_metrics, sizes
+from console.presenters import sizes
 from console.presenters.badges import JOB, Badge
-from console.presenters.jobs.charts import gib, path
 from console.presenters.jobs.job_head import error_text
-from console.presenters.jobs.metric_lines import Metric, Unit
-from console.presenters.jobs.metrics import Asked, metrics
 from console.presenters.jobs.requested import shown_command, shown_value
-from console.presenters.reported_metrics import ComparedChart
+from console.presenters.metrics import reported_metrics
+from console.presenters.metrics.charts import gib, path
+from console.presenters.metrics.metric_lines import Metric, Unit
+from console.presenters.metrics.metrics import Asked, metrics
+from console.presenters.metrics.reported_metrics import ComparedChart
 from jobs.models import Job, JobLabel, Replica
 
 FEWEST, MOST = 2, 5

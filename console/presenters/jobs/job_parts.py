@@ -21,11 +21,11 @@ from console.presenters.jobs import job_head, timeline
 from console.presenters.jobs.cells import cells
 from console.presenters.jobs.job_filters import cursor_number
 from console.presenters.jobs.job_query import JobQuery
-from console.presenters.jobs.metrics_page import View, newest_points
 from console.presenters.jobs.replicas import replica_lines
-from console.presenters.jobs.strip import strip
-from console.presenters.jobs.utilization import utilization
-from console.presenters.reported_metrics import reported
+from console.presenters.metrics.metrics_page import View, newest_points
+from console.presenters.metrics.reported_metrics import reported
+from console.presenters.metrics.strip import strip
+from console.presenters.metrics.utilization import utilization
 from console.presenters.shells import job_shells
 from console.presenters.shells.job_shells import may_open, shells
 from console.presenters.stamps import digest

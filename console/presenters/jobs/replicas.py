@@ -16,7 +16,7 @@ from django.utils.translation import gettext as _
 from agents.models import Host, HostStatus
 from console.presenters import badges
 from console.presenters.badges import Badge
-from console.presenters.jobs.charts import gib
+from console.presenters.metrics.charts import gib
 from jobs.models import Job, Run
 from jobs.rules.lifecycle.states import RunPhase
 

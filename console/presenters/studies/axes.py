@@ -16,7 +16,7 @@ from django.utils.translation import gettext as _
 
 from agents.infra.text import visible
 from console.forms.study_rows.parameter_rows import SCALES
-from console.presenters.jobs.charts import WIDTH
+from console.presenters.metrics.charts import WIDTH
 from console.presenters.studies.trial_rows import METRIC, PARAMETER, TrialRow, parameter_text
 from jobs.rules.tuning.arguments import text_of
 from jobs.rules.tuning.search.unit_place import unit_places

@@ -15,8 +15,8 @@ from django.utils.module_loading import import_string
 from django.utils.translation import gettext as _
 
 from agents.infra.text import visible
-from console.presenters.jobs.charts import HEIGHT, WIDTH
-from console.presenters.reported_metrics import number
+from console.presenters.metrics.charts import HEIGHT, WIDTH
+from console.presenters.metrics.reported_metrics import number
 from console.presenters.studies.heights import dot
 from console.presenters.studies.read_trials import read_trials
 from console.presenters.studies.trial_rows import TrialRow, by_result, parameter_text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from console.presenters.jobs.charts import HEIGHT, WIDTH
+from console.presenters.metrics.charts import HEIGHT, WIDTH
 
 
 def dot(x: int, y: int) -> str:

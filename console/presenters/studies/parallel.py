@@ -16,7 +16,7 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from console.presenters.reported_metrics import number
+from console.presenters.metrics.reported_metrics import number
 from console.presenters.studies.axes import Axes, Axis, x_of
 from console.presenters.studies.heights import height
 from console.presenters.studies.trial_rows import TrialRow, parameter_text

@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from agents.infra.text import visible
-from console.presenters.reported_metrics import number
+from console.presenters.metrics.reported_metrics import number
 from console.presenters.studies import contour
 from console.presenters.studies.axes import Axis, axes_of
 from console.presenters.studies.heights import across, dot, y_of

@@ -16,8 +16,8 @@ from django.utils.translation import gettext as _
 
 from agents.infra.shared_answers import SharedAnswers
 from agents.infra.text import visible
-from console.presenters.jobs.charts import WIDTH
-from console.presenters.reported_metrics import number
+from console.presenters.metrics.charts import WIDTH
+from console.presenters.metrics.reported_metrics import number
 from console.presenters.studies.axes import Axes
 from console.presenters.studies.heights import across, dot, share_of, y_of
 from console.presenters.studies.parallel import ParallelPlot, parallel_plot

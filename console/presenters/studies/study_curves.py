@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from django.utils.translation import ngettext
 
 from agents.infra.text import visible
-from console.presenters import reported_metrics
 from console.presenters.badges import Badge
-from console.presenters.reported_metrics import Curve, number
+from console.presenters.metrics import reported_metrics
+from console.presenters.metrics.reported_metrics import Curve, number
 from console.presenters.studies.read_trials import read_trials
 from console.presenters.studies.trial_rows import TrialRow, by_result
 from jobs.metrics import curves

@@ -15,7 +15,7 @@ from agents.infra.sentences import shown
 from console.auth import access
 from console.presenters.badges import JOB, Badge
 from console.presenters.jobs.job_filters import ACTIVE, NEWEST, Filters, cursor_number
-from console.presenters.reported_metrics import number
+from console.presenters.metrics.reported_metrics import number
 from console.presenters.studies.study_page import goals
 from jobs.models import Project, Trial, TuningJob
 from jobs.rules.lifecycle.states import TERMINAL

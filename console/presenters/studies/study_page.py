@@ -17,9 +17,9 @@ from django.utils.translation import gettext as _
 from agents.infra.sentences import shown
 from agents.infra.text import visible
 from console.auth import access
-from console.presenters import reported_metrics
 from console.presenters.badges import JOB, Badge
 from console.presenters.jobs.job_page import Tab
+from console.presenters.metrics import reported_metrics
 from console.presenters.studies import plots, trial_rows
 from console.presenters.studies.axes import Axes, axes_of
 from console.presenters.studies.plots import Plots

@@ -16,7 +16,7 @@ from agents.infra.sentences import shown
 from agents.infra.text import visible
 from console.presenters import csv_cells
 from console.presenters.badges import TRIAL, Badge
-from console.presenters.reported_metrics import number
+from console.presenters.metrics.reported_metrics import number
 from console.presenters.sort_links import SortLink, next_order
 from jobs.models import Trial, TuningJob
 from jobs.rules.tuning.arguments import text_of

@@ -16,8 +16,8 @@ from console.auth.person import person
 from console.presenters.jobs import job_page, job_parts, requested
 from console.presenters.jobs.job_query import JobQuery
 from console.presenters.jobs.last_lines import last_lines
-from console.presenters.jobs.metrics_page import metrics_panel
 from console.presenters.jobs.replica_picker import picker
+from console.presenters.metrics.metrics_page import metrics_panel
 from console.views.fragments import asks_for_fragment, page_or_fragment
 from jobs.models import Job
 from jobs.scheduling import output_directories

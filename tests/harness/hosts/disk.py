@@ -1,4 +1,4 @@
-"""The root disk of a host in namespaces: a tmpfs of a fixed size, which can be full, or a directory of this machine's disk.
+"""The root disk of a host in namespaces: a tmpfs of a fixed size, which can be full, or a part of this machine's disk.
 Both survive reboots."""
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import zipfile
 import pytest
 from asgiref.sync import async_to_sync
 
-from console.api.jobs import log_pages
+from console.api.logs import log_pages
 from tests.unit.console.log_rows import complete, lose, write
 from tests.unit.console.views.example_rows import a_host, a_job, a_run
 

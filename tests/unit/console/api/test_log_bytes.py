@@ -13,8 +13,8 @@ from django.utils import timezone
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from console.api.jobs import log_bytes
-from console.api.jobs.log_bytes import slice_parts, stored_parts
+from console.api.logs import log_bytes
+from console.api.logs.log_bytes import slice_parts, stored_parts
 from console.auth import tokens
 from console.runtime import database_threads
 from jobs.models import Run

@@ -13,7 +13,7 @@ from django.utils import timezone
 from google.api_core import exceptions
 from google.oauth2.credentials import Credentials
 
-from console.api.jobs import log_entries
+from console.api.logs import log_entries
 from console.auth import tokens
 from jobs.logs import entries, reader
 from jobs.logs.search_budget import SearchBudget

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from console.api.jobs import log_lines
+from console.api.logs import log_lines
 from jobs.logs import line_numbers
 from jobs.logs.search_budget import SearchBudget
 from tests.unit.console.log_rows import write

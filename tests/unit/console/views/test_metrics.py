@@ -16,8 +16,8 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from agents.infra import shared_answers
-from console.presenters.jobs.metric_lines import BY_NAME, METRICS, Grid, Sample, Span, step_for
-from console.presenters.jobs.metrics_page import newest_points
+from console.presenters.metrics.metric_lines import BY_NAME, METRICS, Grid, Sample, Span, step_for
+from console.presenters.metrics.metrics_page import newest_points
 from jobs.host_sync import samples
 from jobs.host_sync.samples import start_of_step
 from jobs.models import Run, RunSample, Transition

@@ -7,8 +7,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from console.presenters import reduction_words, reported_metrics
+from console.presenters import reduction_words
 from console.presenters.jobs.job_parts import part_live, part_stamp
+from console.presenters.metrics import reported_metrics
 from jobs.metrics import points
 from jobs.models import MetricSeries, Replica, Run
 from jobs.rules.metrics.journal import Report

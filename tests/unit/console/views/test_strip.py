@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from django.utils import timezone
 
-from console.presenters.jobs.strip import strip
+from console.presenters.metrics.strip import strip
 from jobs.host_sync import samples
 from jobs.models import Run, RunSample
 from tests.unit.console.views.example_rows import a_host, a_job, one_line

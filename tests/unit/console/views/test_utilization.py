@@ -9,8 +9,8 @@ import pytest
 from django.utils import timezone
 
 from console.api.jobs import samples
-from console.presenters.jobs.charts import HEIGHT, WIDTH, path
 from console.presenters.jobs.job_parts import context, part_stamp
+from console.presenters.metrics.charts import HEIGHT, WIDTH, path
 from jobs.models import LogPiece, LogSegment, Run, RunSample
 from tests.unit.console.views.example_rows import a_host, a_job, one_line
 

@@ -24,9 +24,9 @@ from rest_framework.request import Request
 
 from console.api.description import Query, Size, described, one_of
 from console.api.errors import BadRequest
-from console.api.jobs.log_bytes import MAX_PARTS, Part, stored_parts, stream_blocks
-from console.api.jobs.log_search import PATTERN, RUNS, pattern_of
-from console.api.jobs.merged_logs import SECOND, Found, MergedLogs
+from console.api.logs.log_bytes import MAX_PARTS, Part, stored_parts, stream_blocks
+from console.api.logs.log_search import PATTERN, RUNS, pattern_of
+from console.api.logs.merged_logs import SECOND, Found, MergedLogs
 from console.api.query import whole_number
 from console.api.times import format_time
 from console.api.views import TrainyardView

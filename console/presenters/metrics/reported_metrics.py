@@ -14,7 +14,7 @@ from django.utils.translation import gettext, gettext_noop, ngettext
 from django.utils.translation import gettext as _
 
 from console.presenters import reduction_words
-from console.presenters.jobs.charts import HEIGHT, WIDTH
+from console.presenters.metrics.charts import HEIGHT, WIDTH
 from jobs.metrics.curves import points_of, series_of
 from jobs.models import Job, MetricSeries, Run
 from jobs.rules.metrics.thinning import kept

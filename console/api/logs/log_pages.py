@@ -16,8 +16,8 @@ from rest_framework.response import Response
 
 from console.api.description import Query, described, form
 from console.api.errors import BadRequest
-from console.api.jobs.log_archive import WHICH_LOGS, chosen_runs
-from console.api.jobs.merged_logs import SECOND, BadToken, Found, MergedLogs, Place, read_token, write_token
+from console.api.logs.log_archive import WHICH_LOGS, chosen_runs
+from console.api.logs.merged_logs import SECOND, BadToken, Found, MergedLogs, Place, read_token, write_token
 from console.api.views import TrainyardView
 from console.auth import access
 from jobs.logs.search_budget import SearchBudget

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from console.presenters.jobs.metric_lines import Span
+from console.presenters.metrics.metric_lines import Span
 from jobs.models import Job, Transition
 from jobs.rules.lifecycle.history_kinds import HistoryKind
 

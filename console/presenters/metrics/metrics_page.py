@@ -17,12 +17,12 @@ from django.utils.translation import gettext, gettext_noop
 from django.utils.translation import gettext as _
 
 from console.presenters import badges, sizes
-from console.presenters.jobs.charts import path
 from console.presenters.jobs.event_groups import WORDS
 from console.presenters.jobs.job_query import JobQuery
-from console.presenters.jobs.metric_lines import SPANS, Span, Unit, Value
-from console.presenters.jobs.metric_marks import Mark
-from console.presenters.jobs.metrics import MOST_LINES, Asked, Chart, metrics
+from console.presenters.metrics.charts import path
+from console.presenters.metrics.metric_lines import SPANS, Span, Unit, Value
+from console.presenters.metrics.metric_marks import Mark
+from console.presenters.metrics.metrics import MOST_LINES, Asked, Chart, metrics
 from jobs.models import Job
 from jobs.rules.lifecycle.states import TERMINAL
 

@@ -15,9 +15,9 @@ from django.utils.translation import ngettext
 from agents.infra.sql import Parameter, SelectStatement
 from console.presenters import sizes
 from console.presenters.badges import Badge
-from console.presenters.jobs.charts import gib
 from console.presenters.jobs.job_query import JobQuery
 from console.presenters.jobs.replicas import ReplicaLine, RunColumns
+from console.presenters.metrics.charts import gib
 from jobs.logs import last_printed
 from jobs.models import RunSample
 from jobs.rules.lifecycle import quiet_replicas

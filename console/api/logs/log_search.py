@@ -20,7 +20,7 @@ from rest_framework.response import Response
 from agents.infra import untrusted
 from console.api.description import RUN, Query, Size, Time, described, form, one_of
 from console.api.errors import BadRequest
-from console.api.jobs.log_bytes import run_of
+from console.api.logs.log_bytes import run_of
 from console.api.query import whole_number
 from console.api.times import format_time
 from console.api.views import TrainyardView

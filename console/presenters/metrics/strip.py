@@ -14,10 +14,10 @@ from django.db.models import Avg, Min
 from django.utils.translation import gettext
 from django.utils.translation import gettext as _
 
-from console.presenters.jobs.charts import path
-from console.presenters.jobs.metric_lines import BY_NAME, SAMPLE_S, Unit
-from console.presenters.jobs.metrics import Epoch
-from console.presenters.jobs.metrics_page import in_words
+from console.presenters.metrics.charts import path
+from console.presenters.metrics.metric_lines import BY_NAME, SAMPLE_S, Unit
+from console.presenters.metrics.metrics import Epoch
+from console.presenters.metrics.metrics_page import in_words
 from jobs.models import Job, RunSample
 
 MINUTE_S = 60

@@ -16,7 +16,7 @@ from rest_framework.response import Response
 
 from console.api.description import RUN, Query, Size, described
 from console.api.errors import BadRequest
-from console.api.jobs.log_bytes import run_of
+from console.api.logs.log_bytes import run_of
 from console.api.query import whole_number
 from console.api.views import TrainyardView
 from console.auth import access

@@ -18,8 +18,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from console.api.errors import BadRequest
-from console.api.jobs.entry_filter import EntryCondition, parse
-from console.api.jobs.merged_logs import (
+from console.api.logs.entry_filter import EntryCondition, parse
+from console.api.logs.merged_logs import (
     SECOND,
     BadToken,
     Found,

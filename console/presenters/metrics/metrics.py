@@ -15,7 +15,7 @@ from django.db.models import BigIntegerField, F, Func, Max, Min, QuerySet
 
 from agents.infra.shared_answers import SharedAnswers
 from agents.models import Gpu
-from console.presenters.jobs.metric_lines import (
+from console.presenters.metrics.metric_lines import (
     METRICS,
     OF_GPUS,
     POINTS,
@@ -30,7 +30,7 @@ from console.presenters.jobs.metric_lines import (
     Value,
     step_for,
 )
-from console.presenters.jobs.metric_marks import Mark, marks
+from console.presenters.metrics.metric_marks import Mark, marks
 from jobs.models import Job, Run, RunSample
 
 # So many replicas are shown over each other; more become bands.
