@@ -1,4 +1,5 @@
-"""The cache of one deployment on a host: shipped bytes, unpacked trees, Python environments, images of Apptainer.
+"""The cache of one deployment on a host: shipped bytes, unpacked trees, Python environments, images of Apptainer, users
+of other images.
 
 What is complete has its own name; what is still being made lies beside it and is made by whoever holds the lock of
 that name. A run that uses an entry holds the same lock shared, so that nobody deletes the entry meanwhile. The time of
@@ -19,7 +20,7 @@ from typing import Iterator, List, Tuple
 from agents.runner.files import free_bytes
 from agents.runner.home import Home, is_key
 
-BLOBS, TREES, ENVIRONMENTS, IMAGES = KINDS = ("blobs", "trees", "environments", "images")
+BLOBS, TREES, ENVIRONMENTS, IMAGES, USERS = KINDS = ("blobs", "trees", "environments", "images", "users")
 # What lies beside an entry while it is made.
 BESIDE = (".part", ".part.secrets", ".packages")
 # What a process that was killed while it wrote an entry of one file has left: that, and its number.

@@ -14,8 +14,10 @@ import signal
 import time
 from typing import Any, Callable, Dict, List, Mapping, Set, Tuple
 
+from agents.runner.cache.store import Cache
 from agents.runner.files import unlink, write_file
 from agents.runner.forks import fork_detached
+from agents.runner.home import Home
 from agents.runner.metrics.places import metrics_directory
 from agents.runner.processes import Process, descendants, read_process, signal_process
 from agents.runner.programs import output_of
@@ -430,7 +432,9 @@ def _user(
     if runtime.get("user") == "ours":
         keep = [] if is_root else ["--userns=keep-id"]
         return [*keep, "--user", "%d:%d" % (os.getuid(), os.getgid())]
-    user = user_of_image(str(known["program"]), str(known["image"]), str(known["name"]), directory)
+    cache = Cache(Home(os.path.basename(os.path.dirname(os.path.dirname(directory)))))
+    words = (str(known[each]) for each in ("program", "image", "name"))
+    user = user_of_image(cache, *words, directory)
     if not is_root:
         return as_login(user)
     give(user, written)

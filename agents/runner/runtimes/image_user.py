@@ -7,9 +7,13 @@ what it writes then belongs to the login, as without a container. A login that i
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from typing import Dict, Iterable, List, Tuple
 
+from agents.runner.cache.store import USERS, Cache
+from agents.runner.files import read_json, write_file
+from agents.runner.home import is_key
 from agents.runner.programs import Program
 
 ANSWER_S = 20.0
@@ -18,13 +22,40 @@ MAPPED = 65536
 _ROOT = (0, 0)
 
 
-def user_of_image(program: str, image: str, name: str, directory: str) -> Tuple[int, int]:
-    """(user, group) as numbers. Where the image names them, its own files say which numbers they are.
+def user_of_image(cache: Cache, program: str, image: str, name: str, directory: str) -> Tuple[int, int]:
+    """(user, group) as numbers. An image that is named by its ID never changes, and an engine needs about as long to
+    describe it as to start a container: so its user is kept in the cache.
 
     `name`: that of the run's container. What is made here has the same name: whoever removes the one
     removes the other.
     """
+    if not is_key(image):
+        return _found(program, image, name, directory) or _ROOT
+    path = cache.path(USERS, image)
+    # Shared: replicas that start together need not wait for each other, and all find the same.
+    with cache.locked(USERS, image, shared=True):
+        found = _kept(path)
+        if found is None:
+            found = _found(program, image, name, directory)
+            if found is not None:
+                with contextlib.suppress(OSError):  # a full disk: it is asked for the next time
+                    write_file(path, json.dumps({"user": found}).encode())
+    return found or _ROOT
+
+
+def _kept(path: str) -> Tuple[int, int] | None:
+    numbers = (read_json(path) or {}).get("user")
+    if isinstance(numbers, list) and len(numbers) == 2 and all(type(each) is int for each in numbers):
+        return numbers[0], numbers[1]
+    return None
+
+
+def _found(program: str, image: str, name: str, directory: str) -> Tuple[int, int] | None:
+    """What the engine says. Where the image names its user, its own files say which numbers that is. None: the engine
+    did not answer."""
     asked = _ask([program, "image", "inspect", "--format", "{{.Config.User}}", image])
+    if asked is None:
+        return None
     user, _, group = asked.partition(":")
     if user in ("", "0", "root"):
         return _ROOT
@@ -96,7 +127,7 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit()
 
 
-def _ask(command: List[str]) -> str:
-    """The output of an engine, empty if it fails: the start of the container says why."""
+def _ask(command: List[str]) -> str | None:
+    """The output of an engine, None if it fails: the start of the container says why."""
     status, output = Program(command, with_stderr=False).answer(ANSWER_S)
-    return output.strip() if status == 0 else ""
+    return output.strip() if status == 0 else None

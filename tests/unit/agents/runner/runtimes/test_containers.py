@@ -7,11 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from agents.runner.cache.store import Cache
+from agents.runner.home import Home
+from agents.runner.runtimes.image_user import user_of_image
+from tests.unit.agents.runner.protocol_client import wait_for
 from tests.unit.agents.runner.runtimes.container_runs import connect, pid_in, start
 
 
@@ -160,3 +165,38 @@ def test_the_user_of_an_image_writes_into_the_directories_of_its_run(host, conso
     assert facts["exit_code"] == 0, (console.ended_log("r1"), facts["message"])
     assert console.ended_log("r1")[0] == b"1234\n1234\ndone\n"
     assert [path.read_text() for path in (host.home / ".trainyard").rglob("c")] == ["c\n"]
+
+
+def test_an_image_that_is_named_by_its_id_is_asked_for_its_user_once(host, engine, tmp_path):
+    """The engine needs about as long to describe an image as to start a container."""
+    image = engine.make_image("localhost/trainyard/ada:1", "USER ada")
+    asked, program = tmp_path / "asked", tmp_path / "bin" / engine.kind
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\necho "$*" >>{asked}\nexec {shutil.which(engine.kind)} "$@"\n')
+    program.chmod(0o755)
+    console = connect(host, engine, PATH=f"{program.parent}:{host.env['PATH']}")
+    known = engine("image", "inspect", "--format", "{{.Id}}", image).strip().rpartition(":")[2]
+    kept = host.home / ".trainyard" / "dep" / "cache" / "users" / known
+    for run, times in (("r1", 1), ("r2", 1), ("r3", 2)):
+        if run == "r3":
+            kept.write_text('{"user": [0')  # damaged: it is asked for again
+        start(console, run, "id -u; id -g", image=known)
+        facts = console.closed(run)
+        assert console.ended_log(run)[0] == b"1234\n1234\n", facts["message"]
+        assert asked.read_text().count("image inspect") == times
+    wait_for(lambda: not engine.containers(), "no container to be left")
+
+
+def test_an_engine_that_does_not_answer_is_asked_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    answer, program, image = tmp_path / "answer", tmp_path / "engine", "a" * 64
+    program.write_text(f"#!/bin/sh\nexec cat {answer}\n")
+    program.chmod(0o755)
+    cache = Cache(Home("dep"))
+    os.makedirs(Home("dep").base)
+    assert user_of_image(cache, str(program), image, "r1", str(tmp_path)) == (0, 0)
+    answer.write_text("77:78\n")
+    assert user_of_image(cache, str(program), image, "r2", str(tmp_path)) == (77, 78)
+    answer.write_text("1:1\n")
+    assert user_of_image(cache, str(program), image, "r3", str(tmp_path)) == (77, 78)
+    assert user_of_image(cache, str(program), "a/name:1", "r4", str(tmp_path)) == (1, 1)
