@@ -15,7 +15,10 @@ def compile_in_background() -> None:
     """For the next starts: nothing, or nothing whole, is kept of what this Python makes of the modules."""
     if not may_keep(sys.argv[0]):
         return
-    child = os.fork()
+    try:
+        child = os.fork()
+    except OSError:  # this login may have no more processes, and some modes need none
+        return
     if child == 0:
         try:
             if os.fork() == 0:

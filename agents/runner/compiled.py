@@ -101,11 +101,13 @@ def is_kept(archive: str) -> bool:
 
 
 def may_keep(archive: str) -> bool:
-    """Whether it is worth to try: not on a disk that is full or cannot be written to."""
+    """Whether it is worth to try: not on a disk that is full or cannot be written to, or where a directory is in the
+    way."""
     directory = os.path.dirname(os.path.abspath(archive))
     try:
         disk = os.statvfs(directory)
-        return is_kept(archive) and os.access(directory, os.W_OK) and disk.f_bavail * disk.f_frsize > 1 << 22
+        has_room = os.access(directory, os.W_OK) and disk.f_bavail * disk.f_frsize > 1 << 22
+        return has_room and is_kept(archive) and not os.path.isdir(file_of(archive))
     except OSError:
         return False
 

@@ -55,6 +55,20 @@ COMPILED = (
         (f"{TESTS}::test_on_a_full_disk_nothing_is_compiled_and_nothing_left",),
     ),
     Safeguard(
+        "compiled-only-where-a-fork-is-allowed",
+        "agents/runner/__main__.py",
+        "    except OSError:  # this login may have no more processes, and some modes need none\n        return\n",
+        "    except ZeroDivisionError:\n        return\n",
+        (f"{TESTS}::test_a_login_that_may_have_no_more_processes_starts_all_the_same",),
+    ),
+    Safeguard(
+        "compiled-only-where-no-directory-is-in-the-way",
+        READER,
+        " and not os.path.isdir(file_of(archive))\n",
+        "\n",
+        (f"{TESTS}::test_a_directory_in_the_way_costs_no_start_a_compilation",),
+    ),
+    Safeguard(
         "compiled-by-one-process",
         WRITER,
         "        if is_another_at_it(draft, begun):\n",
@@ -66,7 +80,7 @@ COMPILED = (
         WRITER,
         '    detach(set(), "trainyard-compile")\n',
         "",
-        (f"{TESTS}::test_the_first_start_compiles_and_later_ones_read_that",),
+        (f"{TESTS}::test_the_process_that_compiles_holds_no_channel_and_has_a_name",),
     ),
     Safeguard(
         "compiled-anew-after-an-installation",

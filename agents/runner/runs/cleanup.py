@@ -120,19 +120,10 @@ def sweep_programs(home: Home, own: str) -> None:
 
 def expired_work(home: Home, left: Set[str]) -> List[str]:
     """Mark the work directories of `left` as used now, then name those that no run has used for a day, or for some
-    minutes on a disk that is short of room.
-
-    Drafts of runners in bin/ are deleted at once when they are old.
-    """
+    minutes on a disk that is short of room."""
     for name in left:
         with contextlib.suppress(OSError):
             os.utime(os.path.join(home.work, name))
-    programs = os.path.join(home.root, "bin")
-    for name in os.listdir(programs) if os.path.isdir(programs) else ():
-        if name.startswith(".put-"):  # its writer died: a file that is still being written is younger
-            with contextlib.suppress(OSError):
-                if os.lstat(os.path.join(programs, name)).st_mtime < time.time() - DRAFT_KEPT_S:
-                    os.unlink(os.path.join(programs, name))
     found, kept_s = [], WORK_KEPT_SHORT_S if is_short_of_room(home.work) else WORK_KEPT_S
     for name in os.listdir(home.work):
         with contextlib.suppress(OSError):

@@ -330,21 +330,48 @@ def test_many_starts_at_once_do_not_all_compile(archive):
     assert len(drafts) <= 4
 
 
-def test_the_process_that_compiles_holds_no_channel_and_has_a_name(archive):
+def test_the_process_that_compiles_holds_no_channel_and_has_a_name(make):
     """sshd ends a channel when nobody holds it any more; who looks for runners by their command line finds none."""
+    archive = make(held=True)
     assert start(archive) == "one\n"
-    wait_for(lambda: list(archive.parent.glob(f"{compiled.DRAFT}*")) or kept(archive))
-    found = [pid for pid in filter(str.isdigit, os.listdir("/proc")) if is_compiling(pid)]
-    for pid in found:
-        held = {os.readlink(f"/proc/{pid}/fd/{fd}") for fd in ("0", "1", "2")}
-        assert held == {"/dev/null"}
-    wait_for(lambda: kept(archive))
-    settled(archive)
+    wait_for(lambda: compiling_into(archive.parent), "the process that compiles")
+    [pid] = compiling_into(archive.parent)
+    assert {os.readlink(f"/proc/{pid}/fd/{fd}") for fd in ("0", "1", "2")} == {"/dev/null"}
+    (archive.parent / f"{archive.name}.go").touch()
+    wait_for(lambda: kept(archive), "the modules to be compiled")
 
 
-def is_compiling(pid):
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            return file.read().startswith(b"trainyard-compile")
-    except OSError:
-        return False
+def compiling_into(directory):
+    """The processes with that name which hold a draft in this directory."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                named = file.read().startswith(b"trainyard-compile")
+            held = (
+                [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")] if named else []
+            )
+            found += [pid] if any(path.startswith(f"{directory}/{compiled.DRAFT}") for path in held) else []
+    return found
+
+
+def test_a_directory_in_the_way_costs_no_start_a_compilation(archive):
+    [made] = compile_now(archive)
+    made.unlink()
+    made.mkdir()
+    before = archive.parent.stat().st_mtime_ns
+    assert start(archive) == "one\n"
+    assert settled(archive) == sorted([archive.name, made.name]) and not list(made.iterdir())
+    assert archive.parent.stat().st_mtime_ns == before, "not even a draft was made"
+
+
+def test_a_login_that_may_have_no_more_processes_starts_all_the_same(archive):
+    """An attach needs no process of its own. Root has no limit of processes, so here the system call fails."""
+    refused = (
+        "import errno, os, runpy, sys\ndef fork():\n    raise OSError(errno.EAGAIN, 'fork')\nos.fork = fork\n"
+    )
+    program = refused + "sys.argv[:] = sys.argv[1:]\nrunpy.run_path(sys.argv[0], run_name='__main__')"
+    command = [PYTHON, "-c", program, str(archive), "attach"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "one\n", "")
+    assert settled(archive) == [archive.name]
