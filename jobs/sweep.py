@@ -20,7 +20,7 @@ from django.db import connection, transaction
 from django.db.models import F, Q, QuerySet
 
 from agents import time_doubt
-from agents.hosts import host_history
+from agents.hosts import enrolment, host_history
 from agents.infra.clock import Clock, elapsed
 from agents.infra.database_errors import DATABASE_UNAVAILABLE
 from agents.infra.refusals import Unavailable
@@ -54,7 +54,6 @@ BATCH = 200
 LOG_BATCH = 20
 SLICE_S = 2.0
 RECENT = timedelta(seconds=10)
-ENROL_AHEAD = timedelta(minutes=2)
 # A tick that is further in the future than this was written before the clock was set back.
 AHEAD = timedelta(minutes=1)
 
@@ -359,7 +358,7 @@ def make_logins(clock: Clock) -> None:
 def check_hosts(clock: Clock) -> None:
     now = clock.now()
     for pk in _due_hosts.column(now=now):
-        if Host.objects.filter(pk=pk, due_at__lte=now).update(due_at=now + ENROL_AHEAD):
+        if Host.objects.filter(pk=pk, due_at__lte=now).update(due_at=now + enrolment.CHECK_LOST):
             hints.enrol(pk)
 
 

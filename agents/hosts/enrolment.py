@@ -44,6 +44,8 @@ from agents.ssh.targets import Target
 PROBE_TIMEOUT_S = 30.0
 RECHECK = timedelta(minutes=30)
 RETRY_CHECK = timedelta(minutes=1)
+# A check that is lost with its process is due again after so long.
+CHECK_LOST = timedelta(minutes=2)
 MISBEHAVES_CURE = "Find out what answers there, and who uses the login. Then check the host again."
 # A dispatcher records three times in each lease that a host answers.
 HEARD_WITHIN = timedelta(seconds=20)
@@ -132,7 +134,11 @@ def _accept_for_logins(host: Host, actor: str, now: datetime) -> None:
 
 
 def check_host(host_id: int, now: datetime, on_change: Callable[[], None] = no_listener) -> list[CheckItem]:
-    """Run the whole checklist and save it as it grows. Afterwards the host is UP only if it is usable."""
+    """Run the whole checklist and save it as it grows. Afterwards the host is UP only if it is usable.
+
+    The host is not due meanwhile: else the sweep would start the same check a second time.
+    """
+    Host.every.filter(pk=host_id).update(due_at=now + CHECK_LOST)
     host = Host.objects.get(pk=host_id)
     items: list[CheckItem] = []
     try:

@@ -333,6 +333,21 @@ def test_an_unusable_host_is_checked_again_soon_and_then_less_and_less_often(che
 
 
 @pytest.mark.django_db
+def test_a_host_is_not_due_while_it_is_checked(checked):
+    """Otherwise the sweep would start the same check beside it. A check that is lost is due again later."""
+    now, due = timezone.now(), []
+    host = add_host("gpu01", "10.0.0.1", 22, "gpu", "", "", "ada", now)
+    assert host.due_at == now
+
+    def probe(host, transport, now):
+        due.append(Host.objects.get().due_at)
+        return list(judged().values())
+
+    checked(host, probe, now)
+    assert due == [now + enrolment.CHECK_LOST]
+
+
+@pytest.mark.django_db
 def test_a_host_keeps_its_whole_checklist_while_it_is_checked_again(checked):
     """Otherwise a host whose link comes back during the check would not count as usable."""
     host = add_host("gpu01", "10.0.0.1", 22, "gpu", "", "", "ada", timezone.now())
