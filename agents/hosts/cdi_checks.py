@@ -12,7 +12,7 @@ _UUID = "GPU-"
 
 
 def judge(named: Collection[str] | None, gpus: Sequence[str], nodes_known: bool) -> tuple[str, str]:
-    """(text, cure) for a host on which podman or Docker works; empty where all is well.
+    """(text, cure) for a host on which an engine works that takes CDI specs; empty where all is well.
 
     `named`: what the CDI specs name; None: the runner is too old to say. `nodes_known`: containers can be given the
     device nodes of these GPUs.
@@ -31,6 +31,18 @@ def judge(named: Collection[str] | None, gpus: Sequence[str], nodes_known: bool)
         texts.append(said("its CDI spec names {gpus}, which nvidia-smi does not list", gpus=_some(gone)))
         cures.append(said("Where cards were changed, write the spec again: {command}.", command=_COMMAND))
     return (join("; ", texts) if texts else ""), (join(" ", cures) if cures else "")
+
+
+def judge_docker(gpus: Sequence[str], nodes_known: bool) -> tuple[str, str]:
+    """The same for a Docker that takes no CDI specs, and has no hook of NVIDIA's. No spec would help it."""
+    if not gpus:
+        return "", ""
+    cure = said(
+        "For Docker, install NVIDIA's Container Toolkit, or take Docker 25 or newer with {option} in daemon.json, and "
+        "a CDI spec.",
+        option='"features": {"cdi": true}',
+    )
+    return said("docker cannot give containers GPUs by their names"), join(" ", [cure, _without(nodes_known)])
 
 
 _COMMAND = "nvidia-ctk cdi generate --device-name-strategy=uuid --output=/etc/cdi/nvidia.yaml"

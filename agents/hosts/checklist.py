@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -283,15 +283,25 @@ def _runtimes(facts: HostFacts) -> CheckItem:
     right, text, cure = engine_checks.judge(
         facts.installed, facts.engine, facts.user, facts.docker, facts.apptainer
     )
-    # Apptainer shows the devices of the host, and Docker may have NVIDIA's hook: these need no spec.
-    needing = (facts.engine, None if facts.nvidia_hook else facts.docker)
-    if any(engine is not None and engine.works for engine in needing):
-        uuids = [device.uuid for device in facts.gpus]
-        words, its_cure = cdi_checks.judge(facts.cdi, uuids, facts.gpu_nodes)
+    for words, its_cure, is_needed in _gpus_of_containers(facts):
         if words:
-            right = right and None
+            right = right and None if is_needed else right
             text, cure = join("; ", [text, words]), join(" ", [cure, its_cure]) if cure else its_cure
     return CheckItem("Runtimes", right, text, cure)
+
+
+def _gpus_of_containers(facts: HostFacts) -> Iterator[tuple[str, str, bool]]:
+    """(text, cure, whether the host lacks something by it). Apptainer shows the devices of the host, and Docker may
+    have NVIDIA's hook: these need no spec."""
+    uuids = [device.uuid for device in facts.gpus]
+    podman = facts.engine is not None and facts.engine.works
+    docker = facts.docker if facts.docker is not None and facts.docker.works else None
+    docker = None if facts.nvidia_hook else docker
+    if podman or (docker is not None and docker.cdi):
+        yield (*cdi_checks.judge(facts.cdi, uuids, facts.gpu_nodes), True)
+    if docker is not None and docker.cdi is False:
+        # Where podman works, only jobs that name Docker need it.
+        yield (*cdi_checks.judge_docker(uuids, facts.gpu_nodes), not podman)
 
 
 def _gpus(facts: HostFacts, missing: Sequence[str]) -> CheckItem:

@@ -22,7 +22,7 @@ PARTS = (NEWUIDMAP, SUBUID, CGROUP, INIT, SQUASHFS)
 @dataclass(frozen=True, slots=True)
 class EngineFacts:
     """What the probe found out about an engine, or the one before it if the engine has not `answered`. `missing`: of
-    PARTS."""
+    PARTS. `cdi`: of Docker alone, whether it takes CDI specs; None: the runner is too old to say."""
 
     works: bool
     error: str
@@ -30,6 +30,7 @@ class EngineFacts:
     cgroup: str
     missing: tuple[str, ...]
     answered: bool = True
+    cdi: bool | None = None
 
 
 def read_engine(found: object) -> EngineFacts | None:
@@ -45,6 +46,7 @@ def read_engine(found: object) -> EngineFacts | None:
         cgroup=clean_text(found.get("cgroup") or "", 10),
         missing=tuple(part for part in PARTS if part in parts),
         answered=boolean(found.get("answered")) is not False,
+        cdi=boolean(found.get("cdi")),
     )
 
 

@@ -16,7 +16,7 @@ from agents.runner.runtimes.apptainer_containers import last_words
 from agents.runner.runtimes.apptainer_options import client_env, run_words
 from agents.runner.runtimes.containers import INIT_PLACES
 from agents.runner.runtimes.docker_options import INIT_PLACES as DOCKER_INIT_PLACES
-from agents.runner.runtimes.docker_options import is_rootless, limits_of, parse_info, words_of
+from agents.runner.runtimes.docker_options import is_rootless, limits_of, parse_info, takes_cdi, words_of
 from agents.runner.runtimes.engine_commands import APPTAINER, DOCKER, PODMAN, find_engine
 
 # A host that is busy takes seconds. The whole probe has 30 (agents/hosts/enrolment.py).
@@ -72,6 +72,7 @@ def probe_docker() -> Dict[str, Any] | None:
         "rootless": is_rootless(found),
         "cgroup": "v%s" % found["CgroupVersion"] if found.get("CgroupVersion") else "",
         "missing": missing if works else [],
+        "cdi": works and takes_cdi(found),
     }
 
 

@@ -41,7 +41,7 @@ def look(program: str) -> Dict[str, str]:
         "rootless": "yes" if is_rootless(found) else "",
         "remapped": "yes" if any(each.startswith("name=userns") for each in options) else "",
         "limits": " ".join(limits_of(found)),
-        "cdi": "yes" if found.get("CDISpecDirs") else "",
+        "cdi": "yes" if takes_cdi(found) else "",
     }
 
 
@@ -66,6 +66,11 @@ def words_of(text: str) -> str:
 def limits_of(info: Mapping[str, Any]) -> List[str]:
     """What the daemon can limit."""
     return [name for name, fields in _LIMITS if any(map(info.get, fields))]
+
+
+def takes_cdi(info: Mapping[str, Any]) -> bool:
+    """Whether the daemon gives containers what CDI specs name: only then it says where it looks for them."""
+    return bool(info.get("CDISpecDirs"))
 
 
 def is_rootless(info: Mapping[str, Any]) -> bool:

@@ -221,9 +221,38 @@ def test_a_spec_that_names_all_gpus_is_right():
     assert (seen.ok, seen.fix) == (True, "") and "CDI" not in seen.text
     assert "CDI" not in judged(podman=WORKS, runtimes=PODMAN)["Runtimes"].text, "a runner that is too old"
     assert "CDI" not in judged(podman=None, runtimes=[], cdi=[])["Runtimes"].text, "nothing could use one"
-    docker = {"podman": None, "runtimes": [{"name": "docker", "version": "24.0"}], "docker": WORKS, "cdi": []}
-    assert "CDI" not in judged(**docker, nvidia_hook=True)["Runtimes"].text
-    assert "no CDI spec names its GPUs" in judged(**docker)["Runtimes"].text
+    docker = alone({**WORKS, "cdi": True})
+    assert "CDI" not in judged(**docker, cdi=[], nvidia_hook=True)["Runtimes"].text
+    assert "no CDI spec names its GPUs" in judged(**docker, cdi=[])["Runtimes"].text
+    assert judged(**docker, cdi=UUIDS)["Runtimes"].ok is True
+
+
+NO_SPECS = {**WORKS, "cdi": False}
+
+
+def alone(docker):
+    return {"podman": None, "docker": docker, "runtimes": [{"name": "docker", "version": "28.3"}]}
+
+
+@pytest.mark.parametrize(("nodes", "until_then"), [(True, "device nodes alone"), (False, "are refused here")])
+def test_a_docker_that_takes_no_specs_is_not_cured_by_one(nodes, until_then):
+    """Runs use a spec only where `docker info` says that Docker takes them."""
+    for named in ([], UUIDS, [UUIDS[0]]):
+        seen = judged(**alone(NO_SPECS), cdi=named, gpu_nodes=nodes)["Runtimes"]
+        assert seen.ok is None and seen.text.endswith("docker cannot give containers GPUs by their names")
+        assert "install NVIDIA's Container Toolkit" in seen.fix and '"features": {"cdi": true}' in seen.fix
+        assert "nvidia-ctk" not in seen.fix and until_then in seen.fix
+    assert judged(**alone(NO_SPECS), cdi=[], nvidia_hook=True)["Runtimes"].ok is True
+    assert judged(**alone(NO_SPECS), cdi=[], gpus=[])["Runtimes"].ok is True
+
+
+def test_a_docker_beside_podman_makes_no_host_wrong_that_takes_no_specs():
+    both = {"podman": WORKS, "docker": NO_SPECS, "runtimes": [*PODMAN, *DOCKER]}
+    seen = judged(**both, cdi=UUIDS)["Runtimes"]
+    assert seen.ok is True and "docker cannot give containers GPUs by their names" in seen.text
+    assert "its CDI spec" not in seen.text and "Container Toolkit" in seen.fix
+    seen = judged(**both, cdi=[])["Runtimes"]
+    assert seen.ok is None and "no CDI spec names its GPUs" in seen.text and "nvidia-ctk" in seen.fix
 
 
 @pytest.mark.parametrize(

@@ -61,11 +61,20 @@ def test_docker_says_whether_its_daemon_works(docker, monkeypatch):
     found = engine_probe.probe_docker()
     assert found == {
         "answered": True, "works": True, "error": "", "rootless": True, "cgroup": "v2", "missing": [],
+        "cdi": False,
     }  # fmt: skip
     monkeypatch.setattr(engine_probe, "DOCKER_INIT_PLACES", ("/nowhere",))
     docker(DAEMON.replace("true", "false"))
     monkeypatch.setattr(engine_probe, "DOCKER_INIT_PLACES", ("/nowhere",))
     assert engine_probe.probe_docker()["missing"] == ["cgroup", "init"]
+
+
+def test_docker_says_whether_it_takes_cdi_specs(docker):
+    """As Docker 25 and newer do, with the directories of specs, if they take them."""
+    docker(DAEMON.replace("{", '{"CDISpecDirs": ["/etc/cdi", "/var/run/cdi"], ', 1))
+    assert engine_probe.probe_docker()["cdi"] is True
+    docker(DAEMON.replace("{", '{"CDISpecDirs": [], ', 1))
+    assert engine_probe.probe_docker()["cdi"] is False
 
 
 @pytest.mark.parametrize(
