@@ -11,23 +11,26 @@ MAX_NAMED = 3
 _UUID = "GPU-"
 
 
-def judge(named: Collection[str] | None, gpus: Sequence[str], nodes_known: bool) -> tuple[str, str]:
+def judge(
+    named: Collection[str] | None, gpus: Sequence[str], nodes_known: bool, out: Sequence[str] = ()
+) -> tuple[str, str]:
     """(text, cure) for a host on which an engine works that takes CDI specs; empty where all is well.
 
     `named`: what the CDI specs name; None: the runner is too old to say. `nodes_known`: containers can be given the
-    device nodes of these GPUs.
+    device nodes of these GPUs. `out`: cards that are there and are not used, "" for one whose name is not known; the
+    line about GPUs tells of them.
     """
     if named is None or not gpus:
         return "", ""
     lacking = [uuid for uuid in gpus if uuid not in named]
-    gone = sorted(name for name in named if name.startswith(_UUID) and name not in gpus)
+    gone = sorted(name for name in named if name.startswith(_UUID) and name not in {*gpus, *out})
     texts: list[str] = []
     cures: list[str] = []
     if lacking:
         texts.append(_lacking(lacking, bool(named)))
         cures.append(said("As root: {command}.", command=_COMMAND))
         cures.append(_without(nodes_known))
-    if gone:
+    if gone and "" not in out:
         texts.append(said("its CDI spec names {gpus}, which nvidia-smi does not list", gpus=_some(gone)))
         cures.append(said("Where cards were changed, write the spec again: {command}.", command=_COMMAND))
     return (join("; ", texts) if texts else ""), (join(" ", cures) if cures else "")

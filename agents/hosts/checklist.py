@@ -293,12 +293,12 @@ def _runtimes(facts: HostFacts) -> CheckItem:
 def _gpus_of_containers(facts: HostFacts) -> Iterator[tuple[str, str, bool]]:
     """(text, cure, whether the host lacks something by it). Apptainer shows the devices of the host, and Docker may
     have NVIDIA's hook: these need no spec."""
-    uuids = [device.uuid for device in facts.gpus]
+    uuids, out = [device.uuid for device in facts.gpus], [card.uuid for card in facts.gpus_out]
     podman = facts.engine is not None and facts.engine.works
     docker = facts.docker if facts.docker is not None and facts.docker.works else None
     docker = None if facts.nvidia_hook else docker
     if podman or (docker is not None and docker.cdi):
-        yield (*cdi_checks.judge(facts.cdi, uuids, facts.gpu_nodes), True)
+        yield (*cdi_checks.judge(facts.cdi, uuids, facts.gpu_nodes, out), True)
     if docker is not None and docker.cdi is False:
         # Where podman works, only jobs that name Docker need it.
         yield (*cdi_checks.judge_docker(uuids, facts.gpu_nodes), not podman)

@@ -267,3 +267,17 @@ def test_a_docker_beside_podman_makes_no_host_wrong_that_takes_no_specs():
 def test_a_spec_that_names_other_gpus_than_the_driver_is_told(named, nodes, text, cure):
     seen = judged(podman=WORKS, runtimes=PODMAN, cdi=named, gpu_nodes=nodes)["Runtimes"]
     assert seen.ok is None and text in seen.text and cure in seen.fix
+
+
+@pytest.mark.parametrize("uuid", ["GPU-b", ""])
+@pytest.mark.parametrize("why", ["mig", "reset", "lost"])
+def test_a_card_that_is_out_of_use_was_not_changed_for_another(why, uuid):
+    """The line about GPUs tells of it, with its cure. A card that does not say its name may be any that a spec names."""
+    out = [{"index": 8, "uuid": uuid, "why": why, "text": ""}]
+    found = judged(podman=WORKS, runtimes=PODMAN, cdi=[*UUIDS, "GPU-b"], gpus_out=out)
+    assert (found["Runtimes"].ok, found["Runtimes"].fix) == (True, "") and "CDI" not in found["Runtimes"].text
+    assert found["GPUs"].ok is None
+    other = judged(
+        podman=WORKS, runtimes=PODMAN, cdi=[*UUIDS, "GPU-old"], gpus_out=[{**out[0], "uuid": "GPU-b"}]
+    )
+    assert "names GPU-old, which nvidia-smi does not list" in other["Runtimes"].text
