@@ -16,9 +16,9 @@ PLACES = ("/etc/cdi", "/var/run/cdi")
 _ENDINGS = (".json", ".yaml")
 KIND = "nvidia.com/gpu"
 _MAX_BYTES = 1 << 20
-_YAML_KIND = re.compile(r"^kind:\s*[\"']?%s[\"']?\s*$" % re.escape(KIND), re.M)
-# The list of devices, up to the next key of the document. Within a device only its name is called `name`.
-_YAML_DEVICES = re.compile(r"^devices:[^\n]*\n((?:[ \t-][^\n]*\n|\n)*)", re.M)
+_YAML_KIND = re.compile(r"^kind:\s*[\"']?%s[\"']?[ \t]*(?:[ \t]#[^\n]*)?\r?$" % re.escape(KIND), re.M)
+# The list of devices, with comments, up to the next key of the document. Within a device only its name is called `name`.
+_YAML_DEVICES = re.compile(r"^devices:[^\n]*\n((?:[ \t#-][^\n]*\n|\r?\n)*)", re.M)
 _YAML_NAME = re.compile(r"^[ \t-]*name:\s*[\"']?([^\s\"']+)", re.M)
 
 
@@ -40,7 +40,7 @@ def cdi_names() -> Set[str]:
 
 
 def names_in(text: str) -> Set[str]:
-    """The GPUs that one spec names. None if it is for other devices, or is damaged."""
+    """The GPUs that one spec names: no name if it is for other devices, or is damaged."""
     if text.lstrip().startswith("{"):
         return _names_in_json(text)
     if not _YAML_KIND.search(text):
@@ -53,5 +53,5 @@ def _names_in_json(text: str) -> Set[str]:
         spec: Any = json.loads(text)
         of_gpus = spec["kind"] == KIND
         return {str(device["name"]) for device in spec["devices"]} if of_gpus else set()
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, RecursionError):
         return set()

@@ -49,9 +49,31 @@ def test_the_names_of_a_spec_are_read():
 
 
 @pytest.mark.parametrize(
+    ("words", "instead"),
+    [
+        ("devices:\n", "devices:\n# of this host\n"),
+        ("devices:\n", "devices: # of this host\n"),
+        (f"- name: '{UUIDS[1]}'", f"# the second\n- name: '{UUIDS[1]}' # of two"),
+        ("kind: nvidia.com/gpu", "kind: nvidia.com/gpu # cards"),
+        ("kind: nvidia.com/gpu", 'kind: "nvidia.com/gpu"\t # cards'),
+        ("\n", "\r\n"),
+    ],
+)
+def test_comments_hide_no_names(words, instead):
+    assert words in YAML and cdi.names_in(YAML.replace(words, instead)) == {"0", *UUIDS}
+
+
+def test_what_a_comment_names_is_not_named():
+    commented = YAML.replace(f"- name: '{UUIDS[1]}'", f"# name: {UUIDS[1]}\n- name: other")
+    assert cdi.names_in(commented) == {"0", UUIDS[0], "other"}
+    assert cdi.names_in(YAML.replace("kind: nvidia.com/gpu", "kind: nvidia.com/gpu#x")) == set()
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "",
+        100_000 * '{"a":',
         "{",
         "[]",
         '{"kind": "nvidia.com/gpu"}',
