@@ -19,8 +19,11 @@ from jobs.preparations.need import Need
 from jobs.rules.lifecycle.preparation_states import PreparationState
 from jobs.rules.lifecycle.states import TERMINAL
 from jobs.rules.spec.custom_job import CustomJobSpec, Pool
+from jobs.rules.spec.image_aliases import as_kept
 from jobs.rules.spec.image_registries import registry_of
-from jobs.rules.spec.runtime_choice import runtime_order
+from jobs.rules.spec.machine_types import Needs
+from jobs.rules.spec.parse import parse_spec
+from jobs.rules.spec.runtime_choice import runtime_of, runtime_order
 from jobs.rules.spec.tasks import HOST_IMAGE, is_sif
 from jobs.secrets import image_registries, of_jobs
 
@@ -77,19 +80,23 @@ def cure(failed: Preparation, project: str) -> str:
 
 
 def as_before(spec: CustomJobSpec, resolved: dict[str, Any], copied: int | None) -> dict[str, Any]:
-    """`resolved`, with the images of the job that is copied, wherever the document names the same and means the same by
-    the aliases of today."""
+    """`resolved`, with the images of the job that is copied, wherever the document names the same, means the same by
+    the aliases of today, and is run by the same engine: engines have IDs of their own for images."""
     has_image = any(pool is not None and pool.task.image != HOST_IMAGE for pool in spec.pools)
     old = None
     if copied is not None and has_image:
-        old = Job.objects.only("spec", "resolved").filter(pk=copied).first()
+        old = Job.objects.only("spec", "resolved", "machine_types").filter(pk=copied).first()
     if old is None:
         return resolved
-    old_pools = old.spec["workerPoolSpecs"]
+    old_pools, types = (
+        old.spec["workerPoolSpecs"],
+        {name: Needs(**kept) for name, kept in old.machine_types.items()},
+    )
+    old_used, used = _used(parse_spec(old.spec, types), old.resolved), _used(spec, resolved)
     pools: dict[str, Any] = dict(resolved.get("pools", {}))
     for number, pool in enumerate(spec.pools):
         before, new = pool_of(old, number), pools.get(str(number), {})
-        same = before.get("alias") == new.get("alias")
+        same = before.get("alias") == new.get("alias") and used.get(number) == old_used.get(number)
         if (
             (image := before.get("image"))
             and pool
@@ -98,6 +105,12 @@ def as_before(spec: CustomJobSpec, resolved: dict[str, Any], copied: int | None)
         ):
             pools[str(number)] = {**new, "image": image}
     return {**resolved, "pools": pools} if pools else resolved
+
+
+def _used(spec: CustomJobSpec, resolved: Mapping[str, Any]) -> dict[int, tuple[str, str]]:
+    """(runtime, image) of each pool as it is executed: reducers are run by what runs the primary."""
+    pools = enumerate(as_kept(spec, resolved).pools)
+    return {number: (runtime_of(pool), pool.task.image) for number, pool in pools if pool}
 
 
 def _image_in(pools: Sequence[Mapping[str, Any]], number: int) -> str:

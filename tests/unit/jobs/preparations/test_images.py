@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from django.utils import timezone
 
-from agents.models import Location
+from agents.infra import shared_answers
+from agents.models import Host, Location
 from jobs import services
 from jobs.maintenance import location_images
 from jobs.models import Job, Preparation, Run
@@ -134,6 +135,33 @@ def test_a_clone_runs_the_same_image_while_its_name_stands_for_the_same(submit, 
     assert clone.resolved["pools"]["1"] == {"alias": "host"}
     control_plane._decider.submit((), place=True)
     assert not [run for run in Run.objects.filter(job=clone) if "runtime" in run.order]
+
+
+def test_a_clone_that_another_engine_runs_asks_what_its_image_is_there(submit, alice, hosts, control_plane):
+    """The ID that Docker has for an image is not the one that podman has."""
+
+    def found(*runtimes):
+        Host.every.update(facts={"runtimes": list(runtimes)})
+        shared_answers.forget_all()
+
+    found("docker 28.3")
+    first = submit(gang(with_image(), with_image()))
+    prepare_all(control_plane, hosts, OLD, OLD)
+    end_all(control_plane, hosts)
+    same = services.rerun(Job.objects.get(pk=first.pk), alice, None, timezone.now())
+    assert (same.resolved["engine"], same.resolved["pools"]["1"]["image"]["id"]) == ("docker", OLD)
+    found("podman 5.0", "docker 28.3")
+    clone = services.rerun(Job.objects.get(pk=first.pk), alice, None, timezone.now())
+    assert "engine" not in clone.resolved and not any("image" in pool for pool in kept_of(clone))
+    named = [{**with_image(), "trainyard": {"runtime": engine}} for engine in ("docker", "podman")]
+    other = services.submit(
+        first.project, alice, gang(*named), first.location_name, None, timezone.now(), cloned_from=first.pk
+    )
+    assert {number for number, pool in other.resolved["pools"].items() if "image" in pool} == {"0"}
+
+
+def kept_of(job):
+    return job.resolved.get("pools", {}).values()
 
 
 def test_what_a_host_says_is_no_name_for_an_engine(submit, hosts, control_plane):
