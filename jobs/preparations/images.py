@@ -165,11 +165,20 @@ def _settle(job: int, needs: list[PreparationNeed]) -> None:
 
 
 def _fail(preparation: Preparation) -> None:
-    words = said(
-        "{host} has got another one than the job has elsewhere, or had before: its tag was moved, or this host cannot "
-        "pull it. Submit the job again, or name the image by its digest.",
-        host=preparation.host.name,
-    )
+    host, image = preparation.host.name, str(preparation.what["image"])
+    if is_sif(image):
+        words = said(
+            "{host} has other bytes under {image} than another host of the job, or than the job had before. Put the "
+            "same file on all hosts, and submit the job again.",
+            host=host,
+            image=image,
+        )
+    else:
+        words = said(
+            "{host} has got another one than the job has elsewhere, or had before: its tag was moved, or this host "
+            "cannot pull it. Submit the job again, or name the image by its digest.",
+            host=host,
+        )
     Preparation.objects.filter(pk=preparation.pk).update(
         phase=PreparationState.FAILED, fault="user", message=words
     )

@@ -81,6 +81,15 @@ def test_a_gang_never_runs_two_images(submit, hosts, control_plane):
     assert not hosts[0].started_runs and not hosts[1].started_runs
 
 
+def test_hosts_with_other_bytes_in_a_sif_file_are_told_of_files_and_not_of_tags(submit, hosts, control_plane):
+    job = submit(gang(with_image("/shared/train.sif"), with_image("/shared/train.sif")))
+    prepare_all(control_plane, hosts, OLD, NEW)
+    job.refresh_from_db()
+    assert job.state == "FAILED" and not hosts[0].started_runs and not hosts[1].started_runs
+    assert "has other bytes under /shared/train.sif than another host of the job" in job.error_message
+    assert "tag" not in job.error_message and "pull" not in job.error_message
+
+
 def test_the_next_attempt_runs_the_image_of_the_first(submit, hosts, control_plane):
     job = submit(gang(with_image(), with_image()))
     prepare_all(control_plane, hosts, OLD, OLD)
