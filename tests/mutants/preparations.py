@@ -7,6 +7,7 @@ from tests.mutants.safeguard import Safeguard
 JOBS = "tests/unit/jobs/preparations/test_preparations.py"
 RUNNER = "tests/unit/agents/runner/test_preparations.py"
 REGISTRIES = "tests/unit/jobs/secrets/test_image_registries.py"
+SIF = "tests/unit/agents/runner/test_sif.py"
 DOCKER = "tests/unit/agents/runner/runtimes/test_docker.py"
 ENGINES = "tests/unit/jobs/scheduling/test_engines.py"
 
@@ -177,6 +178,48 @@ PREPARATIONS = (
             "tests/unit/agents/runner/runtimes/test_apptainer.py::"
             "test_what_an_image_says_of_its_variables_and_its_directory_counts",
         ),
+    ),
+    Safeguard(
+        "sif-file-changed-while-it-is-hashed",
+        "agents/runner/preparations/sif.py",
+        "if not is_still(path, stamp):",
+        "if False:",
+        (f"{SIF}::test_a_file_that_is_changed_while_it_is_hashed_is_not_taken_for_what_it_was",),
+    ),
+    Safeguard(
+        "sif-file-changed-while-it-is-unpacked",
+        "agents/runner/preparations/sif.py",
+        "if not is_still(self.image, stamp):",
+        "if False:",
+        (f"{SIF}::test_a_file_that_is_changed_while_it_is_unpacked_is_not_kept",),
+    ),
+    Safeguard(
+        "sif-file-with-its-old-times",
+        "agents/runner/preparations/sif.py",
+        "found.st_mtime_ns, found.st_ctime_ns)",
+        "found.st_mtime_ns)",
+        (f"{SIF}::test_a_file_that_was_changed_has_another_stamp",),
+    ),
+    Safeguard(
+        "sif-file-without-unsquashfs",
+        "agents/runner/preparations/sif.py",
+        'if shutil.which("unsquashfs") is None:',
+        "if False:",
+        (f"{SIF}::test_a_host_without_unsquashfs_says_what_to_install",),
+    ),
+    Safeguard(
+        "path-of-a-sif-file-on-a-host",
+        "agents/runner/preparations/sif.py",
+        " and _PATH.fullmatch(image) is not None",
+        "",
+        (f"{SIF}::test_what_is_a_path_of_a_sif_file",),
+    ),
+    Safeguard(
+        "path-of-a-sif-file-in-a-job",
+        "jobs/rules/spec/tasks.py",
+        " and bool(_SIF.fullmatch(image))",
+        "",
+        (f"{SIF}::test_what_is_a_path_of_a_sif_file",),
     ),
     Safeguard(
         "registry-asked-before-a-pull",

@@ -17,7 +17,7 @@ _ENDINGS = (".json", ".yaml")
 KIND = "nvidia.com/gpu"
 _MAX_BYTES = 1 << 20
 _YAML_KIND = re.compile(r"^kind:\s*[\"']?%s[\"']?[ \t]*(?:[ \t]#[^\n]*)?\r?$" % re.escape(KIND), re.M)
-# The list of devices, with comments, up to the next key of the document. Within a device only its name is called `name`.
+# The list of devices, with comments, up to the next key of the document. In a device only its name is called `name`.
 _YAML_DEVICES = re.compile(r"^devices:[^\n]*\n((?:[ \t#-][^\n]*\n|\r?\n)*)", re.M)
 _YAML_NAME = re.compile(r"^[ \t-]*name:\s*[\"']?([^\s\"']+)", re.M)
 

@@ -1,7 +1,8 @@
 """An image that is a SIF file of this host, or of storage that it shares: unpacked into the cache, as it is.
 
 The file is read with the rights of the login. Its SHA-256 is the ID of the image, so hosts with other bytes under the
-same path are found out. It is read again only when it was changed.
+same path are found out. It is read again only when it was changed. It is opened once, and the path is looked at again
+after the bytes were read, and after they were unpacked: it may lead to another file then.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 import re
 import shutil
 import stat
-from typing import Any, Dict
+from typing import Any, BinaryIO, Dict
 
 from agents.runner.cache.images import find_image, key_of, read_note, write_note
 from agents.runner.cache.store import IMAGES, Cache
@@ -24,6 +25,7 @@ from agents.runner.preparations.report import HOST, USER, Failed, Report
 _PATH = re.compile(r"(?:/[A-Za-z0-9_+=@~-][A-Za-z0-9._+=@~-]*)+", re.ASCII)
 _ENDING, _MAGIC = ".sif", b"SIF_MAGIC"
 _PIECE = 1 << 20
+_CHANGED = "%s was changed while it was read"
 # What the maker of the file wrote as its program. It reads the variables of the file by itself.
 RUNSCRIPT = "/.singularity.d/runscript"
 _WRONG = (
@@ -49,15 +51,16 @@ def prepare_sif(
     cache, path = Cache(home), str(what["image"])
     if what.get("id") and find_image(cache, str(what["id"])):
         return described(cache, str(what["id"]))
-    with cache.locked(IMAGES, key_of(path)):
-        here, note, stamp = find_image(cache, path), read_note(cache, path), stamp_of(path)
+    with cache.locked(IMAGES, key_of(path)), open_file(path) as file:
+        here, note, stamp = find_image(cache, path), read_note(cache, path), stamp_of(os.fstat(file.fileno()))
         if here and note.get("asked") == stamp:
             return described(cache, here, note)
-        key = digest_of_file(path, report)
+        key = digest_of_file(file, path, report)
+        # Apptainer is given the path, and the path may lead to another file by now.
+        if not is_still(path, stamp):
+            raise Failed(HOST, _CHANGED % path)
         if not find_image(cache, key):
             Unpacking(cache, what, program, report, check).unpack(key, stamp)
-        if stamp_of(path) != stamp:
-            raise Failed(HOST, "%s was changed while it was read" % path)
         write_note(cache, path, {"id": key, "digest": "", "asked": stamp})
     return described(cache, key)
 
@@ -71,8 +74,8 @@ class Unpacking(Fetching):
         try:
             self.make_tmp()
             self.build()
-            if stamp_of(self.image) != stamp:
-                raise Failed(HOST, "%s was changed while it was read" % self.image)
+            if not is_still(self.image, stamp):
+                raise Failed(HOST, _CHANGED % self.image)
             own = {"entrypoint": [RUNSCRIPT], "cmd": [], "workdir": "/", "own_variables": True}
             self.keep({"id": key, "digest": "", "env": [], **own})
         finally:
@@ -85,8 +88,8 @@ class Unpacking(Fetching):
         """Those of a SIF file are set by its own scripts, before those of the run."""
 
 
-def open_file(path: str) -> int:
-    """A descriptor of a plain file. Raises Failed."""
+def open_file(path: str) -> BinaryIO:
+    """A plain file. Raises Failed."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     except OSError as error:
@@ -95,33 +98,34 @@ def open_file(path: str) -> int:
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         raise Failed(USER, "%s is no plain file" % path)
-    return fd
+    return open(fd, "rb", buffering=0)
 
 
-def stamp_of(path: str) -> str:
-    """Changes with the bytes of the file."""
-    fd = open_file(path)
+def stamp_of(found: os.stat_result) -> str:
+    """Names one file, and changes with its bytes."""
+    parts = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    return " ".join(map(str, parts))
+
+
+def is_still(path: str, stamp: str) -> bool:
+    """Whether the path leads to the file of this stamp, with the same bytes as then."""
     try:
-        found = os.fstat(fd)
-        return " ".join(
-            map(str, (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns))
-        )
-    finally:
-        os.close(fd)
+        return stamp_of(os.stat(path)) == stamp
+    except OSError:
+        return False
 
 
-def digest_of_file(path: str, report: Report) -> str:
+def digest_of_file(file: BinaryIO, path: str, report: Report) -> str:
     report.message("reading %s" % path)
     hashed, done = hashlib.sha256(), 0
-    with open(open_file(path), "rb", buffering=0) as file:
-        total = os.fstat(file.fileno()).st_size
+    total = os.fstat(file.fileno()).st_size
+    try:
         if _MAGIC not in os.pread(file.fileno(), 64, 0):
             raise Failed(USER, "%s is no SIF file" % path)
-        try:
-            for piece in iter(lambda: file.read(_PIECE), b""):
-                hashed.update(piece)
-                done += len(piece)
-                report.progress(done, total)
-        except OSError as error:
-            raise Failed(HOST, "%s: %s" % (path, os.strerror(error.errno or 0))) from None
+        for piece in iter(lambda: file.read(_PIECE), b""):
+            hashed.update(piece)
+            done += len(piece)
+            report.progress(done, total)
+    except OSError as error:
+        raise Failed(HOST, "%s: %s" % (path, os.strerror(error.errno or 0))) from None
     return hashed.hexdigest()

@@ -272,7 +272,7 @@ def test_a_spec_that_names_other_gpus_than_the_driver_is_told(named, nodes, text
 @pytest.mark.parametrize("uuid", ["GPU-b", ""])
 @pytest.mark.parametrize("why", ["mig", "reset", "lost"])
 def test_a_card_that_is_out_of_use_was_not_changed_for_another(why, uuid):
-    """The line about GPUs tells of it, with its cure. A card that does not say its name may be any that a spec names."""
+    """The line about GPUs tells of it, with its cure. A card without a name may be any that a spec names."""
     out = [{"index": 8, "uuid": uuid, "why": why, "text": ""}]
     found = judged(podman=WORKS, runtimes=PODMAN, cdi=[*UUIDS, "GPU-b"], gpus_out=out)
     assert (found["Runtimes"].ok, found["Runtimes"].fix) == (True, "") and "CDI" not in found["Runtimes"].text

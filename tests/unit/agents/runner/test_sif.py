@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
 
+from agents.runner.cache.images import root_of
+from agents.runner.cache.store import Cache
+from agents.runner.home import Home
 from agents.runner.preparations import sif
-from agents.runner.preparations.report import USER, Failed, Report
+from agents.runner.preparations.images import prepare_image
+from agents.runner.preparations.report import HOST, USER, Failed, Report
 from agents.runner.runtimes.apptainer_options import PATH, client_env
 from jobs.rules.spec import tasks
+from tests.unit.agents.runner.protocol_client import wait_for
 
 
 @pytest.mark.parametrize("check", [sif.is_sif, tasks.is_sif])
@@ -43,18 +51,29 @@ def test_what_is_a_path_of_a_sif_file(check, path, right):
 def test_the_digest_is_that_of_the_bytes(tmp_path):
     data = b"#!/usr/bin/env run-singularity\n\0SIF_MAGIC\0" + bytes(3 << 20)
     (tmp_path / "x.sif").write_bytes(data)
-    found = sif.digest_of_file(str(tmp_path / "x.sif"), Report(str(tmp_path)))
+    path = str(tmp_path / "x.sif")
+    with sif.open_file(path) as file:
+        found = sif.digest_of_file(file, path, Report(str(tmp_path)))
     assert found == hashlib.sha256(data).hexdigest()
 
 
 def test_a_file_that_was_changed_has_another_stamp(tmp_path):
+    """Also one of the same size that was given its old times: nobody can set the time of an inode's last change."""
     path = tmp_path / "x.sif"
     path.write_bytes(b"1")
-    before = sif.stamp_of(str(path))
-    assert sif.stamp_of(str(path)) == before
-    path.write_bytes(b"2")
-    os.utime(path, ns=(1, 1))
-    assert sif.stamp_of(str(path)) != before
+    before = path.stat()
+    assert sif.is_still(str(path), sif.stamp_of(before))
+
+    def is_later():  # the clock of files goes in steps of some milliseconds
+        path.write_bytes(b"2")
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        return path.stat().st_ctime_ns != before.st_ctime_ns
+
+    wait_for(is_later)
+    assert path.stat().st_mtime_ns == before.st_mtime_ns
+    assert not sif.is_still(str(path), sif.stamp_of(before))
+    path.unlink()
+    assert not sif.is_still(str(path), sif.stamp_of(before))
 
 
 def test_what_is_no_file_is_told_and_nobody_waits_for_it(tmp_path):
@@ -67,9 +86,110 @@ def test_what_is_no_file_is_told_and_nobody_waits_for_it(tmp_path):
         ("none", "cannot be read by the login of this host: No such file or directory"),
         ("text", "is no SIF file"),
     ):
-        with pytest.raises(Failed, match=words) as failed:
-            sif.digest_of_file(str(tmp_path / f"{name}.sif"), Report(str(tmp_path)))
+        path = str(tmp_path / f"{name}.sif")
+        with pytest.raises(Failed, match=words) as failed, sif.open_file(path) as file:
+            sif.digest_of_file(file, path, Report(str(tmp_path)))
         assert failed.value.fault == USER
+
+
+@pytest.fixture
+def prepare(tmp_path, monkeypatch):
+    """prepare(during): prepare the file at `shared/x.sif`, with an Apptainer whose build does this first. The place of
+    the file is a link to `old`; `new` has another one."""
+    for name in ("old", "new"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x.sif").write_bytes(b"#!\n\0SIF_MAGIC\0" + name.encode())
+    (tmp_path / "shared").symlink_to("old")
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    (programs / "unsquashfs").symlink_to("/bin/true")
+    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+    monkeypatch.chdir(tmp_path)
+    home = Home("dep")
+    home.base = str(tmp_path / ".trainyard")
+    os.mkdir(home.base)
+
+    def act(during="true"):
+        # apptainer build --force --sandbox ROOT SOURCE
+        lines = ["#!/bin/sh", "echo build >> builds", during, 'mkdir "$4" && cp "$5" "$4/made-of"', ""]
+        (programs / "apptainer").write_text("\n".join(lines))
+        (programs / "apptainer").chmod(0o755)
+        what = {"engine": "apptainer", "image": str(tmp_path / "shared" / "x.sif")}
+        return prepare_image(what, Report(str(tmp_path)), home)["id"]
+
+    act.cache = Cache(home)
+    return act
+
+
+def made_of(prepare, key):
+    return (Path(root_of(prepare.cache, key)) / "made-of").read_bytes()
+
+
+SWAP = "rm shared && ln -s new shared"
+
+
+def test_a_file_is_unpacked_once_under_the_digest_of_its_bytes(prepare):
+    key = prepare()
+    assert key == hashlib.sha256(Path("old/x.sif").read_bytes()).hexdigest()
+    assert made_of(prepare, key) == Path("old/x.sif").read_bytes()
+    assert prepare() == key and Path("builds").read_text() == "build\n"
+    subprocess.run(["sh", "-c", SWAP], check=True)
+    other = prepare()
+    assert other == hashlib.sha256(Path("new/x.sif").read_bytes()).hexdigest()
+    assert made_of(prepare, other) == Path("new/x.sif").read_bytes()
+
+
+@pytest.mark.parametrize("change", ["echo more >> shared/x.sif", SWAP, "cp new/x.sif x && mv x shared/x.sif"])
+def test_a_file_that_is_changed_while_it_is_unpacked_is_not_kept(prepare, change):
+    with pytest.raises(Failed, match=r"x\.sif was changed while it was read") as failed:
+        prepare(change)
+    assert failed.value.fault == HOST
+    assert not list(Path(".trainyard").rglob("made-of"))
+
+
+@pytest.mark.parametrize("unpacked", [False, True])
+@pytest.mark.parametrize("change", ["echo more >> shared/x.sif", SWAP])
+def test_a_file_that_is_changed_while_it_is_hashed_is_not_taken_for_what_it_was(
+    prepare, monkeypatch, change, unpacked
+):
+    """Nor handed to Apptainer: whatever its path means by then would be kept under the digest of the other."""
+    key = hashlib.sha256(Path("old/x.sif").read_bytes()).hexdigest()
+    if unpacked:
+        assert prepare() == key
+        os.utime("old/x.sif")
+    Path("builds").write_text("")
+    digest = sif.digest_of_file
+
+    def changed_meanwhile(*given):
+        found = digest(*given)
+        subprocess.run(["sh", "-c", change], check=True)
+        return found
+
+    monkeypatch.setattr(sif, "digest_of_file", changed_meanwhile)
+    with pytest.raises(Failed, match="was changed while it was read"):
+        prepare()
+    assert Path("builds").read_text() == ""
+
+
+def test_the_digest_is_of_the_file_that_was_opened_and_of_no_other_under_its_path(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).write_bytes(b"SIF_MAGIC" + name.encode())
+    with sif.open_file(str(tmp_path / "a")) as file:
+        (tmp_path / "b").rename(tmp_path / "a")
+        found = sif.digest_of_file(file, str(tmp_path / "a"), Report(str(tmp_path)))
+    assert found == hashlib.sha256(b"SIF_MAGICa").hexdigest()
+
+
+def test_a_host_without_unsquashfs_says_what_to_install(prepare, monkeypatch):
+    which = shutil.which
+    monkeypatch.setattr(
+        sif.shutil, "which", lambda name, **more: None if name == "unsquashfs" else which(name, **more)
+    )
+    with pytest.raises(
+        Failed, match="unsquashfs is not installed on this host: install squashfs-tools"
+    ) as failed:
+        prepare()
+    assert failed.value.fault == HOST and not Path("builds").exists()
 
 
 def test_the_variables_of_a_job_win_over_the_scripts_of_a_sif_file():
