@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 from typing import Any, Dict, List, Mapping, Tuple
 
 from agents.runner.files import read_json, write_file
@@ -24,6 +25,8 @@ DESCRIPTION = "image.json"
 BEGUN = "container.begun"
 _BEGUN_INSIDE = "/.singularity.d/env/99-trainyard.sh"
 SCRIPT = b"echo >> %s 2> /dev/null\n" % _BEGUN_INSIDE.encode()
+# In front of it, where scripts of the image set this variable: nobody knows their value before.
+_PREPEND = b"export PYTHONPATH=%s${PYTHONPATH:+:$PYTHONPATH}\n"
 # What an image has that names none.
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # Variables by which the client, or its dynamic linker, would do something else.
@@ -51,28 +54,30 @@ def command_of(
     known, runtime = facts["runtime"], order.runtime or {}
     image = read_json(os.path.join(os.path.dirname(known["root"]), DESCRIPTION)) or {}
     env, own = container_env(order, directory, work, facts, sees_all_gpus=True), []
-    of_image = image_env(image)
+    of_image, own_variables, script = image_env(image), bool(image.get("own_variables")), SCRIPT
     if order.reduction:
         place = directory_of(os.path.dirname(os.path.dirname(directory)))
         own = [(place, place, "ro")]
-        if "PYTHONPATH" in of_image and "PYTHONPATH" not in order.env:
+        if own_variables and "PYTHONPATH" not in order.env:
+            script = _PREPEND % shlex.quote(env.pop("PYTHONPATH")).encode() + SCRIPT
+        elif "PYTHONPATH" in of_image and "PYTHONPATH" not in order.env:
             env["PYTHONPATH"] += ":" + of_image["PYTHONPATH"]
     volumes = [*tmp_volumes(facts["tmp"]), (work, work, "rw")]
     volumes += [(metrics_directory(directory),) * 2 + ("rw",), *own, *mounts(runtime)]
-    write_file(os.path.join(directory, BEGUN), SCRIPT)
+    write_file(os.path.join(directory, BEGUN), script)
     volumes += [(os.path.join(directory, BEGUN), _BEGUN_INSIDE, "rw")]
     place = work if runtime.get("workdir") else str(image.get("workdir") or "/")
     words = run_words(known, place, volumes, bool(order.gpus))
     program = words_of_program(image, runtime.get("entrypoint") or [], runtime.get("args") or [])
     if not program:
         raise Refused("exec_failed", "the image %s names no program, and the job neither" % known["image"])
-    return [*words, *program], client_env({**of_image, **env}, work, bool(image.get("own_variables")))
+    return [*words, *program], client_env({**of_image, **env}, work, own_variables)
 
 
 def has_begun(directory: str) -> bool:
     """Whether the container of this run was made: all but its program was executed, and maybe that too."""
-    with contextlib.suppress(OSError):
-        return os.path.getsize(os.path.join(directory, BEGUN)) > len(SCRIPT)
+    with contextlib.suppress(OSError), open(os.path.join(directory, BEGUN), "rb") as file:
+        return bool(file.read().partition(SCRIPT)[2])
     return False
 
 

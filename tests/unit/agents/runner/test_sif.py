@@ -16,7 +16,17 @@ from agents.runner.home import Home
 from agents.runner.preparations import sif
 from agents.runner.preparations.images import prepare_image
 from agents.runner.preparations.report import HOST, USER, Failed, Report
-from agents.runner.runtimes.apptainer_options import PATH, client_env
+from agents.runner.reduction.files_on_hosts import directory_of
+from agents.runner.runs.orders import parse_order
+from agents.runner.runtimes.apptainer_options import (
+    BEGUN,
+    DESCRIPTION,
+    PATH,
+    SCRIPT,
+    client_env,
+    command_of,
+    has_begun,
+)
 from jobs.rules.spec import tasks
 from tests.unit.agents.runner.protocol_client import wait_for
 
@@ -190,6 +200,45 @@ def test_a_host_without_unsquashfs_says_what_to_install(prepare, monkeypatch):
     ) as failed:
         prepare()
     assert failed.value.fault == HOST and not Path("builds").exists()
+
+
+@pytest.mark.parametrize(
+    ("of_job", "of_file", "found"),
+    [
+        (None, "/of the file:/lib", "{place}:/of the file:/lib"),
+        (None, "", "{place}"),
+        ("/of-job", "/of-file", "{place}:/of-job"),
+    ],
+)
+def test_reduction_keeps_what_the_scripts_of_a_sif_file_set(tmp_path, monkeypatch, of_job, of_file, found):
+    """The modules of the reduction come first, as in all engines; PYTHONPATH of a job wins over the file's."""
+    directory = tmp_path / "it's $HOME" / "runs" / "r"
+    directory.mkdir(parents=True)
+    (tmp_path / DESCRIPTION).write_text('{"entrypoint": ["/x"], "own_variables": true}')
+    order = parse_order(
+        {
+            "command": ["true"],
+            "env": {"PYTHONPATH": of_job} if of_job else {},
+            "reduction": "trainer",
+            "runtime": {"kind": "apptainer", "image": "/x.sif"},
+        }
+    )
+    known = {"program": "apptainer", "root": str(tmp_path / "root"), "image": "/x.sif"}
+    facts = {"host_env": {}, "tmp": "", "mark": "a:b", "runtime": known}
+    _, client = command_of(order, str(directory), "/work", facts)
+    # The engine sets what the client was given for it, and then reads our script; it is last of all.
+    script = (directory / BEGUN).read_bytes()
+    assert SCRIPT in script and not has_begun(str(directory))
+    given = {"PYTHONPATH": of_file} if of_file else {}
+    if "APPTAINERENV_PYTHONPATH" in client:
+        given["PYTHONPATH"] = client["APPTAINERENV_PYTHONPATH"]
+    read = script.replace(SCRIPT, b"") + b'printf %s "$PYTHONPATH"'
+    printed = subprocess.run(["/bin/sh", "-c", read], env=given, check=True, capture_output=True, text=True)
+    place = directory_of(str(directory.parent.parent))
+    assert printed.stdout == found.format(place=place) and "PYTHONPATH" not in client
+    with open(directory / BEGUN, "ab") as file:
+        file.write(b"\n")
+    assert has_begun(str(directory))
 
 
 def test_the_variables_of_a_job_win_over_the_scripts_of_a_sif_file():
