@@ -33,8 +33,9 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _FOR_THE_CLIENT = re.compile(
     r"PATH|USER_PATH|LD_\w+|APPTAINER\w*|SINGULARITY\w*|GO\w+|XDG_\w+|DBUS_\w+", re.ASCII
 )
-# Others cannot be set before the scripts of an image: a shell reads them.
-_ANY_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+# Others cannot be set before the scripts of an image: a shell reads them. Two the engine would take for its own, and
+# put them around the image's PATH.
+_ANY_NAME = re.compile(r"(?!(?:PRE|AP)PEND_PATH$)[A-Za-z_]\w*", re.ASCII)
 
 
 def describe(order: Order, run: str, directory: str, facts: Mapping[str, Any]) -> Dict[str, str]:

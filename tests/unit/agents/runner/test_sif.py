@@ -244,5 +244,8 @@ def test_reduction_keeps_what_the_scripts_of_a_sif_file_set(tmp_path, monkeypatc
 def test_the_variables_of_a_job_win_over_the_scripts_of_a_sif_file():
     given = client_env({"FOO": "job", "a.b": "1"}, "/work", own_variables=True)
     assert given["APPTAINERENV_FOO"] == "job" and given["a.b"] == "1" and "APPTAINERENV_PATH" not in given
+    for name in ("PREPEND_PATH", "APPEND_PATH"):  # by these Apptainer would change the PATH of the file
+        given = client_env({name: "/x", name + "S": "/x"}, "/work", own_variables=True)
+        assert given[name] == given[f"APPTAINERENV_{name}S"] == "/x" and f"APPTAINERENV_{name}" not in given
     plain = client_env({"FOO": "job"}, "/work")
     assert plain["FOO"] == "job" and plain["APPTAINERENV_PATH"] == PATH
