@@ -153,7 +153,7 @@ def _submit(
     if before is None:
         # Before the document is read: a refusal of the document names what the hosts of the location have.
         locations.check_serves(project, location)
-    asked, types = machine_types.read(document, location)
+    asked, types, engine = machine_types.read_with_engine(document, location)
     if before is not None:
         return _check_same_request(before, asked, location)
     if project.archived_at is not None:
@@ -166,7 +166,7 @@ def _submit(
             said("The disk of this console is nearly full. Nothing is accepted until there is room.")
         )
     copied = cloned_from if same_bytes else None
-    resolved = _resolved(asked, project, location, copied)
+    resolved = _resolved(asked, project, location, copied, engine)
     used = as_kept(asked.job_spec, resolved)
     check_can_start(used, location, types, project, user)
     quotas.check_log_storage(project)
@@ -192,10 +192,14 @@ def check_brought(asked: CustomJob, project: Project, user: User, location: str,
     _resolved(asked, project, location, copied)
 
 
-def _resolved(asked: CustomJob, project: Project, location: str, copied: int | None) -> Mapping[str, object]:
+def _resolved(
+    asked: CustomJob, project: Project, location: str, copied: int | None, engine: str | None = None
+) -> Mapping[str, object]:
+    """`engine`: the one of pools that name none, if it is known already."""
     aliased = images_used(asked.job_spec, location)
     resolved = brought.resolve(asked.job_spec, project, location, copied, aliased)
-    engine = machine_types.engine_of(with_images(asked.job_spec, aliased), location)
+    if engine is None:
+        engine = machine_types.engine_of(with_images(asked.job_spec, aliased), location)
     resolved = {**resolved, **({"engine": engine} if engine else {})}
     return images.as_before(asked.job_spec, resolved, copied)
 

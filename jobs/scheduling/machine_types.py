@@ -70,6 +70,12 @@ def read(document: object, named: str) -> tuple[CustomJob, Types]:
 
     Raises InvalidDocument. Its error about an unknown GPU type names the GPU types of the location.
     """
+    asked, types, _engine = read_with_engine(document, named)
+    return asked, types
+
+
+def read_with_engine(document: object, named: str) -> tuple[CustomJob, Types, str]:
+    """The same, with what `engine_of` would say of the job, by the same look at the hosts."""
     types = of_location(named)
     try:
         asked = parse_custom_job(document, types)
@@ -78,9 +84,11 @@ def read(document: object, named: str) -> tuple[CustomJob, Types]:
             parse_custom_job(document, types, gpus_of(named))
         raise
     images = images_used(asked.job_spec, named)
-    offer = offer_of(with_images(asked.job_spec, images), named)
-    check_runtimes(with_images(asked.job_spec, images, choose_engine(offer)), offer)
-    return asked, types
+    used = with_images(asked.job_spec, images)
+    offer = offer_of(used, named)
+    engine = choose_engine(offer)
+    check_runtimes(with_images(asked.job_spec, images, engine), offer)
+    return asked, types, _if_needed(engine, used)
 
 
 def offer_of(spec: CustomJobSpec, named: str) -> Offer:
@@ -97,7 +105,10 @@ def offer_of(spec: CustomJobSpec, named: str) -> Offer:
 def engine_of(spec: CustomJobSpec, named: str) -> str:
     """The engine for pools of this spec with an image that name none (`choose_engine`); empty too if there is no such
     pool. `spec`: with its aliases."""
-    engine = choose_engine(offer_of(spec, named))
+    return _if_needed(choose_engine(offer_of(spec, named)), spec)
+
+
+def _if_needed(engine: str, spec: CustomJobSpec) -> str:
     return engine if any(pool and with_engine(pool, engine) != pool for pool in spec.pools) else ""
 
 

@@ -11,7 +11,7 @@ from jobs.models import Job, Run
 from jobs.preparations import images
 from jobs.rules.scheduling.views import engines_in, is_within, location_of, scope_of
 from jobs.rules.spec.json_fields import InvalidDocument
-from jobs.scheduling import capacity, start_forecast
+from jobs.scheduling import capacity, machine_types, start_forecast
 from jobs.scheduling.machine_types import read
 from jobs.scheduling.scheduler import schedule_quietly
 from tests.unit.jobs.conftest import gang, pool_of
@@ -119,6 +119,15 @@ def test_a_job_keeps_the_engine_that_it_got(hosts, submit):
     place_again()
     assert {run.order["runtime"]["kind"] for run in Run.objects.all()} == {"apptainer"}
     assert first.resolved["engine"] == "apptainer" and Run.objects.count() == 2
+
+
+def test_a_submit_looks_once_at_what_hosts_run_containers_with(hosts, submit, monkeypatch):
+    found(hosts[0], "docker 24.0.7")
+    found(hosts[1], "docker 24.0.7")
+    looks, offer_of = [], machine_types.offer_of
+    monkeypatch.setattr(machine_types, "offer_of", lambda *asked: looks.append(1) or offer_of(*asked))
+    assert submit(asking()).resolved["engine"] == "docker"
+    assert len(looks) == 1
 
 
 def test_the_form_forecasts_by_the_engine_that_the_job_would_get(hosts, project):
