@@ -143,7 +143,11 @@ def test_a_host_reboots_under_a_container(yard, registry, client):
 def sif(yard, tmp_path):
     """A SIF file on the storage that the hosts share, for the login alone."""
     made = make_sif(
-        tmp_path, "%environment", "  export FOO=image BAR=image", "%runscript", '  echo "ran $FOO $BAR $*"'
+        tmp_path,
+        "%environment",
+        "  export FOO=image BAR=image",
+        "%runscript",
+        '  echo "ran $FOO $BAR $*"; $THEN',
     )
     place = yard.fleet.shared_dir / "images"
     place.mkdir(exist_ok=True)
@@ -157,9 +161,14 @@ def sif(yard, tmp_path):
 def test_a_sif_file_of_shared_storage_runs_on_two_hosts_as_it_is(yard, client, sif):
     document = pool(sif)
     document["containerSpec"].update(args=["--epochs", "3"], env=[{"name": "BAR", "value": "job"}])
+    # Whatever else runs is stopped when the primary has succeeded.
+    document["containerSpec"]["env"].append({"name": "THEN", "value": "sleep 600"})
     shell = pool(sif, 'echo "$FOO in $(pwd)"; echo kept > "$TRAINYARD_WORK/x" && cat "$TRAINYARD_WORK/x"')
     job = submit(yard, document, shell, name="sif")
-    client.wait(job, "SUCCEEDED", timeout=200)
+    client.wait_for_log(job, "kept\n", "workerpool1-0", timeout=200)
+    client.wait_for_log(job, "\n", "workerpool0-0", timeout=200)
+    client.cancel(job)
+    client.wait(job, "CANCELLED")
     assert client.log(job, "workerpool0-0") == b"ran image job --epochs 3\n"
     assert client.log(job, "workerpool1-0") == b"image in /\nkept\n"
     none_is_left(yard)
