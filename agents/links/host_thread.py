@@ -26,16 +26,19 @@ from agents.links.control_plane import (
     ControlPlane,
     Fact,
     Frame,
-    LogEnd,
-    MetricsEnd,
-    MetricsPiece,
-    RecordingEnd,
-    RecordingPiece,
 )
 from agents.links.host_watch import HostWatch
 from agents.links.leases import Lease
 from agents.links.link import Hello, Link, RunnerMissing
-from agents.links.orders import CLOSED, Prepare, Start, Unprepare, is_changing, orders_to_send
+from agents.links.orders import (
+    Prepare,
+    Start,
+    Unprepare,
+    brings_orders,
+    ends_a_run,
+    is_changing,
+    orders_to_send,
+)
 from agents.links.work_queue import WorkQueue
 from agents.models import HostStatus
 from agents.runner.wire import WireError
@@ -433,20 +436,10 @@ class HostThread:
             link.send({"t": "ack", "run": run, "to": end})
         for run, start in accepted.pulls.items():
             link.pull(run, start)
-        if any(_may_change_orders(arrival) for arrival in batch):
+        if any(brings_orders(arrival) for arrival in batch):
             self._compare_due = True
         # Such a run is to be forgotten at most, and mostly not yet: the next tick compares, for all that end meanwhile.
-        self._changing |= any(_ends_a_run(arrival) for arrival in batch)
+        self._changing |= any(ends_a_run(arrival) for arrival in batch)
         if any(isinstance(each.what, Fact) and each.what.document.get("busy") for each in batch):
             self._compare_due = True
             self._watch.look_soon()
-
-
-def _may_change_orders(arrival: Arrival) -> bool:
-    """Whether this arrival most likely changes what is wanted here, so that comparing at once pays."""
-    return isinstance(arrival.what, RecordingPiece | RecordingEnd | MetricsPiece | MetricsEnd)
-
-
-def _ends_a_run(arrival: Arrival) -> bool:
-    what = arrival.what
-    return isinstance(what, LogEnd) or (isinstance(what, Fact) and what.document.get("phase") == CLOSED)

@@ -10,7 +10,17 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass, field
 
-from agents.links.control_plane import PreparationName, Wanted
+from agents.links.control_plane import (
+    Arrival,
+    Fact,
+    LogEnd,
+    MetricsEnd,
+    MetricsPiece,
+    PreparationName,
+    RecordingEnd,
+    RecordingPiece,
+    Wanted,
+)
 
 REPEAT_S = 15.0
 # A host answers this one when its program reports something, which may be never.
@@ -183,3 +193,13 @@ def _of(run: str, want: Wanted, phase: str | None, sent: SentOrders) -> list[Ord
     if phase is not None:
         found += [PullRecording(run, shell, start) for shell, start in want.recordings]
     return found
+
+
+def brings_orders(arrival: Arrival) -> bool:
+    """Whether this arrival most likely changes what is wanted of its host, so that comparing at once pays."""
+    return isinstance(arrival.what, RecordingPiece | RecordingEnd | MetricsPiece | MetricsEnd)
+
+
+def ends_a_run(arrival: Arrival) -> bool:
+    what = arrival.what
+    return isinstance(what, LogEnd) or (isinstance(what, Fact) and what.document.get("phase") == CLOSED)

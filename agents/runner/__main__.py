@@ -11,30 +11,33 @@ from agents.runner.compiled import may_keep, read_compiled
 MODE = sys.argv[1] if len(sys.argv) == 2 else ""
 
 
-def compile_in_background() -> None:
-    """For the next starts: nothing, or nothing whole, is kept of what this Python makes of the modules."""
+def fork_to_compile() -> bool:
+    """For the next starts: nothing, or nothing whole, is kept of what this Python makes of the modules.
+
+    True in a process that nobody waits for, which is to compile them.
+    """
     if not may_keep(sys.argv[0]):
-        return
+        return False
     try:
         child = os.fork()
     except OSError:  # this login may have no more processes, and some modes need none
-        return
+        return False
     if child == 0:
         try:
             if os.fork() == 0:
-                from agents.runner.compiling import keep_compiled
-
-                keep_compiled(sys.argv[0])
-        finally:
-            os._exit(0)
+                return True
+        except OSError:
+            pass
+        os._exit(0)
     os.waitpid(child, 0)
+    return False
 
 
 kept = read_compiled(__loader__)  # type: ignore[name-defined]
 if kept is not None:
     sys.meta_path.insert(0, kept)
-else:  # now, while there is little that a fork copies
-    compile_in_background()
+elif fork_to_compile():  # now, while there is little that a fork copies
+    MODE = "compile"
 # What is imported stays: nothing of it is garbage that would be worth to look for.
 gc.disable()
 
@@ -54,10 +57,12 @@ elif MODE == "outputs":
     from agents.runner.outputs.transfer import main
 elif MODE == "probe":
     from agents.runner.host.probe import main
+elif MODE == "compile":
+    from agents.runner.compiling import main
 else:
     sys.exit("usage: python3 %s serve|shell|attach|files|put|outputs|prepare|probe" % sys.argv[0])
 
 gc.enable()
-if kept is not None and not kept.whole:
-    compile_in_background()
+if kept is not None and not kept.whole and fork_to_compile():
+    from agents.runner.compiling import main
 main()

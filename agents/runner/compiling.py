@@ -7,9 +7,10 @@ import hashlib
 import io
 import marshal
 import os
+import sys
 import time
 import zipfile
-from typing import Dict, List, Tuple
+from typing import Dict, List, NoReturn, Tuple
 
 from agents.runner.compiled import DRAFT, HEAD, file_of, hash_of, identity_of
 from agents.runner.forks import detach
@@ -22,13 +23,15 @@ DRAFT_LIVES_S = 60.0
 _ROOM = 2
 
 
-def keep_compiled(archive: str) -> None:
+def main() -> NoReturn:
     """In a fork that nobody waits for. It fails silently: what it makes is only there to be quick."""
-    archive = os.path.abspath(archive)
-    detach(set(), "trainyard-compile")
-    os.nice(19)
-    with contextlib.suppress(OSError):
+    archive = os.path.abspath(sys.argv[0])
+    try:
+        detach(set(), "trainyard-compile")
+        os.nice(19)
         write_compiled(archive, PAUSE_S)
+    finally:
+        os._exit(0)
 
 
 def write_compiled(archive: str, pause_s: float = 0.0) -> bool:

@@ -110,6 +110,8 @@ OLDEST_HOST_PYTHON = (3, 7)
 # The command line client: what people install at their computers. It stands alone too.
 CLIENT = "console/client/"
 OLDEST_CLIENT_PYTHON = (3, 9)
+# What loads modules as Python itself does: it executes the code that Python has made of them.
+LOADERS = frozenset({"agents/runner/compiled.py"})
 # What imports when nobody sees it: a runner's file may be gone by then.
 LATE_IMPORTERS = frozenset({"importlib", "pkgutil", "runpy", "zipimport"})
 
@@ -305,6 +307,8 @@ def no_command_line_is_built(file: File) -> Iterator[str]:
             ):
                 yield f"{call.lineno}: shell=True; give a list"
         name = ast.unparse(call.func)
+        if name == "exec" and file.path in LOADERS:
+            continue
         if name in ("os.system", "os.popen", "eval", "exec", "pickle.loads", "pickle.load"):
             yield f"{call.lineno}: {name}() runs what somebody wrote"
 

@@ -57,8 +57,8 @@ COMPILED = (
     Safeguard(
         "compiled-only-where-a-fork-is-allowed",
         "agents/runner/__main__.py",
-        "    except OSError:  # this login may have no more processes, and some modes need none\n        return\n",
-        "    except ZeroDivisionError:\n        return\n",
+        "    except OSError:  # this login may have no more processes, and some modes need none\n",
+        "    except ZeroDivisionError:\n",
         (f"{TESTS}::test_a_login_that_may_have_no_more_processes_starts_all_the_same",),
     ),
     Safeguard(
@@ -78,7 +78,7 @@ COMPILED = (
     Safeguard(
         "compiled-without-the-channel",
         WRITER,
-        '    detach(set(), "trainyard-compile")\n',
+        '        detach(set(), "trainyard-compile")\n',
         "",
         (f"{TESTS}::test_the_process_that_compiles_holds_no_channel_and_has_a_name",),
     ),

@@ -433,8 +433,8 @@ def _user(
         keep = [] if is_root else ["--userns=keep-id"]
         return [*keep, "--user", "%d:%d" % (os.getuid(), os.getgid())]
     cache = Cache(Home(os.path.basename(os.path.dirname(os.path.dirname(directory)))))
-    words = (str(known[each]) for each in ("program", "image", "name"))
-    user = user_of_image(cache, *words, directory)
+    program, image, name = (str(known[each]) for each in ("program", "image", "name"))
+    user = user_of_image(cache, program, image, name, directory)
     if not is_root:
         return as_login(user)
     give(user, written)
