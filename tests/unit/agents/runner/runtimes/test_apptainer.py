@@ -219,10 +219,10 @@ def test_it_has_no_pid_namespace_and_says_so(console, engine):
 
 
 def test_shared_memory_is_that_of_the_host(console, engine):
-    start(console, "r1", "df -m /dev/shm | tail -n 1")
+    start(console, "r1", "df -k /dev/shm | tail -n 1")
     console.closed("r1")
     size = os.statvfs("/dev/shm")
-    assert str(size.f_blocks * size.f_frsize >> 20) in console.ended_log("r1")[0].decode()
+    assert str(size.f_blocks * size.f_frsize >> 10) in console.ended_log("r1")[0].decode()
 
 
 def test_a_stop_is_for_the_program_and_not_for_the_engines_process_which_would_pass_it_on(console, engine):
