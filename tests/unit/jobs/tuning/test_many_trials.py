@@ -6,6 +6,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from agents.infra import shared_answers
 from agents.infra.clock import Clock
 from jobs.models import Job, Trial, TuningJob
 from jobs.scheduling import scheduler
@@ -58,6 +59,8 @@ def values_of(job):
 
 
 def counted(step):
+    # What a process keeps for some seconds would be read again, or not, by how fast this machine is.
+    shared_answers.forget_all()
     with CaptureQueriesContext(connection) as queries:
         step()
     return len(queries)
@@ -95,5 +98,5 @@ def test_queries_do_not_grow_with_the_trials_that_are_over(study, monkeypatch):
     with_history(study, 60)
     small = steps(study)
     with_history(study, 1_000)
-    # One or two more: what a process keeps for some seconds is read again. It may be fewer, for the same reason.
-    assert all(now <= before + 5 for now, before in zip(steps(study), small, strict=True))
+    large = steps(study)
+    assert all(now <= before + 5 for now, before in zip(large, small, strict=True)), (small, large)
