@@ -18,7 +18,7 @@ from console.api.times import format_time
 from console.api.views import TrainyardView
 from console.auth import access
 from jobs.metrics.curves import points_of, series_of
-from jobs.models import Job, MetricPoint, MetricSeries, MetricsProof, Run
+from jobs.models import Job, MetricPoint, MetricSeries, MetricsProof
 from jobs.rules.metrics.journal import LOG, SOURCES
 
 MAX_POINTS = 40_000
@@ -69,16 +69,8 @@ class ReportsView(TrainyardView):
     @described("List the metrics that the programs of a job reported", Reports, needs="see", query=ASKED)
     def get(self, request: Request, job_id: str) -> Response:
         job = access.get_or_404(request.user, "see", Job.objects.select_related("project"), pk=int(job_id))
-        query = request.query_params
-        runs = Run.objects.filter(job=job)
-        if replica := resources.requested_replica(job, query.get("replica", "")):
-            runs = runs.filter(replica__name=replica)
-        if run := query.get("run"):
-            runs = runs.filter(pk=run[:80])
-            if not runs.exists():
-                raise BadRequest(
-                    "run", "run must be the id of a run of this job, and of the replica if one is named."
-                )
+        query = request.query_params.dict()
+        runs = resources.requested_runs(job, query)
         if (source := query.get("source", "")) and source not in WAYS:
             raise BadRequest("source", f"source must be one of {', '.join(WAYS)}.")
         found = series_of(runs, query.get("name", "")[:200], source)

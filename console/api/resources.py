@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from django.db.models import F
+from django.db.models import F, QuerySet
 from django.urls import reverse
 from rest_framework.request import Request
 
@@ -28,6 +28,20 @@ def requested_replica(job: Job, name: str, field: str = "replica") -> str:
         more = ", ..." if len(known) > MAX_NAMED else ""
         raise BadRequest(field, f"{field} must be one of {', '.join(known[:MAX_NAMED])}{more}.")
     return name
+
+
+def requested_runs(job: Job, query: Mapping[str, str]) -> QuerySet[Run]:
+    """The runs of the job that a query names by `replica` and by `run`; all of them if it names none."""
+    runs = Run.objects.filter(job=job)
+    if replica := requested_replica(job, query.get("replica", "")):
+        runs = runs.filter(replica__name=replica)
+    if run := query.get("run"):
+        runs = runs.filter(pk=run[:80])
+        if not runs.exists():
+            raise BadRequest(
+                "run", "run must be the id of a run of this job, and of the replica if one is named."
+            )
+    return runs
 
 
 def job_name(job: Job) -> str:

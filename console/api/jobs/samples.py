@@ -24,7 +24,7 @@ from console.api.times import format_time, parse_time
 from console.api.views import TrainyardView
 from console.auth import access
 from jobs.host_sync.samples import STEP
-from jobs.models import Job, Run, RunSample
+from jobs.models import Job, RunSample
 
 # A sample has about 200 bytes, and takes some tens of microseconds.
 PAGE_SIZE, MAX_PAGE_SIZE = 1_000, 5_000
@@ -120,7 +120,8 @@ class SamplesView(TrainyardView):
         """The newest samples first: each page has those before the last one, in the order of their times."""
         job = access.get_or_404(request.user, "see", Job.objects.select_related("project"), pk=int(job_id))
         query = request.query_params.dict()
-        runs = [_Run(*row) for row in _runs(job, query).values_list(*_Run._fields)]
+        asked = resources.requested_runs(job, query).order_by("replica", "pk")
+        runs = [_Run(*row) for row in asked.values_list(*_Run._fields)]
         size = page_size(query, PAGE_SIZE, MAX_PAGE_SIZE)
         found = _newest(runs, query, size + 1)
         of: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
@@ -138,19 +139,6 @@ class SamplesView(TrainyardView):
         ]
         more = {"nextPageToken": _token(found[size - 1])} if len(found) > size else {}
         return Response({"runs": answer, "truncated": len(found) > size, **more})
-
-
-def _runs(job: Job, query: dict[str, str]) -> QuerySet[Run]:
-    runs = Run.objects.filter(job=job).order_by("replica", "pk")
-    if replica := resources.requested_replica(job, query.get("replica", "")):
-        runs = runs.filter(replica__name=replica)
-    if run := query.get("run"):
-        runs = runs.filter(pk=run[:80])
-        if not runs.exists():
-            raise BadRequest(
-                "run", "run must be the id of a run of this job, and of the replica if one is named."
-            )
-    return runs
 
 
 def _newest(runs: Sequence[_Run], query: dict[str, str], most: int) -> list[_Row]:
