@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import pathlib
 import shutil
+import threading
 
 from tests.harness import leftovers
 from tests.harness.hosts.loopback import LoopbackHost
@@ -76,8 +77,10 @@ class Fleet:
         lines = [f"[{host.address}]:{host.port} {host.host_key_line}\n" for host in self.hosts]
         lines += [f"{host.address} {host.host_key_line}\n" for host in self.hosts if host.port == 22]
         path = self.dir / "known_hosts"
-        path.write_text("".join(lines))
-        return path
+        # Another thread's ssh may be reading it.
+        written = self.dir / f"known_hosts.{threading.get_ident()}"
+        written.write_text("".join(lines))
+        return written.rename(path)
 
     def authorize(self, public_key_line):
         """Let the holder of this key log in to every host as the login user."""
