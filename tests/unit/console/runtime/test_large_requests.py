@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import os
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
+
+import pytest
 
 from console.large_bodies import PIECE
 from console.runtime import large_requests
 from console.runtime.client_limits.http_protocol import Protocol
+
+
+@pytest.fixture(autouse=True)
+def no_database(monkeypatch):
+    """Threads of their own: those of the module may have a connection of another test, and no database is allowed."""
+    with ThreadPoolExecutor(1) as threads:
+        monkeypatch.setattr(large_requests, "_threads", threads)
+        yield
 
 
 class Sink:
@@ -31,7 +42,7 @@ def pumped(*bodies):
 
     sink = Sink()
     received = asyncio.run(large_requests._pump(sink, receive))
-    assert received.complete
+    assert received.complete, received.problem
     return sink.writes
 
 
