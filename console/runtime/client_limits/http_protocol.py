@@ -12,6 +12,7 @@ import fcntl
 import json
 import struct
 import termios
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
@@ -83,14 +84,13 @@ class Protocol(HttpToolsProtocol):
             self._counted = True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.give_back()
-        super().connection_lost(exc)
-
-    def give_back(self) -> None:
-        """Count the connection no more. Called once it is lost, whichever protocol it has by then."""
         if self._counted:
             self._counted = False
             self.limits.by_peer.give_back(self._peer)
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def _stop_timer(self) -> None:
         self._due = None
         if self._timer is not None:
             self._timer.cancel()
@@ -101,14 +101,23 @@ class Protocol(HttpToolsProtocol):
             return
         self._due = None
         super().handle_websocket_upgrade()
-        # The socket's protocol has the connection now, and will hear of its end.
         protocol = self.transport.get_protocol()
         if isinstance(protocol, websocket_protocol.Protocol):
-            protocol.when_lost = self.give_back
+            self._hand_over_to(protocol)
             if not protocol.handshake_initiated:
                 # It has a body, for example. The library would say nothing, and the connection stay open.
                 self.transport.write(_response(400, NO_HANDSHAKE))
                 self.transport.close()
+
+    def _hand_over_to(self, protocol: websocket_protocol.Protocol) -> None:
+        """The socket's protocol has the connection now, and will hear of its end. Nothing keeps this one: a socket is
+        open for hours, and there are many.
+        """
+        if self._counted:
+            self._counted = False
+            protocol.when_lost = partial(self.limits.by_peer.give_back, self._peer)
+        self._stop_timer()
+        self.parser = None  # type: ignore[assignment] # it knows this object
 
     # what comes in
 
