@@ -3,14 +3,15 @@ PY := .venv/bin/python
 # Without .pyc files each process would take half as long again to start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install install-run up test test-postgres exhaustive quick rooms bench scale walks campaign mutants soak simulate screenshots behaviour programs runner-pythons up-pythons lint client
+.PHONY: help install install-run up test test-slow test-postgres exhaustive quick rooms bench scale walks campaign mutants soak simulate screenshots behaviour programs runner-pythons up-pythons lint client
 
 help:
 	@echo "make up       start Trainyard (TRAINYARD_PORT, TRAINYARD_BIND, TRAINYARD_DATA; see README.md)"
 	@echo "make install  everything that the other commands need"
-	@echo "make test     lint and all tests; says which packages of the system they need"
+	@echo "make test     lint and the tests, but for the slow ones; says which packages of the system they need"
+	@echo "make test-slow  the tests with the mark slow: long faults, campaigns, walks, Google's old SDK; unit tests on PostgreSQL"
 	@echo "make test-postgres  all unit tests that need a database, on PostgreSQL (TESTS=\"tests/unit/console/views -k jobs\")"
-	@echo "make exhaustive  the further variants of long tests, of which make test runs one each"
+	@echo "make exhaustive  the further variants of tests of which make test and make test-slow run one each"
 	@echo "make quick    the inner loop: ruff, the laws, and the tests that need no host, in about 2 minutes"
 	@echo "make lint     ruff, mypy, djlint, migrations, the laws of the code"
 	@echo "make client   the command line client as a wheel, in var/client; consoles serve it too"
@@ -24,7 +25,7 @@ help:
 	@echo "make behaviour  write docs/behaviour.md, the statements of the service's documents and their tests, and docs/vertex.md, each field of Google's messages"
 	@echo "make simulate a month of jobs by the scheduler's rules, drawn into docs/scheduling.svg"
 	@echo "make screenshots  take the pictures of the README again, with jobs on test hosts"
-	@echo "make campaign the seeded fault campaign, longer than in make test (CAMPAIGN_S=600 SEED=)"
+	@echo "make campaign the seeded fault campaign, longer than in make test-slow (CAMPAIGN_S=600 SEED=)"
 	@echo "make mutants  take out each safeguard of tests/mutants/safeguards.py in turn; its tests must miss it (NAMES=\"...\")"
 	@echo "make soak     ten minutes of jobs, viewers and faults at once: nothing is lost, nothing grows (SOAK_S=600 SEED=)"
 
@@ -39,9 +40,13 @@ up: install-run
 
 test: install
 	@tools/install-test-packages
-	@tools/install-old-sdk
 	@tools/lint --without-laws
 	@tools/with-hosts $(PY) tools/run-tests
+
+test-slow: install
+	@tools/install-test-packages
+	@tools/install-old-sdk
+	@tools/with-hosts $(PY) tools/run-tests --slow
 
 test-postgres: install
 	@tools/install-test-packages

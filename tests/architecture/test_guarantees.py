@@ -1,4 +1,5 @@
-"""docs/guarantees.md has a row for each guarantee and failure mode, and each test that it names exists."""
+"""docs/guarantees.md has a row for each guarantee and failure mode, each test that it names exists, and it says
+which of them are slow."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ PAGE = (ROOT / "docs" / "guarantees.md").read_text()
 PROMISES = [f"G{number}" for number in (*range(1, 18), *range(19, 30))]
 FAILURES = [str(number) for number in (*range(1, 13), *range(14, 42), 44, 45, 46, 49, *range(50, 55))]
 NAMED = re.compile(r"`(tests/[^`\s]*)`")
+SAID_TO_BE_SLOW = re.compile(r"`(tests/[^`\s]*)` \(slow\)")
 ROW = re.compile(r"^\*\*(G?\d+)\.", re.M)
 
 
@@ -41,6 +43,27 @@ def collected_from(path: str) -> frozenset[str]:
     return frozenset(found)
 
 
+@cache
+def slow_ones_of(path: str) -> frozenset[str]:
+    """Return the names of those that only `make test-slow` runs: all of the file, or some."""
+    body = ast.parse((ROOT / path).read_text()).body
+    for node in body:
+        if (
+            isinstance(node, ast.Assign)
+            and ast.unparse(node.targets[0]) == "pytestmark"
+            and is_slow(node.value)
+        ):
+            return collected_from(path)
+    tests = [node for node in body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return frozenset(node.name for node in tests if any(map(is_slow, node.decorator_list)))
+
+
+def is_slow(marks: ast.expr) -> bool:
+    """Whether all that has these marks is slow, not only some of its parameters."""
+    each = marks.elts if isinstance(marks, ast.List) else [marks]
+    return "pytest.mark.slow" in [ast.unparse(mark) for mark in each]
+
+
 def exists(named: str) -> bool:
     path, _, test = named.partition("::")
     return test in collected_from(path)
@@ -49,6 +72,14 @@ def exists(named: str) -> bool:
 def test_every_test_that_is_named_exists():
     assert NAMED.findall(PAGE)
     assert [named for named in NAMED.findall(PAGE) if not exists(named)] == []
+
+
+def test_the_page_says_which_tests_are_slow():
+    """So that nobody takes a promise for shown by `make test` that only `make test-slow` shows."""
+    slow = {named for named in NAMED.findall(PAGE) if (at := named.partition("::"))[2] in slow_ones_of(at[0])}
+    said = SAID_TO_BE_SLOW.findall(PAGE)
+    assert set(said) == slow
+    assert len(said) == sum(NAMED.findall(PAGE).count(named) for named in slow), "each time that it is named"
 
 
 @pytest.mark.parametrize("number", PROMISES + FAILURES)

@@ -88,6 +88,7 @@ def test_replicas_on_two_hosts_run_an_image_of_a_private_registry(yard, registry
     yard.check()
 
 
+@pytest.mark.slow
 def test_a_program_ends_with_its_status_and_its_image_is_not_pulled_again(yard, registry, client):
     image = registry.push("train:1", 'ENTRYPOINT ["sh", "-c", "echo epochs $0; exit 0"]', 'CMD ["3"]')
     first = submit(yard, named(image), name="once")
@@ -100,6 +101,7 @@ def test_a_program_ends_with_its_status_and_its_image_is_not_pulled_again(yard, 
     yard.check()
 
 
+@pytest.mark.slow
 def test_where_only_apptainer_works_a_job_need_not_name_it(yard, registry, client):
     image = registry.push("small:1", "ENV WHICH=image")
     job = submit(yard, pool(image, 'echo "$WHICH"'), name="unnamed")
@@ -112,6 +114,7 @@ def test_where_only_apptainer_works_a_job_need_not_name_it(yard, registry, clien
     yard.check()
 
 
+@pytest.mark.slow
 def test_an_image_that_the_registry_does_not_have_fails_in_the_engines_words(yard, registry, client):
     job = submit(yard, named(f"{registry.address}/lab/none:1", "true"), name="none")
     client.wait(job, "FAILED", timeout=200)
@@ -120,6 +123,7 @@ def test_an_image_that_the_registry_does_not_have_fails_in_the_engines_words(yar
     yard.check()
 
 
+@pytest.mark.slow
 def test_a_host_reboots_under_a_container(yard, registry, client):
     image = registry.push("small:1", "ENV WHICH=image")
     job = submit(yard, named(image, 'echo "run $TRAINYARD_RUN"; sleep 600'), name="reboot")
@@ -175,6 +179,7 @@ def test_a_sif_file_of_shared_storage_runs_on_two_hosts_as_it_is(yard, client, s
     yard.check()
 
 
+@pytest.mark.slow
 def test_a_sif_file_that_the_login_may_not_read_or_that_was_changed_is_not_run_from_the_cache(
     yard, client, sif, tmp_path
 ):

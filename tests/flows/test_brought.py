@@ -125,6 +125,7 @@ def test_a_gang_runs_a_python_package_on_two_hosts(yard, client, storage):
     yard.check()
 
 
+@pytest.mark.slow
 def test_pip_that_fails_is_told_with_its_last_lines(yard, client, storage):
     uri = storage.put("broken-0.1.tar.gz", source_archive("", "no-such-package>=7"))
     document = job_spec({"command": ["x"]})["jobSpec"]["workerPoolSpecs"][0]
@@ -135,6 +136,7 @@ def test_pip_that_fails_is_told_with_its_last_lines(yard, client, storage):
     assert "the packages cannot be installed" in client.job(job)["error"]["message"]
 
 
+@pytest.mark.slow
 def test_a_hostile_archive_fails_the_job_and_says_why(yard, client, storage):
     sha = storage.artifact(REFUSED["links that lead out together"][0]())
     job = submit(yard, with_code({"command": ["true"]}, artifact=sha), name="hostile")
@@ -147,6 +149,7 @@ OTHER_ROLES = [pytest.param(role, marks=pytest.mark.exhaustive) for role in ("wo
 
 
 @pytest.mark.parametrize("role", ["dispatcher", *OTHER_ROLES])
+@pytest.mark.slow
 def test_a_process_of_the_console_is_killed_while_it_ships(yard, client, storage, role):
     yard.settings["SHIP_MB_S"] = "4"
     yard.stop()
@@ -183,6 +186,7 @@ def size_on_a_host(yard, pattern):
 
 
 @pytest.mark.needs_namespaces
+@pytest.mark.slow
 def test_a_full_disk_of_a_host_is_told_and_the_job_runs_elsewhere_or_later(yard, client, storage):
     for host in yard.fleet:
         host.fill_disk(leave_kb=40_000)

@@ -18,6 +18,7 @@ from tests.harness.product.client import TERMINAL
 from tests.harness.product.observers import JobWatcher
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.needs_namespaces,
     pytest.mark.timeout(600 + int(os.environ.get("CAMPAIGN_S", "30"))),
 ]

@@ -15,6 +15,7 @@ from tests.harness.product import Product, job_spec
 from tests.harness.wait_and_processes import wait_for
 from tests.harness.wrong_clocks import WrongClocks
 
+pytestmark = pytest.mark.slow
 JUMPS = (7200, -3600, -86400)
 LIMIT_S = 3000
 PROCESSES = ("up", "web", "worker", "dispatcher", "beat")

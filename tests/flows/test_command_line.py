@@ -118,6 +118,7 @@ def test_a_command_runs_with_the_folder_that_was_uploaded(logged_in, yard, tmp_p
     assert "secret.env" not in logged_in.run("logs", job).stdout
 
 
+@pytest.mark.slow
 def test_the_lines_of_all_replicas_come_once_over_restarts_of_the_console(logged_in, yard):
     job = counting(yard, "stop-follow", replicas=2)
     replicas = ("workerpool0-0", "workerpool1-0")
@@ -145,6 +146,7 @@ def test_the_lines_of_all_replicas_come_once_over_restarts_of_the_console(logged
     assert logged_in.run("wait", job, check=False).returncode == 7
 
 
+@pytest.mark.slow
 def test_wait_outlives_a_restart_and_gives_the_code(logged_in, yard):
     job = counting(yard, "stop-wait")
     with logged_in.terminal("wait", job) as terminal:
@@ -211,6 +213,7 @@ def test_a_terminal_is_sane_after_a_shell_that_was_killed(logged_in, yard, how):
         job.succeeded()
 
 
+@pytest.mark.slow
 def test_files_go_to_the_storage_and_come_back_over_a_restart(logged_in, yard, tmp_path):
     yard.client.call("POST", f"{yard.url}/api/v1/projects/default/buckets", json={"name": "by-command-line"})
     folder = tmp_path / "data"
@@ -240,6 +243,7 @@ def test_files_go_to_the_storage_and_come_back_over_a_restart(logged_in, yard, t
     logged_in.run("rm", "-r", "--yes", "gs://by-command-line/copy")
 
 
+@pytest.mark.slow
 def test_a_study_from_a_file_to_its_best_trial(logged_in, yard, tmp_path):
     program = 'echo "{\\"step\\": 1, \\"loss\\": ${1#--x=}}" >> "$TRAINYARD_METRICS"'
     config = {

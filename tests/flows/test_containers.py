@@ -143,6 +143,7 @@ def test_a_container_and_a_package_learn_the_same_of_their_cluster(yard, registr
     )
 
 
+@pytest.mark.slow
 def test_an_image_does_the_same_locally_and_as_a_job(yard, registry, client):
     """With the variables that docs/using.md names, a program needs no service around it."""
     program = (
@@ -160,6 +161,7 @@ def test_an_image_does_the_same_locally_and_as_a_job(yard, registry, client):
     yard.check()
 
 
+@pytest.mark.slow
 def test_a_user_of_an_image_writes_where_only_the_login_may(yard, registry, client):
     """Into the work directory, TMPDIR and a bucket. What it wrote reaches the storage, and is removed from the host."""
     image = registry.push("ada:1", "USER ada")
@@ -178,6 +180,7 @@ def test_a_user_of_an_image_writes_where_only_the_login_may(yard, registry, clie
 
 
 @pytest.mark.parametrize(("user", "number"), [("ada", b"1234\n"), ("root", b"0\n")])
+@pytest.mark.slow
 def test_a_bucket_on_shared_storage_is_mounted_for_each_user_of_an_image(
     yard, registry, client, user, number
 ):
@@ -213,6 +216,7 @@ def stored(client, url):
     return answer.content if answer.status_code == 200 else None
 
 
+@pytest.mark.slow
 def test_a_container_leaves_a_drained_host(yard, registry, client):
     image = registry.push("small:1", "ENV WHICH=image")
     job = submit(yard, pool(image, 'echo "on $(hostname)"; sleep 600'), name="drained")
@@ -228,6 +232,7 @@ def test_a_container_leaves_a_drained_host(yard, registry, client):
     yard.check()
 
 
+@pytest.mark.slow
 def test_a_host_reboots_under_a_container(yard, registry, client):
     """The run is lost with the host and its replica starts anew, once. What podman kept of the container is removed."""
     image = registry.push("small:1", "ENV WHICH=image")
@@ -249,6 +254,7 @@ def test_a_host_reboots_under_a_container(yard, registry, client):
     yard.check("after a reboot under a container")
 
 
+@pytest.mark.slow
 def test_a_pull_onto_a_full_disk_fails_in_the_engines_words_and_the_next_one_succeeds(yard, registry, client):
     noise = registry.podman.place / "root" / "noise"
     registry.podman.make_image()

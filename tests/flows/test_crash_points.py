@@ -19,7 +19,7 @@ from tests.harness.product.client import TERMINAL, Refused
 from tests.harness.product.held_shell import HeldShell
 from tests.harness.wait_and_processes import wait_for
 
-pytestmark = pytest.mark.needs_namespaces
+pytestmark = [pytest.mark.slow, pytest.mark.needs_namespaces]
 
 IN_WEB = ("submit.before", "submit.after", "cancel.before")
 # Reached only by special acts on hosts and logs, not by jobs that go well.

@@ -26,7 +26,7 @@ ARMED_PER_HOST = 2
 # For a harness that hangs. Measured: 40 s with kill, 80 s with stop.
 WALK_S = 600
 
-pytestmark = [pytest.mark.needs_namespaces, pytest.mark.timeout(WALK_S + 200)]
+pytestmark = [pytest.mark.slow, pytest.mark.needs_namespaces, pytest.mark.timeout(WALK_S + 200)]
 
 
 @pytest.fixture(scope="module")

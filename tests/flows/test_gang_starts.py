@@ -8,7 +8,7 @@ from tests.flows.running_jobs import LongJob, replica_process, stopped_on
 from tests.harness.product.collect import processes_on
 from tests.harness.wait_and_processes import wait_for
 
-pytestmark = pytest.mark.needs_namespaces
+pytestmark = [pytest.mark.slow, pytest.mark.needs_namespaces]
 NAMES = ("workerpool0-0", "workerpool1-0", "workerpool1-1")
 
 

@@ -21,7 +21,7 @@ STEPS = re.findall(r"^@step\ndef (\w+)", PROGRAM.read_text(), re.MULTILINE)
 INTERPRETERS = {"newest": Path(sys.executable), "1.60": ROOT / "var" / "google-sdk-1.60" / "bin" / "python"}
 
 
-@pytest.fixture(params=INTERPRETERS, scope="module")
+@pytest.fixture(params=["newest", pytest.param("1.60", marks=pytest.mark.slow)], scope="module")
 def version(request):
     return request.param
 

@@ -67,7 +67,7 @@ def reload(yard, host, shell):
     [
         kill_web,
         pytest.param(cut, marks=pytest.mark.needs_namespaces),
-        pytest.param(freeze, marks=pytest.mark.needs_namespaces),
+        pytest.param(freeze, marks=[pytest.mark.slow, pytest.mark.needs_namespaces]),
         reload,
     ],
 )
@@ -113,6 +113,7 @@ def is_over(shell):
 
 
 @pytest.mark.parametrize("watch", [True, False], ids=["that_watches", "that_types"])
+@pytest.mark.slow
 def test_a_viewer_that_takes_nothing_holds_up_nobody_for_long(yard, job, shell, client, watch):
     """A program waits for 10 s for somebody who types and takes nothing, and never for one who watches."""
     shell.type(b"PS1=; stty -echo; echo rea''dy\n").seen(b"ready\r\n")

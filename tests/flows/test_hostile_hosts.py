@@ -11,6 +11,7 @@ from tests.harness.product import Client, job_spec
 from tests.harness.product.product import where_is
 from tests.harness.wait_and_processes import wait_for
 
+pytestmark = pytest.mark.slow
 # How much longer than usual a job of another tenant may take to its first line, beside the flood. The flood and the
 # machine of the tests need time themselves.
 SLOWER, SLOWER_S = 3.0, 3.0

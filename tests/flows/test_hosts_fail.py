@@ -25,6 +25,7 @@ def healed(yard):
         host.unskew()
 
 
+@pytest.mark.slow
 def test_cuts_in_the_middle_of_a_stream_lose_nothing(yard, client):
     """Failure mode 15: the cable is cut again and again while 24 MB are on their way."""
     job = LongJob(yard, name="cut", options=["--mb", "24"]).running()
@@ -101,6 +102,7 @@ def test_a_reboot_proves_runs_over_and_they_start_again(yard, client):
     ]
 
 
+@pytest.mark.slow
 def test_a_full_disk_ends_in_one_state_and_a_true_log(yard, client):
     """Failure mode 24: no byte can be written while the replica prints. Its end is reported all the same, and a job
     that would be placed on this host, which looks free, begins elsewhere.
@@ -136,6 +138,7 @@ def test_a_full_disk_ends_in_one_state_and_a_true_log(yard, client):
     assert [len(each.starts()) for each in (job, *others)] == [1, 1, 1, 1]
 
 
+@pytest.mark.slow
 def test_a_changed_host_key_stops_all_traffic(yard, client):
     """Failure mode 33. Both fingerprints are shown, no login is tried, the job goes on; then a named person accepts."""
     job = LongJob(yard, name="key changed").running()
@@ -168,6 +171,7 @@ def logins_tried(host):
     return sum(host.sshd_log().count(words) for words in ("publickey", "authenticating user"))
 
 
+@pytest.mark.slow
 def test_sshd_limits_slow_the_links_and_break_nothing(yard, client):
     """Failure modes 35 and 36: two sessions a connection, two handshakes at a time, and many connections at once."""
     job = LongJob(yard, name="limits", web_access=True).running()
@@ -206,6 +210,7 @@ def bad_links(hosts):
         host.shape()
 
 
+@pytest.mark.slow
 def test_links_with_low_bandwidth_latency_or_loss_are_only_slow(yard, client, bad_links):
     """Failure mode 17: hosts are reached and start runs, 5 MB of log come from each, and shells work beside them."""
     yard.processes.kill("dispatcher")
@@ -235,6 +240,7 @@ def work_in(shell):
     shell.say("echo back-$((6*7))", "back-42")
 
 
+@pytest.mark.slow
 def test_a_wrong_clock_changes_no_order_and_no_outcome(yard, client):
     """Failure mode 30: the host's clock is a day slow, then jumps two days ahead during the run."""
     for each in yard.fleet:

@@ -131,6 +131,7 @@ def test_a_job_reads_nothing_of_another_project_on_the_same_host(yard, split):
     yard.command("host", "uncordon", other.name)
 
 
+@pytest.mark.slow
 def test_a_job_is_adopted_moved_and_stopped_under_its_login(yard, split):
     client, job = submit(yard, "vision", ["sh", "-c", "while :; do echo beat; sleep 0.2; done"], name="long")
     client.wait(job, "RUNNING")

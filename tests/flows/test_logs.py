@@ -43,6 +43,7 @@ def test_bytes_of_every_kind_are_kept_exactly(yard, client):
     assert run["log_digest_here"] == run["log_digest_host"]
 
 
+@pytest.mark.slow
 def test_a_flood_through_a_small_disk(yard, client):
     """Failure mode 26: a log larger than the host's disk arrives, byte for byte or with a gap that says so."""
     assert yard.fleet.disk_mb < 300
@@ -101,6 +102,7 @@ def memory_mb(pid):
 
 
 @pytest.mark.needs_namespaces
+@pytest.mark.slow
 def test_the_console_runs_out_of_disk(yard, client):
     """Failure mode 25: submissions are refused before a row exists, logs stay on the host and are fetched later."""
     job = LongJob(yard, name="console full", options=["--mb", "1"]).running()
@@ -119,6 +121,7 @@ def test_the_console_runs_out_of_disk(yard, client):
     assert yard.query("SELECT id FROM jobs_job WHERE display_name = 'no room'") == []
 
 
+@pytest.mark.slow
 def test_a_project_whose_logs_are_over_their_limit_loses_none(yard, client):
     """A running job prints beyond the limit: storing stops at a byte that is told, the host keeps the rest, and it is
     stored when there is room again, also after the job has ended."""
@@ -155,6 +158,7 @@ def test_a_project_whose_logs_are_over_their_limit_loses_none(yard, client):
     assert yard.query("SELECT id FROM jobs_job WHERE display_name = 'no room for logs'") == []
 
 
+@pytest.mark.slow
 def test_a_viewer_that_never_reads_slows_nobody(yard, client):
     """The viewer gets what the window allows, and the others see every byte."""
     job = LongJob(yard, name="lazy viewer", options=["--mb", "6"]).running()

@@ -16,7 +16,7 @@ from tests.harness.product.client import Refused
 from tests.harness.product.product import PASSWORD, QUICK
 from tests.harness.wait_and_processes import PROMISED_S, wait_for
 
-pytestmark = pytest.mark.needs_namespaces
+pytestmark = [pytest.mark.slow, pytest.mark.needs_namespaces]
 HANGS = "/mnt/hangs"
 
 

@@ -66,6 +66,7 @@ def test_replicas_leave_a_drained_host_under_the_same_name_and_peers_learn_it(ya
     )
 
 
+@pytest.mark.slow
 def test_a_host_that_was_declared_gone_ends_what_it_still_runs_when_it_comes_back(yard, client):
     """Only a person frees the claims of an unreachable host. The replica goes on elsewhere; its old run ends first."""
     job = LongJob(yard, replicas=2, name="declared gone").running()
@@ -115,6 +116,7 @@ for each in pathlib.Path("/proc").glob("[0-9]*"):
 """
 
 
+@pytest.mark.slow
 def test_a_forged_report_is_shown_and_stops_nothing(yard, client):
     """A job is the same Unix user as the runner: a report about unknown runs counts only under the console's seal."""
     job = yard.submit(job_spec(["python3", "-c", FORGER, *FORGED], name="forger"))
@@ -144,6 +146,7 @@ def test_a_forged_report_is_shown_and_stops_nothing(yard, client):
     yard.check()
 
 
+@pytest.mark.slow
 def test_after_an_old_backup_nothing_is_started_or_killed_before_an_admin_confirms(
     yard, shared_product, client
 ):
@@ -196,6 +199,7 @@ def second_way(host):
     return address, port
 
 
+@pytest.mark.slow
 def test_running_jobs_go_on_while_their_host_gets_another_address(yard, client):
     """A host is edited: another machine is refused and nothing changes; the same machine under another address is
     taken over with its runs, and the old address can go away."""

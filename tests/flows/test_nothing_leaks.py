@@ -25,6 +25,7 @@ from tests.harness.wait_and_processes import wait_for
 from tests.unit.console.auth.test_second_factor import code_of
 from tests.unit.jobs.notifications.receivers import Hook, Mail, serving
 
+pytestmark = pytest.mark.slow
 # Prints a digest of each value, then each value, and waits for a file.
 PROGRAM = """
 import hashlib, os, pathlib, sys, time

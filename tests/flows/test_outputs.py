@@ -97,6 +97,7 @@ def test_a_checkpoint_is_there_again_after_a_restart_and_on_another_host(yard):
     wait_for(lambda: not on_hosts(yard, observed.id), "the hosts to have no copy", dump=yard.tail)
 
 
+@pytest.mark.slow
 def test_a_large_output_is_stored_whole_while_processes_are_killed(yard):
     """The worker, the dispatcher and the whole product are killed while it is uploaded."""
     job = yard.submit(

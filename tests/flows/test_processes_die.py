@@ -38,6 +38,7 @@ def test_each_process_is_killed_while_a_job_runs(yard, client):
     assert len(job.starts()) == 3
 
 
+@pytest.mark.slow
 def test_a_submission_is_neither_lost_nor_doubled(yard, client):
     """Failure mode 1. Each key is sent twice, while the web process and the worker are killed."""
     ids = {}
@@ -55,6 +56,7 @@ def test_a_submission_is_neither_lost_nor_doubled(yard, client):
 
 
 @pytest.mark.needs_namespaces  # its daemons carry no mark of their run
+@pytest.mark.slow
 def test_a_tree_that_ignores_sigterm_ends_with_its_job(yard, client):
     """Failure modes 20 and 21: daemons in sessions of their own that ignore SIGTERM and have an empty environment."""
     job_id = yard.submit(
@@ -115,6 +117,7 @@ def runner_of(yard, job):
     return yard.query(f"{on_host} WHERE r.job_id = {job.id}")[0]["runner_sha"]
 
 
+@pytest.mark.slow
 def test_the_runner_is_upgraded_under_a_running_job(yard, client, changed_tree):
     """Failure mode 40, both ways: the new runner adopts runs of the old one, and the old one those of the new one."""
     first = LongJob(yard, name="old runner").running()

@@ -57,7 +57,12 @@ def recording_of(client, job, key):
 
 
 @pytest.mark.parametrize(
-    "fault", [kill("web"), kill("dispatcher"), pytest.param(cut_link, marks=pytest.mark.needs_namespaces)]
+    "fault",
+    [
+        kill("web"),
+        pytest.param(kill("dispatcher"), marks=pytest.mark.slow),
+        pytest.param(cut_link, marks=[pytest.mark.slow, pytest.mark.needs_namespaces]),
+    ],
 )
 def test_a_recording_is_what_the_shell_showed_over(yard, job, client, fault):
     [run] = yard.runs(job)
@@ -79,6 +84,7 @@ def test_a_recording_is_what_the_shell_showed_over(yard, job, client, fault):
     ]
 
 
+@pytest.mark.slow
 def test_a_recording_outlives_its_job_and_the_run_on_the_host(yard, client):
     job = yard.submit(job_spec(["replica", "--until", "~/never"], name="outlived", web_access=True))
     yard.client.wait(job, "RUNNING")
@@ -114,6 +120,7 @@ def reason(client, shell):
 
 
 @pytest.mark.needs_namespaces
+@pytest.mark.slow
 def test_a_host_that_reboots_ends_the_shell_with_that_reason(yard, client):
     """What came before the reboot has come once; the page is told why there is no more, and offers another shell."""
     job = yard.submit(job_spec(["replica", "--until", "~/never"], name="rebooted", web_access=True))

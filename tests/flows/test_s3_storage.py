@@ -15,6 +15,8 @@ from tests.harness.product import Product, job_spec
 from tests.harness.s3_server import S3Server
 from tests.unit.agents.runner.hostile_archives import tar
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def server():

@@ -14,6 +14,8 @@ from tests.harness.product import job_spec
 from tests.harness.product.product import ROOT
 from tests.harness.wait_and_processes import wait_for
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def shape():

@@ -15,6 +15,7 @@ from tests.harness.product import Product, job_spec
 from tests.harness.product.second_machine import SecondMachine
 from tests.harness.wait_and_processes import process_alive, wait_for
 
+pytestmark = pytest.mark.slow
 SHIPPED = {"LEASE_S": "15", "TICK_S": "1", "LINK_DEAD_S": "12"}
 STILL_S = 60
 HOSTS = 2

@@ -7,7 +7,7 @@ import pytest
 from tests.harness.product import job_spec
 from tests.harness.wait_and_processes import wait_for
 
-pytestmark = pytest.mark.needs_namespaces
+pytestmark = [pytest.mark.slow, pytest.mark.needs_namespaces]
 
 # A smooth loss, reported in the file that every program has.
 PROGRAM = """import json, os, sys, time

@@ -12,7 +12,7 @@ from tests.flows.test_services_die import owners
 from tests.flows.test_tuning import PROGRAM, Study
 from tests.harness.wait_and_processes import wait_for
 
-pytestmark = pytest.mark.needs_namespaces
+pytestmark = [pytest.mark.slow, pytest.mark.needs_namespaces]
 
 # The program has reported, and ends when its host has the file of its trial.
 HELD = (

@@ -8,6 +8,7 @@ from tests.harness.hosts.fleet import Fleet
 from tests.harness.product import Product, job_spec
 from tests.harness.wait_and_processes import wait_for
 
+pytestmark = pytest.mark.slow
 AFTER_S = 24
 # Each works; one kind meets its peers at the address that every trainer gets, as torch does, the other does not.
 ALONE = """

@@ -13,6 +13,7 @@ from tests.harness.hosts import Fleet
 from tests.harness.product import Product, job_spec
 from tests.harness.product.product import ROOT
 
+pytestmark = pytest.mark.slow
 # A version whose database has only the first migration of each app. From 0.2 on it is the release before this one.
 BEFORE = "74acfc5d7b9d"
 HOSTS = 2

@@ -46,7 +46,7 @@ def run_tests():
     def run(tries, options=(), **files):
         for name, text in files.items():
             (place / f"test_{name}.py").write_text(text)
-        dropped = ("TRAINYARD_TEST_TRIES", "SEED")
+        dropped = ("TRAINYARD_TEST_TRIES", "TRAINYARD_TEST_ENDINGS", "SEED")
         environment = {name: value for name, value in os.environ.items() if name not in dropped}
         environment |= {"TRAINYARD_TEST_WORKERS": "0", "PYTEST_ADDOPTS": "-p no:cacheprovider", **tries}
         words = [sys.executable, "tools/run-tests", *options, str(place.relative_to(ROOT))]
@@ -63,9 +63,12 @@ def test_a_flake_is_red_and_named_with_its_seed(run_tests):
     assert re.search(r"FAILED: \S+::test_that_fails_once \(SEED=\d+\)", said), said
 
 
-def test_a_second_try_shows_the_flake_last_with_its_seed_and_both_logs(run_tests):
-    code, said = run_tests({"TRAINYARD_TEST_TRIES": "2"}, flake=FLAKE)
+def test_a_second_try_shows_the_flake_last_with_its_seed_and_both_logs(run_tests, tmp_path):
+    code, said = run_tests(
+        {"TRAINYARD_TEST_TRIES": "2", "TRAINYARD_TEST_ENDINGS": str(tmp_path)}, flake=FLAKE
+    )
     assert code == 0, said
+    assert said.endswith((tmp_path / "flakes").read_text()) and (tmp_path / "failures").read_text() == ""
     shown = said[said.index("FLAKE: ") :]
     (seed,) = set(re.findall(r"the seed is (\d+)", said))
     assert f"(SEED={seed})" in shown and shown.count(f"the seed is {seed}") == 2, (
@@ -75,7 +78,7 @@ def test_a_second_try_shows_the_flake_last_with_its_seed_and_both_logs(run_tests
     assert said.splitlines()[-1].startswith("FLAKE: ")
 
 
-def test_the_run_ends_with_the_flakes_of_both_halves(monkeypatch, capsys):
+def test_the_slow_run_ends_with_the_flakes_of_both_halves(monkeypatch, capsys):
     """The half on PostgreSQL, which runs beside the first, and the names of what was left out come before them."""
     tool, here, beside = load_run_tests(), threading.current_thread(), threading.Event()
     answers = iter(
@@ -85,26 +88,26 @@ def test_the_run_ends_with_the_flakes_of_both_halves(monkeypatch, capsys):
         ]
     )
 
-    def run(*options, seed=None, database="", kept=False):
+    def run(part, *options, seed=None, kept=False):
         if threading.current_thread() is not here:
-            assert (database, kept) == ("the address", True)
+            assert (part, kept) == (tool.Part(database="the address"), True)
             beside.set()
             return tool.Try(1, {"b.py::flaky"}, {"b.py::flaky": "log of b"}, said="on PostgreSQL")
         assert beside.wait(30), "they run at the same time"
         print("pytest ran")
         # Only the flake of the first half has a seed, and it passes alone. So does the one on PostgreSQL, there.
-        return tool.Try(0) if seed is not None or database else next(answers)
+        return tool.Try(0) if seed is not None or part.database else next(answers)
 
     @contextlib.contextmanager
     def postgresql():
         yield "the address"
 
     monkeypatch.setenv("TRAINYARD_TEST_TRIES", "2")
-    monkeypatch.setattr(sys, "argv", ["run-tests"])
+    monkeypatch.setattr(sys, "argv", ["run-tests", "--slow"])
     monkeypatch.setattr(tool, "run", run)
     monkeypatch.setattr(tool, "postgresql", postgresql)
     monkeypatch.setattr(tool, "LEFT_OUT", "needs_something")
-    monkeypatch.setattr(tool, "name_what_was_left_out", lambda: print("LEFT OUT: c.py::test"))
+    monkeypatch.setattr(tool, "name_what_was_left_out", lambda *_: print("LEFT OUT: c.py::test"))
     assert tool.main() == 1
     said = capsys.readouterr().out
     before, ending = said.split("LEFT OUT: c.py::test\n")
@@ -118,13 +121,13 @@ def test_the_run_ends_with_the_flakes_of_both_halves(monkeypatch, capsys):
 def test_failures_are_named_also_if_the_half_on_postgresql_breaks(monkeypatch, capsys):
     tool = load_run_tests()
 
-    def run(*options, database="", kept=False):
-        if database:
+    def run(part, *options, kept=False):
+        if part.database:
             raise FileNotFoundError("pytest")
         return tool.Try(1, {"a.py::broken"})
 
     monkeypatch.delenv("TRAINYARD_TEST_TRIES", raising=False)
-    monkeypatch.setattr(sys, "argv", ["run-tests"])
+    monkeypatch.setattr(sys, "argv", ["run-tests", "--slow"])
     monkeypatch.setattr(tool, "run", run)
     monkeypatch.setattr(tool, "postgresql", lambda: contextlib.nullcontext("the address"))
     with pytest.raises(FileNotFoundError):

@@ -19,8 +19,8 @@ __all__ = ["pytest_runtest_setup", "pytest_runtest_teardown"]
 
 
 def pytest_generate_tests(metafunc):
-    """In `make test` each person walks once, each in another combination; in `make walks` in all of them, or in those
-    that WALKS names."""
+    """In `make test-slow` each person walks once, each in another combination; in `make walks` in all of them, or in
+    those that WALKS names."""
     if "how" in metafunc.fixturenames:
         [mark] = metafunc.definition.iter_markers("walk")
         asked = os.environ.get("WALKS", "")

@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 from jobs.rules.spec.reduction import IMAGES
 from tests.flows.test_brought import Storage, archive
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.needs_namespaces]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.needs_namespaces]
 
 TRAIN = """import os
 os.execvp("reduced-training", ["reduced-training"])

@@ -8,7 +8,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.needs_namespaces]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.needs_namespaces]
 
 TRIALS = 12
 PATIENCE_MS = 240_000

@@ -1,6 +1,7 @@
 """People who use the product for what they came for, in a real browser, with real hosts.
 
-`make test` walks once with each of them. `make walks` does so in light and dark, at 1280 and 360 px, in two languages.
+`make test-slow` walks once with each of them. `make walks` does so in light and dark, at 1280 and 360 px, in two
+languages.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tests.harness.product.product import PASSWORD
 from tests.harness.wait_and_processes import wait_for
 from tests.walks.look import ShellTab, Walk
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.needs_namespaces]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.needs_namespaces]
 
 SECRET = "hf_0123456789abcdef"
 TRAINS = """import os, time
