@@ -70,6 +70,7 @@ os.execvp("reduced-training", ["reduced-training", "--steps", "10"])
 """
 
 
+@pytest.mark.slow
 def test_reducers_beside_a_package_and_code_have_the_environment_and_no_code(yard):
     storage = Storage(yard.client)
     package = {
@@ -103,6 +104,7 @@ def test_the_bytes_and_the_waiting_are_on_the_page_of_the_job(trained):
     wait_for(lambda: wanted <= names(), "the figures of the reduction")
 
 
+@pytest.mark.slow
 def test_a_lost_reducer_runs_the_whole_job_again(yard):
     observed = ReducedJob(yard).trains()
     run = observed.run("workerpool2-1")
@@ -118,6 +120,7 @@ def test_a_lost_reducer_runs_the_whole_job_again(yard):
     observed.over("CANCELLED")
 
 
+@pytest.mark.slow
 def test_a_lost_host_of_a_reducer_hangs_nobody(yard):
     observed = ReducedJob(yard, reducers={**REDUCERS, "replicaCount": "1"}).trains()
     host = host_of(yard, observed.run("workerpool2-0"))
@@ -133,12 +136,14 @@ def test_a_lost_host_of_a_reducer_hangs_nobody(yard):
     observed.over("CANCELLED")
 
 
+@pytest.mark.slow
 def test_an_error_of_the_program_fails_the_job_at_once(yard):
     observed = ReducedJob(yard, "--raises-at", "20").over("FAILED")
     assert "exited with a non-zero status of 1" in observed.error["message"]
     assert len(observed.runs("workerpool1-0")) == 1
 
 
+@pytest.mark.slow
 def test_a_Python_without_numpy_is_named_before_the_reducer_starts(yard):
     missing = {**REDUCERS, "containerSpec": {"imageUri": IMAGES[0], "command": ["/usr/bin/false"]}}
     observed = ReducedJob(yard, reducers=missing).over("FAILED")

@@ -53,6 +53,7 @@ def lose_the_worker(yard, name, **options):
     return observed
 
 
+@pytest.mark.slow
 def test_the_error_of_a_peer_comes_after_the_replica_that_was_lost_first(yard):
     observed = lose_the_worker(yard, "loses a worker").over("FAILED")
     message = observed.error["message"]
@@ -62,6 +63,7 @@ def test_the_error_of_a_peer_comes_after_the_replica_that_was_lost_first(yard):
     )
 
 
+@pytest.mark.slow
 def test_with_a_restart_of_all_the_loss_of_a_worker_fails_nothing(yard):
     """The peers' errors may be reported before the loss: then the whole job is run again, else all are restarted."""
     scheduling = {"restartJobOnWorkerRestart": True}

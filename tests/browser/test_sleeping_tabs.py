@@ -92,6 +92,7 @@ def memory_of_scripts(tab):
     return metrics["JSHeapUsedSize"]
 
 
+@pytest.mark.slow
 def test_a_tab_that_slept_shows_the_newest_output_and_took_no_memory(page, yard, machine, run):
     log_in(page, yard.url)
     shell, log = page, page.context.new_page()

@@ -102,6 +102,7 @@ def clocks(tab):
     return tab.locator("[data-ago], [data-since], [data-until]").all_inner_texts()
 
 
+@pytest.mark.slow
 def test_a_frozen_path_is_shown_within_ten_seconds_and_right_within_two_of_its_return(page, yard, path):
     job = yard.submit(job_spec(["true"], name="watched"))
     log_in(page, path.url)

@@ -96,6 +96,7 @@ def test_a_gang_runs_with_an_archive_and_the_next_job_needs_no_shipping(yard, cl
     yard.check()
 
 
+@pytest.mark.slow
 def test_a_gang_runs_a_python_package_on_two_hosts(yard, client, storage):
     uris = [
         storage.put(

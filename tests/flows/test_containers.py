@@ -121,6 +121,7 @@ def test_three_pools_run_three_images_of_a_private_registry(yard, registry, clie
     yard.check()
 
 
+@pytest.mark.slow
 def test_a_container_and_a_package_learn_the_same_of_their_cluster(yard, registry, client):
     image = registry.push("small:1", "ENV WHICH=image")
     uri = Storage(client).put("trainer-1-py3-none-any.whl", wheel("trainer", "1", TASK), bucket="trainer")

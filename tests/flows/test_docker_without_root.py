@@ -77,6 +77,7 @@ def test_a_program_is_root_in_its_container_and_the_login_on_the_host(yard, clie
 
 
 @pytest.mark.parametrize(("program", "code"), [("exit 7", 7), ("kill -9 $$", 137)])
+@pytest.mark.slow
 def test_its_status_is_told(yard, client, docker, program, code):
     job = submit(yard, pool(f"echo here; {program}"), name=f"ends with {code}")
     client.wait(job, "FAILED", timeout=120)
@@ -84,6 +85,7 @@ def test_its_status_is_told(yard, client, docker, program, code):
     assert [run["exit_code"] for run in yard.runs(job)][-1] == code
 
 
+@pytest.mark.slow
 def test_one_that_ignores_the_stop_is_killed(yard, client, docker):
     job = submit(yard, pool("trap '' TERM; echo deaf; while true; do sleep 0.1; done"), name="deaf")
     client.wait_for_log(job, "deaf", timeout=120)
@@ -91,6 +93,7 @@ def test_one_that_ignores_the_stop_is_killed(yard, client, docker):
     client.wait(job, "CANCELLED", timeout=60)
 
 
+@pytest.mark.slow
 def test_the_runner_and_the_follower_are_killed_and_the_program_goes_on(yard, client, docker):
     host = yard.fleet[0]
     job = submit(

@@ -106,6 +106,7 @@ def test_a_job_without_gpus_sees_none(yard, client):
     yard.check()
 
 
+@pytest.mark.slow
 def test_a_host_without_a_spec_says_so_and_gives_the_nodes_alone(yard, client):
     host = yard.fleet[0]
     host.path(fake_cards.SPEC).unlink()
@@ -130,6 +131,7 @@ def test_a_host_without_a_spec_says_so_and_gives_the_nodes_alone(yard, client):
     yard.check()
 
 
+@pytest.mark.slow
 def test_a_spec_that_names_other_cards_than_the_driver_is_told(yard, client):
     host = yard.fleet[0]
     uuids = host.gpu_uuids()

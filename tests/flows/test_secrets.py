@@ -24,7 +24,7 @@ for name in names:
 """
 
 
-@pytest.fixture(scope="module", params=["apart", pytest.param("embedded", marks=pytest.mark.exhaustive)])
+@pytest.fixture(scope="module", params=[pytest.param("apart", marks=pytest.mark.slow), "embedded"])
 def shape(request):
     return request.param
 

@@ -22,6 +22,7 @@ def asked(db, settings):
     return addresses.requests()
 
 
+@pytest.mark.slow
 def test_every_address_is_asked_for_or_left_out_with_a_reason(asked):
     admin = measure.Person(ADMIN)
     # Raises where an address answers neither a page, nor that it takes no GET.

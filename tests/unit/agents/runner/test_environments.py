@@ -162,6 +162,7 @@ def test_pip_that_fails_is_the_users_error_with_its_last_lines(make, cache):
         make({"trainer-0.1.tar.gz": b"this is no archive"})
 
 
+@pytest.mark.slow
 def test_an_environment_of_another_python_is_made_again(make, cache, monkeypatch):
     packages = {"helper-1.2-py3-none-any.whl": wheel("helper", "1.2", "ANSWER = 42")}
     make(packages)
@@ -176,6 +177,7 @@ def test_an_environment_of_another_python_is_made_again(make, cache, monkeypatch
     assert is_ready(cache, KEY) and not mark.exists()
 
 
+@pytest.mark.slow
 def test_where_ensurepip_and_pip_are_missing_a_wheel_of_pip_helps(make, cache, monkeypatch):
     """As on a Debian without python3-pip and python3-venv: these modules are not there."""
     run = LongProgram.run

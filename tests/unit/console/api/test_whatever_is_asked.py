@@ -154,6 +154,7 @@ TAGS = [tag["name"] for tag in description()["tags"]]
 
 
 @pytest.mark.parametrize("tag", TAGS)
+@pytest.mark.slow
 def test_every_answer_is_as_described_and_tells_nobody_too_much(clients, tag):
     done = [ask(*clients, operation) for operation in operations_of(tag)]
     assert any(done), "not one request was done, so little was seen"

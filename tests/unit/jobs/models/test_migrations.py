@@ -120,6 +120,7 @@ def test_a_new_database_has_tables_guards_and_first_rows_on_sqlite(tmp_path):
     is_as_it_should_be(migrated(tmp_path))
 
 
+@pytest.mark.slow
 def test_a_new_database_has_tables_guards_and_first_rows_on_postgresql(tmp_path, url):
     found = migrated(tmp_path, url)
     is_as_it_should_be(found)
@@ -127,6 +128,7 @@ def test_a_new_database_has_tables_guards_and_first_rows_on_postgresql(tmp_path,
     assert found["storage of log bytes"] == [["e"]]
 
 
+@pytest.mark.slow
 def test_the_first_rows_are_dated_by_the_database_and_not_by_a_machine_whose_clock_is_wrong(tmp_path, url):
     done = subprocess.run(
         [sys.executable, "-c", DATE],

@@ -27,7 +27,7 @@ OF_EACH = {
     [
         # Alone on its host or beside others, as it is or rounded: each once. The others are further sizes.
         (3, 2, 1, "bf16"),
-        (2, 2, 2, ""),
+        pytest.param(2, 2, 2, "", marks=pytest.mark.slow),
         pytest.param(2, 1, 1, "", marks=pytest.mark.exhaustive),
         pytest.param(4, 3, 1, "", marks=pytest.mark.exhaustive),
         pytest.param(8, 2, 1, "", marks=pytest.mark.exhaustive),

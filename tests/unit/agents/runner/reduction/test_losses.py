@@ -7,6 +7,8 @@ import signal
 import socket
 import time
 
+import pytest
+
 from tests.harness.wait_and_processes import wait_for
 
 ABORTED = -signal.SIGABRT
@@ -28,6 +30,7 @@ def test_a_killed_reducer_ends_every_trainer_by_SIGABRT(reduced):
         assert f"the reducer 127.0.0.1:{group.ports[1]} is lost" in group.text(f"trainer {rank}")
 
 
+@pytest.mark.slow
 def test_the_first_process_of_the_run_ends_by_SIGABRT_and_none_above_it(reduced):
     """A shell, or torchrun, would make an ordinary error of the end of its child."""
     shell = ("sh", "-c", '"$@"; exit 3', "sh")
@@ -44,6 +47,7 @@ def test_a_killed_trainer_is_an_error_of_the_others_and_not_the_whole_job_again(
     assert all(reducer.poll() is None for reducer in group.reducers)
 
 
+@pytest.mark.slow
 def test_an_exception_of_the_program_stays_its_own(reduced):
     group = reduced(3, 2, "reduced_training.py", "--raises-at", "20")
     assert group.ends() == [1, 1, 1]
@@ -52,6 +56,7 @@ def test_an_exception_of_the_program_stays_its_own(reduced):
         assert "trainer 1" in group.text(f"trainer {rank}")
 
 
+@pytest.mark.slow
 def test_ranks_that_disagree_stop_with_a_sentence(reduced):
     group = reduced(2, 2, "reduced_training.py", "--cuts-differently", "--width", "768")
     assert group.ends() == [1, 1]
@@ -60,11 +65,13 @@ def test_ranks_that_disagree_stop_with_a_sentence(reduced):
         assert "All of them must have the same model" in group.text(f"trainer {rank}")
 
 
+@pytest.mark.slow
 def test_an_end_by_os_exit_and_ends_of_forked_children_are_no_loss(reduced):
     group = reduced(2, 2, "reduced_training.py", "--steps", "40", "--forks", "--ends-hard")
     assert group.ends() == [0, 0], group.text("trainer 0")
 
 
+@pytest.mark.slow
 def test_a_reducer_that_is_stopped_serves_until_the_last_trainer_has_left(reduced):
     group = going_on(reduced(2, 1, "reduced_training.py"))
     group.reducers[0].terminate()
@@ -78,6 +85,7 @@ def test_a_reducer_that_is_stopped_serves_until_the_last_trainer_has_left(reduce
     assert group.reducers[0].wait(60) == 128 + signal.SIGTERM
 
 
+@pytest.mark.slow
 def test_strangers_at_the_port_disturb_nobody(reduced):
     group = reduced(2, 1, "reduced_training.py", "--steps", "200")
     said = [b"GET / HTTP/1.1\r\n\r\n", b"TYRS" + bytes(200), os.urandom(4096), b""]

@@ -68,6 +68,7 @@ def test_a_second_up_on_the_same_data_is_refused(product):
     assert "--data DIR" in done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_data_directory_that_others_could_read_is_closed(product, tmp_path):
     """As systemd makes it: 755. And what every process writes from then on is closed too."""
     for pid in product.processes.all():
