@@ -114,6 +114,7 @@ def faults(page, html):
 
 
 @pytest.mark.parametrize("name", sorted(GET))
+@pytest.mark.slow
 def test_a_page_has_room_for_longer_words(name, page, addresses, browser):
     client = browser("root")
     client.cookies["language"] = LONGER
@@ -126,6 +127,7 @@ def test_a_page_has_room_for_longer_words(name, page, addresses, browser):
     ("name", "field", "value"),
     [("new-job", "displayName", ""), ("add-host", "name", "~"), ("new-project", "name", "~")],
 )
+@pytest.mark.slow
 def test_a_form_has_room_for_its_errors(name, field, value, page, addresses, browser):
     client = browser("root")
     client.cookies["language"] = LONGER

@@ -10,6 +10,8 @@ from tests.harness.product import Product, job_spec
 from tests.harness.product.observers import JobWatcher
 from tests.harness.wait_and_processes import wait_for
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module", params=["embedded", "apart"])
 def product(request):

@@ -18,7 +18,7 @@ WRAPPER = f"""\
 LD_LIBRARY_PATH={HOME}/lib exec {HOME}/bin/python3 "$@"
 """
 
-pytestmark = [pytest.mark.needs_namespaces, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.needs_namespaces, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")

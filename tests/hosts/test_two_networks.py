@@ -9,7 +9,7 @@ import pytest
 from tests.harness.hosts import Fleet
 from tests.harness.product import Product, job_spec
 
-pytestmark = [pytest.mark.needs_namespaces, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.needs_namespaces, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import pytest
 
 from tests.harness import hosts
 from tests.harness.containers import ENGINES, IMAGE
-from tests.unit.agents.runner.engines_in_turn import CONTAINER_ENGINES
+from tests.unit.agents.runner.engines_in_turn import RUNTIMES
 from tests.unit.agents.runner.protocol_client import Host, wait_for
 
 
@@ -36,7 +36,7 @@ PROGRAMS = sorted({"/usr", "/lib", "/lib64", sys.prefix, sys.base_prefix})
 UUIDS = ("GPU-a", "GPU-b", "MIG-GPU-a/1/0")
 
 
-@pytest.fixture(scope="session", params=["process", *CONTAINER_ENGINES])
+@pytest.fixture(scope="session", params=RUNTIMES)
 def runtime_of_runs(request, tmp_path_factory):
     """What executes the runs of a test, and the engine, if it is one."""
     if request.param == "process":

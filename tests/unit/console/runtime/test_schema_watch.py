@@ -70,6 +70,7 @@ def test_a_product_whose_database_was_migrated_by_a_later_version_stops_and_says
         assert again.returncode == 1 and "another version of Trainyard" in again.stderr
 
 
+@pytest.mark.slow
 def test_each_process_ends_by_itself():
     """Also where the `up` that started it stands still."""
     with Product("embedded") as product:

@@ -9,7 +9,7 @@ from tests.unit.agents.runner.protocol_client import wait_for
 from tests.unit.agents.runner.runtimes.container_runs import connect
 
 
-@pytest.fixture(scope="module", params=["docker", "podman"])
+@pytest.fixture(scope="module", params=[pytest.param("docker", marks=pytest.mark.slow), "podman"])
 def engine(request, tmp_path_factory):
     engine = ENGINES[request.param](tmp_path_factory.mktemp(request.param))
     engine.make_image()
