@@ -8,7 +8,8 @@ from tests.harness.browser import headless_chromium
 
 
 @pytest.fixture(scope="package")
-def chromium():
+def chromium(django_db_setup):
+    """The database of the tests is made first: beside the event loop of a browser Django would refuse to."""
     with headless_chromium() as browser:
         yield browser
 
