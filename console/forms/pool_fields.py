@@ -80,7 +80,8 @@ class PoolFields(forms.Form):
         label=gettext_lazy("Image"),
         required=False,
         help_text=gettext_lazy(
-            "A tag is looked up when the job starts. The job keeps the digest that it was."
+            "A tag is looked up when the job starts. The job keeps the digest that it was. An archive of an image, or "
+            "a SIF file, is named by its gs:// address, or by artifact: and its SHA-256."
         ),
         widget=line_of_text(placeholder="ghcr.io/lab/train:1.2", spellcheck="false"),
     )
@@ -88,7 +89,7 @@ class PoolFields(forms.Form):
         label=gettext_lazy("Packages"),
         required=False,
         help_text=gettext_lazy(
-            "Wheels or source archives in the project's storage, one gs:// address a line."
+            "Wheels or source archives in the project's storage, one gs:// address or artifact:SHA256 a line."
         ),
         widget=area_of_text("lines", rows=2),
     )

@@ -58,7 +58,9 @@ def of_pool(pool: Mapping[str, Any], found: Mapping[str, Any]) -> Iterable[Broug
     if image != HOST_IMAGE:
         alias, has = found.get("alias"), found.get("image", {})
         name = image if alias is None else f"{image} → {alias}"
-        yield Brought(_("Image"), visible(name), has.get("digest") or has.get("id", ""))
+        archive = found.get("archive", {})
+        has_bytes = has.get("digest") or has.get("id") or archive.get("sha256", "")
+        yield Brought(_("Image"), visible(name), has_bytes, _size(archive))
     packages = found.get("packages", [])
     for number, uri in enumerate(task.get("packageUris", [])):
         has = packages[number] if number < len(packages) else {}

@@ -23,9 +23,9 @@ from jobs.rules.spec import reduction
 from jobs.rules.spec.custom_job import CustomJob, CustomJobSpec
 from jobs.rules.spec.json_fields import Complaints
 from jobs.rules.spec.secret_variables import GIT_CREDENTIAL, AskedSecret, SecretVariable
-from jobs.rules.spec.tasks import Code, PythonPackage, code_document
+from jobs.rules.spec.tasks import Code, PythonPackage, Task, artifact_of, code_document, is_stored
 
-TREE, ENVIRONMENT = "tree", "environment"
+TREE, ENVIRONMENT, ARCHIVE = "tree", "environment", "archive"
 # In each key of a repository. Keys of before had no person in them: under those a host may have what anybody's
 # credential has opened.
 GIT = "git"
@@ -49,7 +49,7 @@ def resolve(
     is used in place of the image that it names.
     """
     pools: dict[str, Any] = {str(number): {"alias": image} for number, image in (images or {}).items()}
-    brings = any(pool and (pool.code or isinstance(pool.task, PythonPackage)) for pool in spec.pools)
+    brings = any(pool and (pool.code or _brings(pool.task)) for pool in spec.pools)
     if not pools and not brings:
         return {}
     before = _brought_before(copied, project)
@@ -67,12 +67,21 @@ def resolve(
                 for index, uri in enumerate(pool.task.package_uris)
             ]
             pools.setdefault(str(number), {})["packages"] = packages
+        if pool is not None and is_stored(pool.task.image):
+            uri, field = pool.task.image, f"{path}.container_spec.image_uri"
+            archive = before.get((ARCHIVE, uri)) or _archive(uri, project, field, complaints)
+            pools.setdefault(str(number), {})[ARCHIVE] = archive
     complaints.raise_if_any()
-    if reduction.reducers(spec) is not None and "packages" in (primary := pools.get("0", {})):
-        # Reducers need the Python of the primary.
-        pools[str(reduction.POOL)] = {"packages": primary["packages"]}
+    # Reducers need the Python of the primary: its packages, or its image.
+    primary = {name: pools.get("0", {}).get(name) for name in ("packages", ARCHIVE)}
+    if reduction.reducers(spec) is not None and any(primary.values()):
+        pools[str(reduction.POOL)] = {name: found for name, found in primary.items() if found}
     index = settings.TRAINYARD.python_index
     return {"pools": pools, "index": index.get(location, index.get("", ""))}
+
+
+def _brings(task: Task) -> bool:
+    return isinstance(task, PythonPackage) or is_stored(task.image)
 
 
 def _brought_before(copied: int | None, project: Project) -> dict[object, dict[str, Any]]:
@@ -90,6 +99,8 @@ def _brought_before(copied: int | None, project: Project) -> dict[object, dict[s
         found.update(zip(uris, brought.get("packages", []), strict=False))
         if "code" in brought:
             found[_source(pool["trainyard"]["code"])] = brought["code"]
+        if ARCHIVE in brought and "containerSpec" in pool:
+            found[ARCHIVE, pool["containerSpec"].get("imageUri")] = brought[ARCHIVE]
     return found
 
 
@@ -103,34 +114,49 @@ def _code(code: Code, project: Project, path: str, complaints: Complaints) -> di
     if code.git is not None:
         return {"git": {"url": code.git.url, "revision": code.git.revision}}
     if code.artifact:
-        artifact = artifacts.find_artifact(project, code.artifact)
-        if artifact is not None:
-            return _bytes(artifact.blob)
-        missing = said(
-            "Project {project} has no artifact with this SHA-256. Upload it.", project=project.name
-        )
-        complaints.add(f"{path}.artifact", missing)
-        return {}
-    stored = objects.find_object(project, code.archive_uri)
-    if stored is None:
-        complaints.add(f"{path}.archive_uri", _no_object(project))
-    return _bytes(stored.blob) if stored is not None else {}
+        return _artifact(code.artifact, project, f"{path}.artifact", complaints)[0]
+    return _object(code.archive_uri, project, f"{path}.archive_uri", complaints)
 
 
 def _package(uri: str, project: Project, path: str, complaints: Complaints) -> dict[str, Any]:
-    name = uri.rpartition("/")[2]
+    name, found = uri.rpartition("/")[2], {}
+    if sha256 := artifact_of(uri):
+        found, name = _artifact(sha256, project, path, complaints)
+        if not found:
+            return {}
     if not _PACKAGE.search(name) or (name.endswith(".whl") and not _WHEEL.fullmatch(name)):
         complaints.add(path, said("must be a wheel or a source archive: .whl, .tar.gz, .zip."))
         return {}
+    found = found or _object(uri, project, path, complaints)
+    return {**found, "name": _NOT_IN_NAMES.sub("_", name).lstrip("._-+!")[-200:]} if found else {}
+
+
+def _archive(uri: str, project: Project, path: str, complaints: Complaints) -> dict[str, Any]:
+    if sha256 := artifact_of(uri):
+        return _artifact(sha256, project, path, complaints)[0]
+    return _object(uri, project, path, complaints)
+
+
+def _artifact(sha256: str, project: Project, path: str, complaints: Complaints) -> tuple[dict[str, Any], str]:
+    """The bytes of an artifact, and its name."""
+    artifact = artifacts.find_artifact(project, sha256)
+    if artifact is None:
+        missing = said(
+            "Project {project} has no artifact with this SHA-256. Upload it.", project=project.name
+        )
+        complaints.add(path, missing)
+        return {}, ""
+    return _bytes(artifact.blob), artifact.name
+
+
+def _object(uri: str, project: Project, path: str, complaints: Complaints) -> dict[str, Any]:
     stored = objects.find_object(project, uri)
     if stored is None:
-        complaints.add(path, _no_object(project))
-        return {}
-    return {**_bytes(stored.blob), "name": _NOT_IN_NAMES.sub("_", name).lstrip("._-+!")[-200:]}
-
-
-def _no_object(project: Project) -> str:
-    return said("Project {project} has no such object in its buckets. Upload it.", project=project.name)
+        missing = said(
+            "Project {project} has no such object in its buckets. Upload it.", project=project.name
+        )
+        complaints.add(path, missing)
+    return _bytes(stored.blob) if stored is not None else {}
 
 
 def _bytes(blob: Blob) -> dict[str, Any]:
@@ -217,7 +243,8 @@ def pool_of(job: Job, number: int) -> Mapping[str, Any]:
 def found_document(job: Job) -> dict[str, object]:
     """What the pools were found to bring, for people and programs, by the names of the pools; empty if nothing is.
 
-    An image has its digest or, where no registry has it, its ID; code a commit or the SHA-256 of its archive.
+    An image has its digest or, where no registry has it, its ID; one of the storage, and code that is no commit, the
+    SHA-256 of its archive.
     """
     pools = {f"workerpool{number}": _found(pool) for number, pool in sorted(_pools(job).items())}
     known = {name: found for name, found in pools.items() if found}
@@ -227,8 +254,9 @@ def found_document(job: Job) -> dict[str, object]:
 def _found(pool: Mapping[str, Any]) -> dict[str, object]:
     image, code = pool.get("image", {}), pool.get("code", {})
     bytes_of_code = code.get("commit") or code.get("sha256")
+    name = (image["digest"] or image["id"]) if image else pool.get(ARCHIVE, {}).get("sha256")
     return {
-        **({"image": image["digest"] or image["id"]} if image else {}),
+        **({"image": name} if name else {}),
         **({"code": bytes_of_code} if bytes_of_code else {}),
         **({"packages": [each["sha256"] for each in pool["packages"]]} if "packages" in pool else {}),
     }
@@ -240,8 +268,16 @@ def _pools(job: Job) -> Mapping[str, Any]:
 
 
 def _files(pool: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    found = [*pool.get("packages", []), pool.get("code", {})]
+    found = [*pool.get("packages", []), pool.get("code", {}), pool.get(ARCHIVE, {})]
     return [each for each in found if "sha256" in each]
+
+
+def archive_of(job: Job, number: int) -> dict[str, Any]:
+    """What a host is told of an image that lies in the storage; nothing of others. Its name is that of its bytes."""
+    if not (archive := pool_of(job, number).get(ARCHIVE)):
+        return {}
+    image = f"localhost/trainyard/archive:{archive['sha256']}"
+    return {"image": image, "archive": archive["sha256"], "blobs": [_file(archive)]}
 
 
 def _file(each: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from agents.infra.texts import said
 from jobs.models import Job, Preparation, PreparationNeed, Run
-from jobs.preparations.brought import pool_of
+from jobs.preparations.brought import archive_of, pool_of
 from jobs.preparations.need import Need
 from jobs.rules.lifecycle.preparation_states import PreparationState
 from jobs.rules.lifecycle.states import TERMINAL
@@ -44,6 +44,9 @@ class ImageKind:
         if "image" not in runtime:
             return
         image = pool.task.image
+        if archive := archive_of(run.job, run.replica.pool):
+            yield _of_archive(image, {"engine": runtime["kind"], **archive})
+            return
         known = pool_of(run.job, run.replica.pool).get("image")
         what = {"engine": runtime["kind"], **_asked(image, known)}
         parts = [what["engine"], what["image"], *([what["id"]] if known else [])]
@@ -57,7 +60,7 @@ class ImageKind:
         """The credential of the registry, of the project whose jobs need this image; none if they all are over."""
         needs = preparation.needs.exclude(run__job__state__in=TERMINAL).select_related("run__job__project")
         need = needs.order_by("-pk").first()
-        if need is None or is_sif(str(preparation.what["image"])):
+        if need is None or _is_file(preparation):
             return {}
         registry = registry_of(str(preparation.what["image"]))
         # Where the pull is done. Jobs may name regions of Google's in its place.
@@ -66,9 +69,21 @@ class ImageKind:
         return {"credentials": found} if found else {}
 
 
+def _of_archive(image: str, what: Mapping[str, Any]) -> Need:
+    """The bytes say what it is, so no host is compared with another. Jobs that bring them under another address have
+    a preparation of their own: people read the address."""
+    key = hashlib.sha256(f"archive {what['engine']} {what['archive']} {image}".encode()).hexdigest()[:40]
+    return Need(IMAGE, key, what, said("the image {image}", image=image))
+
+
+def _is_file(preparation: Preparation) -> bool:
+    """Whether no registry has it."""
+    return "archive" in preparation.what or is_sif(str(preparation.what["image"]))
+
+
 def cure(failed: Preparation, project: str) -> str:
     """What helps where a registry did not give an image that its engine asked for; else empty."""
-    if failed.kind != IMAGE or is_sif(str(failed.what["image"])) or not _NOT_GIVEN.search(failed.message):
+    if failed.kind != IMAGE or _is_file(failed) or not _NOT_GIVEN.search(failed.message):
         return ""
     registry = registry_of(str(failed.what["image"]))
     return said(
@@ -120,7 +135,9 @@ def _image_in(pools: Sequence[Mapping[str, Any]], number: int) -> str:
 def order_parts(job: Job, number: int, pool: Pool) -> dict[str, Any]:
     """What the start order of a run in this pool says of its runtime; once it is known, the image by its ID."""
     runtime = runtime_order(pool)
-    if known := pool_of(job, number).get("image"):
+    if archive := archive_of(job, number):
+        runtime = {**runtime, "image": archive["image"]}
+    elif known := pool_of(job, number).get("image"):
         runtime = {**runtime, "image": known["id"]}
     return {"runtime": runtime} if runtime else {}
 

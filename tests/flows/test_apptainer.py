@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shutil
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from agents.runner.processes import all_processes
+from tests.flows.test_brought import Storage
 from tests.flows.test_containers import Registry, pool, submit
 from tests.harness.containers import give_apptainer, make_sif
 from tests.harness.hosts import Fleet
@@ -200,5 +202,31 @@ def test_a_sif_file_that_the_login_may_not_read_or_that_was_changed_is_not_run_f
     damaged = submit(yard, pool(sif), name="damaged")
     client.wait(damaged, "FAILED", timeout=200)
     assert "is no SIF file" in client.call("GET", f"{client.url}/api/v1/jobs/{damaged}/events").text
+    none_is_left(yard)
+    yard.check()
+
+
+def test_an_archive_and_a_sif_file_of_the_storage_are_shipped_to_two_hosts_and_run(
+    yard, registry, client, tmp_path
+):
+    storage = Storage(client)
+    archive = storage.put("small.tar", registry.saved("kept:1", "ENV WHICH=archive"))
+    made = make_sif(tmp_path, "%environment", "  export WHICH=sif", "%runscript", '  echo "ran $WHICH $*"')
+    sif = storage.put("small.sif", made.read_bytes())
+    for name, uri, expected in (("archive", archive, "archive"), ("sif", sif, "sif")):
+        program = 'echo "$WHICH of $RANK"; sleep 600'
+        job = submit(yard, pool(uri, program), pool(uri, program), name=name)
+        for number in range(2):
+            line = client.wait_for_log(job, "\n", f"workerpool{number}-0", timeout=300)
+            assert line == f"{expected} of {number}\n".encode()
+        client.cancel(job)
+        client.wait(job, "CANCELLED")
+    document = pool(sif)
+    document["containerSpec"]["args"] = ["--epochs", "3"]
+    job = submit(yard, document, name="runscript")
+    client.wait(job, "SUCCEEDED", timeout=200)
+    assert client.log(job) == b"ran sif --epochs 3\n"
+    shown = client.call("GET", f"{client.url}/api/v1/jobs/{job}").json()
+    assert shown["brought"]["workerpool0"]["image"] == hashlib.sha256(made.read_bytes()).hexdigest()
     none_is_left(yard)
     yard.check()

@@ -54,6 +54,14 @@ class Registry:
         self.podman("push", "--creds", f"ada:{PASSWORD}", image)
         return image
 
+    def saved(self, name, *changes, kind="docker-archive"):
+        """The bytes of an archive of an image."""
+        image, path = f"localhost/lab/{name}", self.podman.place / "saved.tar"
+        path.unlink(missing_ok=True)
+        self.podman.make_image(image, *changes)
+        self.podman("save", "--format", kind, "--output", str(path), image)
+        return path.read_bytes()
+
     def close(self):
         self.podman.remove()
         self.server.send_signal(signal.SIGTERM)
@@ -117,6 +125,28 @@ def test_three_pools_run_three_images_of_a_private_registry(yard, registry, clie
         assert line == f"image-{number}\n".encode()
     client.cancel(job)
     client.wait(job, "CANCELLED")
+    none_is_left(yard)
+    yard.check()
+
+
+@pytest.mark.parametrize("kind", ["docker-archive", pytest.param("oci-archive", marks=pytest.mark.slow)])
+def test_an_image_of_the_storage_is_shipped_to_two_hosts_and_runs_as_it_was_when_the_job_was_submitted(
+    yard, registry, client, kind
+):
+    storage = Storage(client)
+    uri = storage.put(f"images/{kind}.tar", registry.saved("kept:1", f"ENV WHICH={kind}", kind=kind))
+    program = 'echo "$WHICH of $RANK"; sleep 600'
+    job = submit(yard, pool(uri, program), pool(uri, program), name=kind)
+    storage.put(f"images/{kind}.tar", b"no image any more")
+    for number in range(2):
+        line = client.wait_for_log(job, "\n", f"workerpool{number}-0", timeout=300)
+        assert line == f"{kind} of {number}\n".encode()
+    client.cancel(job)
+    client.wait(job, "CANCELLED")
+    broken = submit(yard, pool(uri, program), name="broken")
+    client.wait(broken, "FAILED", timeout=200)
+    events = client.call("GET", f"{client.url}/api/v1/jobs/{broken}/events").text
+    assert f"the image {uri}: the archive holds no image" in events
     none_is_left(yard)
     yard.check()
 

@@ -7,6 +7,7 @@ import signal
 
 import pytest
 
+from tests.flows.test_brought import Storage
 from tests.harness.containers import IMAGE, root_archive
 from tests.harness.docker_without_root import DockerWithoutRoot
 from tests.harness.hosts import Fleet
@@ -43,8 +44,8 @@ def docker(yard):
     yard.check()
 
 
-def pool(program, replicas=1):
-    container = {"imageUri": IMAGE, "command": ["sh", "-c", program]}
+def pool(program, replicas=1, image=IMAGE):
+    container = {"imageUri": image, "command": ["sh", "-c", program]}
     return {
         "machineSpec": {"machineType": "host"},
         "replicaCount": str(replicas),
@@ -74,6 +75,15 @@ def test_a_program_is_root_in_its_container_and_the_login_on_the_host(yard, clie
     client.cancel(job)
     client.wait(job, "CANCELLED")
     assert run["why"] == ""
+
+
+def test_an_image_of_the_storage_is_shipped_and_loaded(yard, client, docker):
+    host = yard.fleet[0]
+    docker("save", "--output", f"{host.home}/saved.tar", IMAGE)
+    data = host.path(f"{host.home}/saved.tar").read_bytes()
+    job = submit(yard, pool('echo "$WHICH"', image=Storage(client).put("small.tar", data)), name="stored")
+    client.wait(job, "SUCCEEDED", timeout=200)
+    assert client.log(job) == b"image\n"
 
 
 @pytest.mark.parametrize(("program", "code"), [("exit 7", 7), ("kill -9 $$", 137)])

@@ -8,6 +8,8 @@ JOBS = "tests/unit/jobs/preparations/test_preparations.py"
 RUNNER = "tests/unit/agents/runner/test_preparations.py"
 REGISTRIES = "tests/unit/jobs/secrets/test_image_registries.py"
 SIF = "tests/unit/agents/runner/test_sif.py"
+ARCHIVES = "tests/unit/agents/runner/test_image_archives.py"
+STORED = "tests/unit/jobs/preparations/test_stored_images.py"
 DOCKER = "tests/unit/agents/runner/runtimes/test_docker.py"
 ENGINES = "tests/unit/jobs/scheduling/test_engines.py"
 
@@ -206,6 +208,41 @@ PREPARATIONS = (
         'if shutil.which("unsquashfs") is None:',
         "if False:",
         (f"{SIF}::test_a_host_without_unsquashfs_says_what_to_install",),
+    ),
+    Safeguard(
+        "bytes-of-a-stored-image-kept",
+        "jobs/preparations/brought.py",
+        'pool.get("code", {}), pool.get(ARCHIVE, {})]',
+        'pool.get("code", {})]',
+        (f"{STORED}::test_each_host_is_shipped_the_bytes_and_starts_the_image_of_their_name",),
+    ),
+    Safeguard(
+        "stored-image-of-a-copied-job",
+        "jobs/preparations/brought.py",
+        "archive = before.get((ARCHIVE, uri)) or _archive(",
+        "archive = _archive(",
+        (f"{STORED}::test_an_object_that_is_replaced_changes_no_job_and_no_copy_of_it",),
+    ),
+    Safeguard(
+        "stored-sif-file-for-another-engine",
+        "jobs/rules/spec/runtime_choice.py",
+        "engine in (PODMAN, DOCKER) and needs_apptainer(pool.task.image)",
+        "False",
+        (f"{STORED}::test_a_sif_file_for_another_engine_is_refused_with_the_cure",),
+    ),
+    Safeguard(
+        "alias-for-the-object-of-one-project",
+        "jobs/rules/spec/image_aliases.py",
+        "(is_image(image) and not is_stored(image))",
+        "is_image(image)",
+        ("tests/unit/jobs/rules/spec/test_image_aliases.py::test_what_an_alias_may_stand_for",),
+    ),
+    Safeguard(
+        "archive-of-several-images",
+        "agents/runner/preparations/image_archives.py",
+        "if len(images) > 1:",
+        "if False:",
+        (f"{ARCHIVES}::test_what_holds_no_image_or_several_is_the_users_fault",),
     ),
     Safeguard(
         "path-of-a-sif-file-on-a-host",

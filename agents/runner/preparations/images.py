@@ -11,6 +11,11 @@ from typing import Any, Dict
 
 from agents.runner.home import Home
 from agents.runner.preparations.apptainer_images import LOCAL, prepare_in_cache
+from agents.runner.preparations.image_archives import (
+    check_archive,
+    prepare_archive_for_apptainer,
+    shipped_archive,
+)
 from agents.runner.preparations.programs_output import run_on_terminal, run_quietly
 from agents.runner.preparations.report import CREDENTIALS, HOST, USER, Failed, Report
 from agents.runner.preparations.sif import is_sif, prepare_sif
@@ -41,9 +46,9 @@ _OF_THE_HOST = re.compile(
 
 
 def prepare_image(what: Dict[str, Any], report: Report, home: Home) -> Dict[str, Any]:
-    """`what`: `engine`, `image`; `archive` (a file of this host), `credentials` ({registry, username, password}),
-    `always` (ask the registry although the image is here), `id` (nothing is asked if this one is here). The result:
-    `id`, `digest`."""
+    """`what`: `engine`, `image`; `archive` (the SHA-256 of a file that is shipped, also among `blobs`), `credentials`
+    ({registry, username, password}), `always` (ask the registry although the image is here), `id` (nothing is asked if
+    this one is here). The result: `id`, `digest`."""
     engine, image = str(what["engine"]), str(what["image"])
     program = find_engine(engine)
     if program is None:
@@ -53,25 +58,32 @@ def prepare_image(what: Dict[str, Any], report: Report, home: Home) -> Dict[str,
     if not _IMAGE.match(image):
         raise Failed(USER, "%.200r is not the name of an image" % image)
     if engine == APPTAINER:
-        return prepare_in_cache(what, program, report, home, raise_if_failed)
+        prepare = prepare_archive_for_apptainer if what.get("archive") else prepare_in_cache
+        return prepare(what, program, report, home, raise_if_failed)
     env = dict(os.environ)
     found = look_up(program, str(what["id"]), env) if what.get("id") else None
     found = found or look_up(program, image, env)
     if found is None or (what.get("always") and not image.startswith(LOCAL)):
-        found = fetch(what, program, found, env, report)
+        found = fetch(what, program, found, env, report, home)
     if found is None:
         raise Failed(USER, "%s says that it has got the image, but does not know it as %s" % (engine, image))
     return found
 
 
 def fetch(
-    what: Dict[str, Any], program: str, here: Dict[str, str] | None, env: Dict[str, str], report: Report
+    what: Dict[str, Any],
+    program: str,
+    here: Dict[str, str] | None,
+    env: Dict[str, str],
+    report: Report,
+    home: Home,
 ) -> Dict[str, str] | None:
     """Get the image. Where the registry cannot be asked, the one that is `here` has to do."""
     image = str(what["image"])
     try:
         if what.get("archive"):
-            load(program, str(what["archive"]), image, env, report)
+            with shipped_archive(what, report, home) as path:
+                load(what, program, path, env, report)
         else:
             pull(str(what["engine"]), program, image, env, report, what.get("credentials"))
     except Failed as failed:
@@ -119,17 +131,18 @@ def keep_credentials(engine: str, place: str, credentials: Dict[str, Any]) -> st
     return place if engine == DOCKER else path
 
 
-def load(program: str, archive: str, image: str, env: Dict[str, str], report: Report) -> None:
-    report.message("loading %s" % os.path.basename(archive))
-    status, text = run_on_terminal(load_image(program, archive), env, report)
+def load(what: Dict[str, Any], program: str, path: str, env: Dict[str, str], report: Report) -> None:
+    """Load the archive, and give its image the name that was asked for."""
+    check_archive(path, str(what["engine"]))
+    report.message("loading the image")
+    status, text = run_on_terminal(load_image(program, path), env, report)
     raise_if_failed(status, text)
     names = re.findall(r"Loaded image(?:\(s\)| ID)?:\s*(\S+)", text)
     if not names:
         raise Failed(USER, "the archive holds no image: %s" % last_line(text))
-    if image not in names:
-        status, _, errors = run_quietly(tag_image(program, names[0], image), env)
-        if status:
-            raise Failed(HOST, last_line(errors))
+    status, _, errors = run_quietly(tag_image(program, names[0], str(what["image"])), env)
+    if status:
+        raise Failed(HOST, last_line(errors))
 
 
 def raise_if_failed(status: int, text: str) -> None:

@@ -24,6 +24,7 @@ from agents.runner.preparations.report import HOST, USER, Failed, Report
 # No shell, option or list of Apptainer's takes such a path for anything else.
 _PATH = re.compile(r"(?:/[A-Za-z0-9_+=@~-][A-Za-z0-9._+=@~-]*)+", re.ASCII)
 _ENDING, _MAGIC = ".sif", b"SIF_MAGIC"
+_HEAD = 64
 _PIECE = 1 << 20
 _CHANGED = "%s was changed while it was read"
 # What the maker of the file wrote as its program. It reads the variables of the file by itself.
@@ -37,6 +38,12 @@ _WRONG = (
     errno.ELOOP,
     errno.ENAMETOOLONG,
 )
+
+
+def has_magic(path: str) -> bool:
+    """Whether the file begins as a SIF file does."""
+    with open(path, "rb") as file:
+        return _MAGIC in file.read(_HEAD)
 
 
 def is_sif(image: str) -> bool:
@@ -62,6 +69,20 @@ def prepare_sif(
         if not find_image(cache, key):
             Unpacking(cache, what, program, report, check).unpack(key, stamp)
         write_note(cache, path, {"id": key, "digest": "", "asked": stamp})
+    return described(cache, key)
+
+
+def prepare_shipped_sif(
+    what: Dict[str, Any], path: str, program: str, report: Report, home: Home, check: Check
+) -> Dict[str, str]:
+    """The same of a file of the cache: what was shipped has its SHA-256 (`archive`). The caller holds its lock."""
+    cache, image, key = Cache(home), str(what["image"]), str(what["archive"])
+    with cache.locked(IMAGES, key_of(path)):
+        if not find_image(cache, key):
+            file = {**what, "image": path, "archive": ""}
+            Unpacking(cache, file, program, report, check).unpack(key, stamp_of(os.stat(path)))
+    with cache.locked(IMAGES, key_of(image)):
+        write_note(cache, image, {"id": key, "digest": "", "asked": ""})
     return described(cache, key)
 
 
@@ -120,7 +141,7 @@ def digest_of_file(file: BinaryIO, path: str, report: Report) -> str:
     hashed, done = hashlib.sha256(), 0
     total = os.fstat(file.fileno()).st_size
     try:
-        if _MAGIC not in os.pread(file.fileno(), 64, 0):
+        if _MAGIC not in os.pread(file.fileno(), _HEAD, 0):
             raise Failed(USER, "%s is no SIF file" % path)
         for piece in iter(lambda: file.read(_PIECE), b""):
             hashed.update(piece)

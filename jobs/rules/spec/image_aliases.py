@@ -17,7 +17,7 @@ from jobs.rules.spec.custom_job import CustomJobSpec, Pool
 from jobs.rules.spec.json_fields import Complaints
 from jobs.rules.spec.parse_task import is_image
 from jobs.rules.spec.runtime_choice import with_engine
-from jobs.rules.spec.tasks import HOST_IMAGE, PythonPackage, is_sif
+from jobs.rules.spec.tasks import HOST_IMAGE, PythonPackage, is_sif, is_stored
 
 ANY = "*"
 MAX_NAME = 500
@@ -66,8 +66,8 @@ def is_alias(name: str) -> bool:
 
 
 def may_stand_for(image: str) -> bool:
-    """Whether an alias may stand for this."""
-    return image == HOST_IMAGE or is_image(image)
+    """Whether an alias may stand for this. An object belongs to one project, and an alias is for all."""
+    return image == HOST_IMAGE or (is_image(image) and not is_stored(image))
 
 
 def images_used(spec: CustomJobSpec, aliases: Aliases) -> dict[int, str]:

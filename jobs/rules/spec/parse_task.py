@@ -23,7 +23,9 @@ from jobs.rules.spec.tasks import (
     Git,
     PythonPackage,
     Task,
+    artifact_of,
     is_sif,
+    is_stored,
 )
 
 MAX_ENV = 100
@@ -97,23 +99,30 @@ def read_extensions(pool: MessageReader) -> tuple[str, Code | None, str]:
 
 
 def is_image(text: str) -> bool:
-    """Whether this can be a container image: a name, or the path of a SIF file. Archives in the storage are not read by
-    hosts yet."""
-    return is_sif(text) or (len(text) <= 1024 and bool(_IMAGE.fullmatch(text)))
+    """Whether this can be a container image: a name, an archive in the storage, or the path of a SIF file."""
+    return is_sif(text) or is_stored(text) or (len(text) <= 1024 and bool(_IMAGE.fullmatch(text)))
 
 
 def _image(fields: MessageReader, name: str) -> str:
     image = fields.text(name)
     if image != HOST_IMAGE and not is_image(image) and not fields.complained(name):
-        fields.complain(
-            name,
-            said(
-                'must be "host" (the program of the host itself is run), the name of an image such as '
-                "ghcr.io/lab/train:1.2, or the path of a SIF file such as /shared/train.sif, not {value}.",
-                value=shown(image),
-            ),
-        )
+        fields.complain(name, _image_rule(image))
     return image
+
+
+def _image_rule(image: str) -> str:
+    if image.startswith("gs://"):
+        return said(
+            "must be an archive of an image: an object whose name ends in .tar, .tar.gz or .tgz (docker save, podman "
+            "save), or in .sif for Apptainer, such as gs://bucket/train.tar, not {value}.",
+            value=shown(image),
+        )
+    return said(
+        'must be "host" (the program of the host itself is run), the name of an image such as '
+        "ghcr.io/lab/train:1.2, an archive in the storage such as gs://bucket/train.tar, or the path of a SIF file "
+        "such as /shared/train.sif, not {value}.",
+        value=shown(image),
+    )
 
 
 def _container(
@@ -142,7 +151,7 @@ def _package(fields: MessageReader, number: int, asked_secrets: list[AskedSecret
     if not packages and not fields.complained("package_uris"):
         fields.complain("package_uris", said("is required: 1 to {most} packages.", most=MAX_PACKAGES))
     for index, uri in enumerate(packages):
-        if not _OBJECT.fullmatch(uri):
+        if not _OBJECT.fullmatch(uri) and not artifact_of(uri):
             fields.complain(f"package_uris[{index}]", _object_rule(uri))
     module = fields.text("python_module", maximum=512)
     if not _MODULE.fullmatch(module) and not fields.complained("python_module"):

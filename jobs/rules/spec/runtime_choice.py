@@ -9,7 +9,7 @@ from agents.infra.texts import said
 from jobs.rules.list_text import list_text
 from jobs.rules.spec.custom_job import CustomJobSpec, Pool
 from jobs.rules.spec.json_fields import Complaints
-from jobs.rules.spec.tasks import HOST_IMAGE, PythonPackage, is_sif
+from jobs.rules.spec.tasks import HOST_IMAGE, PythonPackage, needs_apptainer
 
 PROCESS, PYTHON = "process", "python"
 PODMAN, DOCKER, APPTAINER = "podman", "docker", "apptainer"
@@ -47,7 +47,7 @@ def with_engine(pool: Pool, engine: str) -> Pool:
         or pool.runtime
         or isinstance(pool.task, PythonPackage)
         or image == HOST_IMAGE
-        or is_sif(image)
+        or needs_apptainer(image)
     ):
         return pool
     return replace(pool, runtime=engine)
@@ -70,7 +70,7 @@ def runtime_of(pool: Pool) -> str:
 
 
 def _usual_engine(pool: Pool) -> str:
-    return APPTAINER if is_sif(pool.task.image) else PODMAN
+    return APPTAINER if needs_apptainer(pool.task.image) else PODMAN
 
 
 def engine_of(pool: Pool) -> tuple[str, ...]:
@@ -130,7 +130,7 @@ def _check_package(pool: Pool, path: str, complaints: Complaints) -> None:
 
 def _check_container(pool: Pool, offer: Offer, path: str, complaints: Complaints) -> None:
     engine = pool.runtime or _usual_engine(pool)
-    if engine in (PODMAN, DOCKER) and is_sif(pool.task.image):
+    if engine in (PODMAN, DOCKER) and needs_apptainer(pool.task.image):
         complaints.add(
             f"{path}.trainyard.runtime",
             said('runs no SIF files: leave it out, or say "apptainer".'),

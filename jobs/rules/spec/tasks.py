@@ -20,11 +20,34 @@ MAX_STRING_BYTES = 128 * 1024 - 1
 MAX_STRINGS_BYTES = 512 * 1024
 # An absolute path without `..`, hidden directories, and letters that a shell or an engine acts on.
 _SIF = re.compile(r"(?:/[A-Za-z0-9_+=@~-][A-Za-z0-9._+=@~-]*)+", re.ASCII)
+# An object of a bucket, by an ending that says what it is: what `docker save` and `podman save` write, or a SIF file.
+_STORED = re.compile(
+    r"gs://[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]/[^/].{0,1000}\.(?:tar|tar\.gz|tgz|sif)", re.ASCII
+)
+_OF_APPTAINER = ".sif"
+# A file for jobs, by the SHA-256 of its bytes.
+_ARTIFACT = re.compile(r"artifact:([0-9a-f]{64})", re.ASCII)
 
 
 def is_sif(image: str) -> bool:
     """Whether this is the path of a SIF file, which Apptainer alone runs (agents/runner/preparations/sif.py)."""
-    return len(image) <= 1000 and image.endswith(".sif") and bool(_SIF.fullmatch(image))
+    return len(image) <= 1000 and image.endswith(_OF_APPTAINER) and bool(_SIF.fullmatch(image))
+
+
+def is_stored(image: str) -> bool:
+    """Whether this is an archive of an image in the storage, or a SIF file there: the console ships it to hosts."""
+    return bool(_STORED.fullmatch(image) or artifact_of(image))
+
+
+def artifact_of(address: str) -> str:
+    """The SHA-256 of the artifact that `artifact:SHA256` names; empty for other addresses."""
+    found = _ARTIFACT.fullmatch(address)
+    return found[1] if found else ""
+
+
+def needs_apptainer(image: str) -> bool:
+    """Whether this is a SIF file, wherever it lies."""
+    return is_sif(image) or (is_stored(image) and image.endswith(_OF_APPTAINER))
 
 
 class _Program:

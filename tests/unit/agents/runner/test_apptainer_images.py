@@ -116,33 +116,6 @@ def test_a_tag_that_was_moved_is_fetched_again(host, console, registry, tmp_path
     assert second["id"] == first["id"] and second["digest"] == told_by(address)[0] != digest
 
 
-def test_an_image_comes_from_an_archive_of_the_host(console, registry):
-    archive = registry[1].archive(
-        "localhost/lab/archived:1", 'ENTRYPOINT ["echo", "from"]', 'CMD ["archive"]'
-    )
-    ask(console, "localhost/lab/archived:1", key="k5", archive=str(archive))
-    result = hear(console, "READY", key="k5")["result"]
-    assert len(result["id"]) == 64 and result["digest"] == ""
-    start(console, "r1", image="localhost/lab/archived:1", runtime={"entrypoint": None, "args": []})
-    console.closed("r1")
-    assert console.ended_log("r1")[0] == b"from archive\n"
-
-
-def test_an_archive_of_oci_is_read_too(console, registry, tmp_path):
-    podman = registry[1].podman
-    podman.make_image("localhost/lab/oci:1")
-    podman("save", "--format", "oci-archive", "--output", str(tmp_path / "oci.tar"), "localhost/lab/oci:1")
-    ask(console, "localhost/lab/oci:1", key="k6", archive=str(tmp_path / "oci.tar"))
-    assert len(hear(console, "READY", key="k6")["result"]["id"]) == 64
-
-
-def test_what_is_no_archive_is_the_users_fault(console, tmp_path):
-    (tmp_path / "bad.tar").write_bytes(b"nonsense" * 1000)
-    ask(console, "localhost/lab/bad:1", key="k7", archive=str(tmp_path / "bad.tar"))
-    failed = hear(console, "FAILED", key="k7")
-    assert failed["fault"] == "user" and "the archive holds no image" in failed["message"]
-
-
 def test_an_image_of_the_host_is_looked_for_nowhere_else(console):
     ask(console, "localhost/lab/none:1")
     failed = hear(console, "FAILED")

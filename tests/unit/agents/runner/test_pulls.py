@@ -117,16 +117,6 @@ def test_an_image_is_pulled_and_its_digest_told(console, registry, kind):
     assert f"{address}/lab/small" in engine("images", "--format", "{{.Repository}}")
 
 
-def test_an_image_comes_from_an_archive_of_the_host(console, registry, tmp_path):
-    engine, name = registry[1], "localhost/lab/archived:1"
-    engine.make_image(name)
-    engine("save", "--output", str(tmp_path / "image.tar"), name)
-    engine("rmi", name)
-    ask(console, name, key="k5", archive=str(tmp_path / "image.tar"))
-    assert len(hear(console, "READY", key="k5")["result"]["id"]) == 64
-    assert "lab/archived" in engine("images", "--format", "{{.Repository}}")
-
-
 def test_a_name_that_the_registry_does_not_know_is_the_users_fault(console, registry):
     ask(console, f"{registry[0]}/lab/none:1")
     failed = hear(console, "FAILED")

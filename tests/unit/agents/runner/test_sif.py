@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.runner.cache.images import root_of
+from agents.runner.cache.images import find_image, root_of
 from agents.runner.cache.store import Cache
 from agents.runner.home import Home
 from agents.runner.preparations import sif
@@ -127,7 +127,21 @@ def prepare(tmp_path, monkeypatch):
         what = {"engine": "apptainer", "image": str(tmp_path / "shared" / "x.sif")}
         return prepare_image(what, Report(str(tmp_path)), home)["id"]
 
-    act.cache = Cache(home)
+    def shipped(data, image="localhost/trainyard/archive:1"):
+        """The same of a file that the console has shipped."""
+        sha = hashlib.sha256(data).hexdigest()
+        place = Path(home.base, "cache", "blobs")
+        place.mkdir(parents=True, exist_ok=True)
+        (place / sha).write_bytes(data)
+        what = {
+            "engine": "apptainer",
+            "image": image,
+            "archive": sha,
+            "blobs": [{"sha256": sha, "size": len(data)}],
+        }
+        return prepare_image(what, Report(str(tmp_path)), home)["id"]
+
+    act.cache, act.shipped = Cache(home), shipped
     return act
 
 
@@ -147,6 +161,19 @@ def test_a_file_is_unpacked_once_under_the_digest_of_its_bytes(prepare):
     other = prepare()
     assert other == hashlib.sha256(Path("new/x.sif").read_bytes()).hexdigest()
     assert made_of(prepare, other) == Path("new/x.sif").read_bytes()
+
+
+def test_a_shipped_file_is_unpacked_once_and_found_by_its_name(prepare):
+    data = Path("old/x.sif").read_bytes()
+    prepare()
+    Path("builds").write_text("")
+    Path(root_of(prepare.cache, prepare.shipped(data))).rename("away")
+    key = prepare.shipped(data)
+    assert key == hashlib.sha256(data).hexdigest() and made_of(prepare, key) == data
+    assert prepare.shipped(data) == key and Path("builds").read_text() == "build\n"
+    assert find_image(prepare.cache, "localhost/trainyard/archive:1") == key
+    assert prepare() == key, "the same bytes under a path of the host"
+    assert Path("builds").read_text() == "build\n"
 
 
 @pytest.mark.parametrize("change", ["echo more >> shared/x.sif", SWAP, "cp new/x.sif x && mv x shared/x.sif"])

@@ -111,7 +111,7 @@ def test_what_an_alias_may_stand_for():
     assert may_stand_for("host") and may_stand_for("ghcr.io/lab/train:1")
     assert not may_stand_for("") and not may_stand_for("--help") and not may_stand_for("a b")
     # What lies in the storage is no image that an engine could pull.
-    assert not may_stand_for("gs://bucket/a.tar")
+    assert not may_stand_for("gs://bucket/a.tar") and not may_stand_for("artifact:" + 64 * "a")
 
 
 def test_pools_use_what_their_images_stand_for():

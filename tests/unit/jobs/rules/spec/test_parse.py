@@ -218,7 +218,7 @@ WRONG = [
     ([*TASK, "imageUri"], "Python:3.11", f"{POOLS}[2].container_spec.image_uri", "ghcr.io"),
     ([*TASK, "imageUri"], "--privileged", f"{POOLS}[2].container_spec.image_uri", "ghcr.io"),
     ([*TASK, "imageUri"], "a b", f"{POOLS}[2].container_spec.image_uri", "ghcr.io"),
-    ([*TASK, "imageUri"], "gs://bucket/image.tar", f"{POOLS}[2].container_spec.image_uri", "ghcr.io"),
+    ([*TASK, "imageUri"], "gs://bucket/image.zip", f"{POOLS}[2].container_spec.image_uri", ".tar.gz"),
     ([*TASK, "imageUri"], "lab/train@sha256:12", f"{POOLS}[2].container_spec.image_uri", "ghcr.io"),
     ([*TASK, "args"], [], f"{POOLS}[2].container_spec.command", "no entrypoint"),
     ([*TASK, "args"], [""], f"{POOLS}[2].container_spec.command", "program"),

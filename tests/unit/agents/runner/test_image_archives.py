@@ -1,0 +1,132 @@
+"""Images that the console ships, by real engines: archives of docker and of OCI, packed or not, and SIF files."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import shutil
+import tarfile
+
+import pytest
+
+from agents.runner.preparations.image_archives import check_archive
+from agents.runner.preparations.report import USER, Failed
+from tests.harness.containers import ENGINES, Podman
+from tests.unit.agents.runner.runtimes.container_runs import connect, start
+from tests.unit.agents.runner.test_preparations import hear, leftovers, prepare
+
+OWN = ('ENTRYPOINT ["echo", "from"]', 'CMD ["archive"]')
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """The bytes of archives of one image, by what they are."""
+    place = tmp_path_factory.mktemp("archives")
+    podman, found = Podman(place / "podman"), {}
+    try:
+        podman.make_image("localhost/lab/made:1", *OWN)
+        podman.make_image("localhost/lab/other:1", "ENV OTHER=1")
+        for kind in ("docker-archive", "oci-archive"):
+            podman("save", "--format", kind, "--output", str(place / kind), "localhost/lab/made:1")
+            found[kind] = (place / kind).read_bytes()
+        both = ["localhost/lab/made:1", "localhost/lab/other:1"]
+        podman("save", "--multi-image-archive", "--output", str(place / "both"), *both)
+        found["both"] = (place / "both").read_bytes()
+    finally:
+        podman.remove()
+    found["packed"] = gzip.compress(found["docker-archive"], 1)
+    nothing = io.BytesIO()
+    with tarfile.open(fileobj=nothing, mode="w") as file:
+        file.addfile(tarfile.TarInfo("train.py"))
+    return {
+        **found,
+        "tree": nothing.getvalue(),
+        "noise": b"nonsense" * 1000,
+        "empty": b"",
+        "torn": found["packed"][:5000],
+    }
+
+
+@pytest.fixture(scope="module", params=["podman", "docker", "apptainer"])
+def engine(request, tmp_path_factory):
+    engine = ENGINES[request.param](tmp_path_factory.mktemp(request.param))
+    engine.make_image()
+    yield engine
+    engine.remove()
+
+
+@pytest.fixture
+def console(host, engine):
+    return connect(host, engine)
+
+
+def name_of(data):
+    return f"localhost/trainyard/archive:{hashlib.sha256(data).hexdigest()}"
+
+
+def ask(console, data, **more):
+    sha = hashlib.sha256(data).hexdigest()
+    blobs = [{"sha256": sha, "size": len(data)}]
+    prepare(console, name_of(data), engine=console.engine, archive=sha, blobs=blobs, **more)
+
+
+def ship(host, data):
+    """As the shipper has put it there."""
+    place = host.home / ".trainyard" / "dep" / "cache" / "blobs"
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "here").write_bytes(data)
+    (place / "here").rename(place / hashlib.sha256(data).hexdigest())
+    return place
+
+
+@pytest.mark.parametrize("kind", ["docker-archive", "oci-archive", "packed"])
+def test_an_archive_is_waited_for_loaded_and_run(host, console, engine, made, kind):
+    data = made[kind]
+    if (engine.kind, kind) == ("docker", "oci-archive"):
+        ship(host, data)
+        ask(console, data)
+        failed = hear(console, "FAILED")
+        assert failed["fault"] == "user" and "save it by docker save" in failed["message"]
+        return
+    ask(console, data)
+    assert hear(console, "WORKING")["total"] in (None, len(data))
+    place = ship(host, data)
+    result = hear(console, "READY")["result"]
+    assert len(result["id"]) == 64
+    # It is here: neither is the archive needed again, nor the engine asked to load it.
+    shutil.rmtree(place)
+    ask(console, data, key="k2")
+    again = hear(console, "READY", key="k2")
+    assert again["result"]["id"] == result["id"] and not again["tail"]
+    start(console, "r1", image=name_of(data), runtime={"entrypoint": None, "args": ["archive"]})
+    assert console.closed("r1")["exit_code"] == 0
+    assert console.ended_log("r1")[0] == b"from archive\n"
+
+
+@pytest.mark.parametrize("kind", ["noise", "tree", "empty", "torn", "both"])
+def test_what_holds_no_image_or_several_is_the_users_fault(host, console, engine, made, kind):
+    ship(host, made[kind])
+    ask(console, made[kind])
+    failed = hear(console, "FAILED")
+    assert failed["fault"] == "user", failed
+    words = "holds 2 images: save one alone" if kind == "both" else "the archive holds no image"
+    assert words in failed["message"], failed["message"]
+
+
+def test_a_sif_file_for_an_engine_that_reads_none_is_told_of_the_one_that_does(tmp_path):
+    """Those of Apptainer run in flows/test_apptainer.py."""
+    (tmp_path / "x").write_bytes(b"#!/usr/bin/env run-singularity\n\0SIF_MAGIC\0")
+    for engine in ("podman", "docker"):
+        with pytest.raises(Failed, match="apptainer alone runs: name it as the runtime") as failed:
+            check_archive(str(tmp_path / "x"), engine)
+        assert failed.value.fault == USER
+
+
+def test_nothing_is_left_but_the_image(host, console, engine, made):
+    ship(host, made["packed"])
+    ask(console, made["packed"])
+    hear(console, "READY")
+    assert not list((host.home / ".trainyard" / "dep" / "cache").glob("*/*.part"))
+    assert not list((host.home / ".trainyard" / "dep" / "preparations").glob("*/image.tar"))
+    assert leftovers(host) == []
