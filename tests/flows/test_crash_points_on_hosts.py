@@ -124,8 +124,8 @@ def awake(yard, hosts):
         host.disarm()
 
 
-@pytest.mark.parametrize("how", ["kill", pytest.param("stop", marks=pytest.mark.exhaustive)])
-def test_the_runner_is_killed_at_each_failpoint(yard, how):
+def walk_on_hosts(yard, how, meanwhile=lambda: None):
+    """Arm a few failpoints on each host at a time, and submit gangs until the runner has arrived at each."""
     sleepers = Sleepers(yard.fleet.hosts, float(yard.settings["LINK_DEAD_S"]) + 1)
     gangs, waiting, hosts = Gangs(yard), list(POINTS), itertools.cycle(yard.fleet.hosts)
     deadline = time.monotonic() + WALK_S
@@ -135,11 +135,17 @@ def test_the_runner_is_killed_at_each_failpoint(yard, how):
             host.arm(waiting.pop(0), how)
         sleepers.wake_the_late()
         gangs.send_more()
+        meanwhile()
         time.sleep(0.1)
         left = {host.name: host.armed() for host in yard.fleet}
         assert time.monotonic() < deadline, f"no process reached {left}; not tried: {waiting}\n{yard.tail()}"
     if gangs.to_be_cancelled:
         yard.client.cancel(gangs.job, patience=60)
+
+
+@pytest.mark.parametrize("how", ["kill", pytest.param("stop", marks=pytest.mark.exhaustive)])
+def test_the_runner_is_killed_at_each_failpoint(yard, how):
+    walk_on_hosts(yard, how)
     yard.check(f"after a {how} at each point of the runner")
 
 

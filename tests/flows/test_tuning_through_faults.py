@@ -103,6 +103,13 @@ def rebooted(yard, host, run):
     host.reboot(hard=True)
 
 
+def drained(yard, host, run):
+    """Its replica goes on at another host."""
+    yard.command("host", "drain", host.name, "--message", "new disk")
+    wait_for(lambda: not host.processes(run), "the run to leave the host", timeout=120, dump=yard.tail)
+    yard.command("host", "uncordon", host.name)
+
+
 # One under each trial.
 FAULTS = (
     a_dispatcher_suspended_past_its_lease,
@@ -113,6 +120,7 @@ FAULTS = (
     killed_on_host("trainyard-keeper {}", most=1),
     killed_on_host("trainyard-keeper {}"),
     rebooted,
+    drained,
 )
 
 
