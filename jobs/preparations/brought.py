@@ -119,7 +119,8 @@ def _code(code: Code, project: Project, path: str, complaints: Complaints) -> di
 
 
 def _package(uri: str, project: Project, path: str, complaints: Complaints) -> dict[str, Any]:
-    name, found = uri.rpartition("/")[2], {}
+    name = uri.rpartition("/")[2]
+    found: dict[str, Any] = {}
     if sha256 := artifact_of(uri):
         found, name = _artifact(sha256, project, path, complaints)
         if not found:

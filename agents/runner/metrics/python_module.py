@@ -62,8 +62,15 @@ def put_module(directory: str) -> None:
     """Make the directory with the module. Nobody may depend on it: a full disk costs it, and nothing else."""
     path = os.path.join(directory, NAME)
     with contextlib.suppress(OSError):
-        if read_plain(path, len(SOURCE) + 1) == SOURCE:
-            return
+        if not _is_there(path):
+            os.makedirs(directory, 0o700, exist_ok=True)
+            write_file(path, SOURCE)
+        # Containers are given the directory, and an image may have a user of its own.
+        os.chmod(path, 0o644)
+        os.chmod(directory, 0o755)
+
+
+def _is_there(path: str) -> bool:
     with contextlib.suppress(OSError):
-        os.makedirs(directory, 0o700, exist_ok=True)
-        write_file(path, SOURCE)
+        return read_plain(path, len(SOURCE) + 1) == SOURCE
+    return False

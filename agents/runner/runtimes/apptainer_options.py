@@ -12,7 +12,7 @@ import shlex
 from typing import Any, Dict, List, Mapping, Tuple
 
 from agents.runner.files import read_json, write_file
-from agents.runner.metrics.places import metrics_directory
+from agents.runner.metrics.places import metrics_directory, module_for_trials
 from agents.runner.reduction.files_on_hosts import directory_of
 from agents.runner.runs.orders import Order, Refused, container_env, login_env
 from agents.runner.runtimes.containers import mounts, name_of
@@ -27,6 +27,7 @@ _BEGUN_INSIDE = "/.singularity.d/env/99-trainyard.sh"
 SCRIPT = b"echo >> %s 2> /dev/null\n" % _BEGUN_INSIDE.encode()
 # In front of it, where scripts of the image set this variable: nobody knows their value before.
 _PREPEND = b"export PYTHONPATH=%s${PYTHONPATH:+:$PYTHONPATH}\n"
+_APPEND = b"export PYTHONPATH=${PYTHONPATH:+$PYTHONPATH:}%s\n"
 # What an image has that names none.
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # Variables by which the client, or its dynamic linker, would do something else.
@@ -54,15 +55,18 @@ def command_of(
     """(argument vector, environment) of the client."""
     known, runtime = facts["runtime"], order.runtime or {}
     image = read_json(os.path.join(os.path.dirname(known["root"]), DESCRIPTION)) or {}
-    env, own = container_env(order, directory, work, facts, sees_all_gpus=True), []
+    env = container_env(order, directory, work, facts, sees_all_gpus=True)
     of_image, own_variables, script = image_env(image), bool(image.get("own_variables")), SCRIPT
-    if order.reduction:
-        place = directory_of(os.path.dirname(os.path.dirname(directory)))
-        own = [(place, place, "ro")]
-        if own_variables and "PYTHONPATH" not in order.env:
-            script = _PREPEND % shlex.quote(env.pop("PYTHONPATH")).encode() + SCRIPT
-        elif "PYTHONPATH" in of_image and "PYTHONPATH" not in order.env:
-            env["PYTHONPATH"] += ":" + of_image["PYTHONPATH"]
+    module = module_for_trials(order.env, directory)
+    reduction = directory_of(os.path.dirname(os.path.dirname(directory))) if order.reduction else ""
+    own = [(place, place, "ro") for place in (reduction, module) if place]
+    if own and own_variables and "PYTHONPATH" not in order.env:
+        env.pop("PYTHONPATH", None)
+        script = (_PREPEND % _word(reduction) if reduction else b"") + SCRIPT
+        script = (_APPEND % _word(module) if module else b"") + script
+    elif own:
+        path = "" if "PYTHONPATH" in order.env else of_image.get("PYTHONPATH", "")
+        env["PYTHONPATH"] = ":".join(filter(None, (env.get("PYTHONPATH"), path, module)))
     volumes = [*tmp_volumes(facts["tmp"]), (work, work, "rw")]
     volumes += [(metrics_directory(directory),) * 2 + ("rw",), *own, *mounts(runtime)]
     write_file(os.path.join(directory, BEGUN), script)
@@ -73,6 +77,10 @@ def command_of(
     if not program:
         raise Refused("exec_failed", "the image %s names no program, and the job neither" % known["image"])
     return [*words, *program], client_env({**of_image, **env}, work, own_variables)
+
+
+def _word(path: str) -> bytes:
+    return shlex.quote(path).encode()
 
 
 def has_begun(directory: str) -> bool:

@@ -18,7 +18,7 @@ from agents.runner.cache.store import Cache
 from agents.runner.files import unlink, write_file
 from agents.runner.forks import fork_detached
 from agents.runner.home import Home
-from agents.runner.metrics.places import metrics_directory
+from agents.runner.metrics.places import metrics_directory, module_for_trials
 from agents.runner.processes import Process, descendants, read_process, signal_process
 from agents.runner.programs import output_of
 from agents.runner.reduction.files_on_hosts import directory_of
@@ -300,13 +300,13 @@ def command_of(
     """(argument vector, environment) of the client. No value of a variable is in the vector, where others see it."""
     known, runtime = facts["runtime"], order.runtime or {}
     env = container_env(order, directory, work, facts)
-    own: List[Tuple[str, str, str]] = []
-    if order.reduction:
-        place = directory_of(os.path.dirname(os.path.dirname(directory)))
-        own = [(place, place, "ro")]
+    module = module_for_trials(order.env, directory)
+    reduction = directory_of(os.path.dirname(os.path.dirname(directory))) if order.reduction else ""
+    own = [(place, place, "ro") for place in (reduction, module) if place]
+    if own:
         # The variable of the image would be lost.
         path = "" if "PYTHONPATH" in order.env else _python_path(known["program"], known["image"])
-        env["PYTHONPATH"] += ":" + path if path else ""
+        env["PYTHONPATH"] = ":".join(filter(None, (env.get("PYTHONPATH"), path, module)))
     given = {name: value for name, value in env.items() if not _FOR_THE_CLIENT.fullmatch(name)}
     path = os.path.join(directory, "container.env")
     rest = {name: value for name, value in env.items() if name not in given}

@@ -1,4 +1,4 @@
-"""Which GPUs the CDI specs of a host name."""
+"""Which GPUs the CDI specs of a host name, and how each engine is asked for them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import json
 import pytest
 
 from agents.runner.host import cdi
-from agents.runner.runs.orders import Refused
+from agents.runner.runs.orders import Refused, parse_order
 from agents.runner.runtimes import devices
+from agents.runner.runtimes.apptainer_options import DESCRIPTION, command_of
 from agents.runner.runtimes.engine_commands import DOCKER, PODMAN
 
 UUIDS = ["GPU-11111111-0000-4000-8000-000000000000", "GPU-22222222-0000-4000-8000-000000000000"]
@@ -112,3 +113,30 @@ def test_gpus_are_asked_for_by_name_where_a_spec_names_all_of_them(specs, monkey
     assert nodes[:2] == ["--device", "/dev/nvidia5:/dev/nvidia5"]
     with pytest.raises(Refused, match="generate a CDI spec"):
         devices.device_options(UUIDS, {"kind": PODMAN})
+
+
+def test_docker_is_asked_by_uuid_where_nvidias_toolkit_is(specs, monkeypatch):
+    monkeypatch.setattr(devices, "has_nvidia_hook", lambda: True)
+    found = devices.device_options(UUIDS, {"kind": DOCKER, "cdi": "yes"})
+    assert found == ["--gpus", f'"device={",".join(UUIDS)}"']
+    assert devices.device_options([], {"kind": DOCKER, "cdi": "yes"}) == []
+
+
+@pytest.mark.parametrize("gpus", [[], UUIDS])
+def test_apptainer_brings_the_driver_for_runs_with_gpus_and_for_no_others(tmp_path, gpus):
+    """That CUDA finds the cards by it cannot be seen without one."""
+    directory = tmp_path / "runs" / "r"
+    directory.mkdir(parents=True)
+    (tmp_path / DESCRIPTION).write_text('{"entrypoint": ["/x"]}')
+    runtime = {"kind": "apptainer", "image": "x"}
+    order = parse_order({"command": ["true"], "gpus": gpus, "runtime": runtime})
+    known = {"program": "apptainer", "root": str(tmp_path / "root"), "image": "x"}
+    facts = {
+        "host_env": {"CUDA_VISIBLE_DEVICES": "2,5"} if gpus else {},
+        "tmp": "",
+        "mark": "a:b",
+        "runtime": known,
+    }
+    words, env = command_of(order, str(directory), "/work", facts)
+    assert (words.count("--nv"), words[-2:]) == (bool(gpus), [known["root"], "/x"])
+    assert env["CUDA_VISIBLE_DEVICES"] == ("2,5" if gpus else "")

@@ -230,23 +230,35 @@ def test_a_host_without_unsquashfs_says_what_to_install(prepare, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("of_job", "of_file", "found"),
+    ("of_job", "of_file", "asked", "found"),
     [
-        (None, "/of the file:/lib", "{place}:/of the file:/lib"),
-        (None, "", "{place}"),
-        ("/of-job", "/of-file", "{place}:/of-job"),
+        (None, "/of the file:/lib", {"reduction": "trainer"}, "{place}:/of the file:/lib"),
+        (None, "", {"reduction": "trainer"}, "{place}"),
+        ("/of-job", "/of-file", {"reduction": "trainer"}, "{place}:/of-job"),
+        (None, "/of the file:/lib", {}, "/of the file:/lib:{module}"),
+        (None, "", {}, "{module}"),
+        ("/of-job", "/of-file", {}, "/of-job:{module}"),
+        (None, "/of-file", {"reduction": "trainer"}, "{place}:/of-file:{module}"),
     ],
 )
-def test_reduction_keeps_what_the_scripts_of_a_sif_file_set(tmp_path, monkeypatch, of_job, of_file, found):
-    """The modules of the reduction come first, as in all engines; PYTHONPATH of a job wins over the file's."""
+def test_reduction_and_trials_keep_what_the_scripts_of_a_sif_file_set(
+    tmp_path, monkeypatch, of_job, of_file, asked, found
+):
+    """The modules of the reduction come first, as in all engines, and that of trials last; PYTHONPATH of a job wins
+    over the file's."""
     directory = tmp_path / "it's $HOME" / "runs" / "r"
     directory.mkdir(parents=True)
+    module = directory.parent.parent / "python"
+    env = {"PYTHONPATH": of_job} if of_job else {}
+    if "{module}" in found:
+        module.mkdir()
+        env["CLOUD_ML_TRIAL_ID"] = "1"
     (tmp_path / DESCRIPTION).write_text('{"entrypoint": ["/x"], "own_variables": true}')
     order = parse_order(
         {
             "command": ["true"],
-            "env": {"PYTHONPATH": of_job} if of_job else {},
-            "reduction": "trainer",
+            "env": env,
+            **asked,
             "runtime": {"kind": "apptainer", "image": "/x.sif"},
         }
     )
@@ -262,7 +274,7 @@ def test_reduction_keeps_what_the_scripts_of_a_sif_file_set(tmp_path, monkeypatc
     read = script.replace(SCRIPT, b"") + b'printf %s "$PYTHONPATH"'
     printed = subprocess.run(["/bin/sh", "-c", read], env=given, check=True, capture_output=True, text=True)
     place = directory_of(str(directory.parent.parent))
-    assert printed.stdout == found.format(place=place) and "PYTHONPATH" not in client
+    assert printed.stdout == found.format(place=place, module=module) and "PYTHONPATH" not in client
     with open(directory / BEGUN, "ab") as file:
         file.write(b"\n")
     assert has_begun(str(directory))

@@ -376,3 +376,14 @@ def test_an_image_in_use_is_not_thrown_away(host, console, engine):
     wait_for(
         lambda: subprocess.run(["flock", "-nx", str(lock), "true"], check=False).returncode == 0, "its lock"
     )
+
+
+@pytest.mark.parametrize(("of_image", "found"), [("", "{module}"), ("/of-image", "/of-image:{module}")])
+def test_a_trial_finds_hypertune_behind_what_its_image_has(host, console, engine, of_image, found):
+    name = f"localhost/lab/trial:{len(of_image)}"
+    image = engine.make_image(name, *([f"ENV PYTHONPATH={of_image}"] if of_image else []))
+    module = host.home / ".trainyard" / "dep" / "python"
+    look = 'echo "$PYTHONPATH"; head -n 1 "${PYTHONPATH##*:}/hypertune.py" | wc -l'
+    start(console, "r1", look, image=image, env={"CLOUD_ML_TRIAL_ID": "3"})
+    console.closed("r1")
+    assert console.ended_log("r1")[0].decode() == f"{found.format(module=module)}\n1\n"

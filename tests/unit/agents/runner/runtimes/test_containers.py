@@ -200,3 +200,23 @@ def test_an_engine_that_does_not_answer_is_asked_again(tmp_path, monkeypatch):
     answer.write_text("1:1\n")
     assert user_of_image(cache, str(program), image, "r3", str(tmp_path)) == (77, 78)
     assert user_of_image(cache, str(program), "a/name:1", "r4", str(tmp_path)) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("of_image", "of_job", "found"),
+    [
+        ("", None, "{module}"),
+        ("/of-image", None, "/of-image:{module}"),
+        ("/of-image", "/of-job", "/of-job:{module}"),
+    ],
+)
+def test_a_trial_finds_hypertune_behind_all_that_its_image_and_job_have(
+    host, console, engine, of_image, of_job, found
+):
+    image = engine.make_image("localhost/lab/trial:1", *([f"ENV PYTHONPATH={of_image}"] if of_image else []))
+    env = {"CLOUD_ML_TRIAL_ID": "3", **({"PYTHONPATH": of_job} if of_job else {})}
+    module = host.home / ".trainyard" / "dep" / "python"
+    look = 'echo "$PYTHONPATH"; head -n 1 "${PYTHONPATH##*:}/hypertune.py" | wc -l'
+    start(console, "r1", look, image=image, env=env)
+    console.closed("r1")
+    assert console.ended_log("r1")[0].decode() == f"{found.format(module=module)}\n1\n"
