@@ -25,6 +25,7 @@ from tests.bench import (
     shipping,
     stored_files,
     tab,
+    terminal,
     tuning,
     viewers,
 )
@@ -57,6 +58,7 @@ PARTS = {
     "upload": stored_files.upload,
     "ship": shipping.shipping,
     "outputs": stored_files.outputs,
+    "terminal": terminal.listed_jobs,
 }
 
 
