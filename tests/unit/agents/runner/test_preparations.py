@@ -147,7 +147,8 @@ def test_a_failure_is_tried_again_only_when_it_is_asked_for_anew(console, engine
     hear(console, "FAILED")
     assert len(calls(engine, "pull")) == 1
     prepare(console, "example.org/wrong:1", asked=2)
-    assert hear(console, "FAILED")["asked"] == 2
+    # The end of the first asking may be told once more: who asks takes it for old.
+    console.hear("prepared", lambda told: (told["state"], told["asked"]) == ("FAILED", 2))
     assert len(calls(engine, "pull")) == 2
 
 
