@@ -34,6 +34,8 @@ RECORD_KEPT_S = 24 * 3600
 DRAFT_KEPT_S = 3600
 COMPILED_KEPT_S = 14 * 24 * 3600
 SWEEP_EVERY_S = 600.0  # how often everything is swept, after the first sweep of a connection
+# How long what comes next waits for more: each time costs two forks, and many short runs are forgotten one by one.
+REST_S = 5.0
 
 # How many ids of forgotten runs are kept, so that a start frame that was long on its way starts nothing twice. The ids
 # of the last months are enough; the file stays small.
@@ -139,10 +141,12 @@ class Cleanup:
         self.runs, self.out, self.background = runs, out, background
         self.left_work: Set[str] = set()  # of forgotten runs, not yet marked with the time
         self.pending = False
+        self.rests_until = -math.inf
         self.next_sweep_at = math.inf
 
     def tick(self, now: float) -> None:
-        if self.pending or now >= self.next_sweep_at:
+        if (self.pending and now >= self.rests_until) or now >= self.next_sweep_at:
+            self.rests_until = now + REST_S
             self.run(sweep=now >= self.next_sweep_at)
 
     def on_forget(self, message: Message, payload: bytes) -> None:
