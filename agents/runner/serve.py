@@ -113,13 +113,15 @@ class Serve:
         poll.register(self.wake, select.POLLIN)
         if self.runs.inotify.fd >= 0:
             poll.register(self.runs.inotify.fd, select.POLLIN)
-        for fd in self.background.by_fd:
+        for fd in (*self.background.by_fd, *self.claims.keepers.by_fd):
             poll.register(fd, select.POLLIN)
         for fd, event in poll.poll(self.poll_timeout_s() * 1000):
             if fd == self.in_fd:
                 self.read_input()
             elif fd in self.background.by_fd:
                 self.background.read(fd)
+            elif fd in self.claims.keepers.by_fd:
+                self.claims.keepers.read(fd)
             elif fd == self.runs.inotify.fd:
                 self.runs.read_events()
             elif fd == self.wake:
@@ -199,6 +201,7 @@ class Serve:
             return
         self.runs.check_owner()
         self.background.kill_overdue()
+        self.claims.keepers.tick(time.monotonic())
         self.cleanup.tick(time.monotonic())
         self.gpus.tick(time.monotonic())
         self.preparations.tick()

@@ -21,10 +21,9 @@ from agents.runner.files import (
     take_lock,
     write_file,
 )
-from agents.runner.forks import fork_detached
 from agents.runner.outbox import Outbox
 from agents.runner.runs.facts import Facts, close_unstarted, new_facts, save_facts
-from agents.runner.runs.keeper import Keeper
+from agents.runner.runs.keepers import Keepers
 from agents.runner.runs.known import Run, Runs
 from agents.runner.runs.orders import Refused, unpack_order
 from agents.runner.wire import Message, seal_of
@@ -35,6 +34,7 @@ class Claims:
 
     def __init__(self, runs: Runs, out: Outbox) -> None:
         self.runs, self.out = runs, out
+        self.keepers = Keepers(runs.umask)
         # Whether disk set aside for a full disk was used: it is set aside again as soon as there is room.
         self.spares_spent = False
 
@@ -77,9 +77,8 @@ class Claims:
             document, run.work_key = order, order.get("work_key")
         except Refused as refused:
             document = refused
-        keeper = Keeper(home, name, self.runs.umask, seal_of(message))
         try:
-            fork_detached(lambda: keeper.outer(document), directory, {lock}, "trainyard-keeper %s" % name)
+            self.keepers.keep(home, name, seal_of(message), document, lock)
         finally:
             os.close(lock)
 

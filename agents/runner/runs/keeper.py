@@ -36,11 +36,11 @@ class Keeper(RunLifecycle):
     keepers were both killed.
     """
 
-    def outer(self, document: Dict[str, Any] | Refused) -> None:
-        """The outer keeper: a fresh fork of serve that holds the run's lock."""
+    def outer(self, document: Dict[str, Any] | Refused) -> bool:
+        """The outer keeper: a process that holds the run's lock, and no child. True if it may keep another run."""
         failpoint("keeper_born")
         if os.path.exists(os.path.join(self.directory, "facts.json")):
-            return  # another serve found the claim without a keeper and closed it: never start it now
+            return False  # another serve found the claim without a keeper and closed it: never start it now
         become_subreaper()
         try:
             if isinstance(document, Refused):
@@ -48,11 +48,11 @@ class Keeper(RunLifecycle):
             self.prepare(document)
         except Refused as refused:
             self.close_unstarted("refused", str(refused), refused.refusal)
-            return
+            return False
         except OSError as error:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             self.close_unstarted("refused", "%s" % error, "disk_full" if full else "exec_failed")
-            return
+            return False
         failpoint("after_order")
         inner = os.fork()
         if inner == 0:
@@ -66,6 +66,7 @@ class Keeper(RunLifecycle):
         _, status = os.waitpid(inner, 0)
         if status != 0:
             self.take_over()
+        return status == 0
 
     client: Tuple[List[str], Dict[str, str]] | None = None  # that of a container engine, and its environment
 

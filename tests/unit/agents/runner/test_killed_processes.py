@@ -14,6 +14,7 @@ from agents.runner.runs.containment import cgroup_path
 from agents.runner.runs.facts import load_facts, save_facts
 from tests.unit.agents.runner.engines_in_turn import engines_in_turn
 from tests.unit.agents.runner.protocol_client import command, wait_for
+from tests.unit.agents.runner.test_keepers import free_keeper
 
 # Writes a line at each start, then exits with 7 once a file tells it to.
 PATIENT = command(
@@ -125,6 +126,30 @@ AT_THE_END = ("before_ended", "before_reap", "before_closed", "after_closed")
 @pytest.mark.usefixtures("each_runtime")
 @engines_in_turn(["point"], [(point,) for point in POINTS])
 def test_a_kill_at_any_point_of_a_start_is_reported_truthfully(console, host, point):
+    is_reported_truthfully(console, host, point)
+
+
+# Where a keeper that was handed the run differs from a fork of serve, and at both ends of its life.
+OF_KEEPERS = (
+    "keeper_born",
+    "after_gpu_lock",
+    "after_order",
+    "before_gate",
+    "after_gate",
+    "before_reap",
+    "after_closed",
+)
+
+
+@pytest.mark.parametrize("point", OF_KEEPERS)
+def test_the_same_of_a_keeper_that_kept_another_run_before(console, host, point):
+    console.start("r0", ["true"], gpus=["GPU-a"])
+    console.closed("r0")
+    keeper = free_keeper(host)
+    is_reported_truthfully(console, host, point, lambda: host.keepers("r1")[:1] in ([keeper], []))
+
+
+def is_reported_truthfully(console, host, point, is_kept=lambda: True):
     host.arm(point)
     order = {"gpus": ["GPU-a"], "env": {"TOKEN": "secret"}}
     console.start("r1", PATIENT, **order)
@@ -138,6 +163,7 @@ def test_a_kill_at_any_point_of_a_start_is_reported_truthfully(console, host, po
                 console.read(0.02)
             except EOFError:
                 alive = False
+        assert is_kept()
     assert host.fired(point)
     # The console does what it does after every lost connection: connect again, send its orders again.
     again = host.connect()

@@ -1,0 +1,125 @@
+"""A keeper that is done with its run takes the next one: with nothing of the run before, and only while serve needs
+it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from agents.runner.processes import read_process
+from tests.unit.agents.runner.protocol_client import command, wait_for
+
+WAITING = command("import os, time", "print('up')", "while not os.path.exists('go'): time.sleep(0.01)")
+
+
+def free_keepers(host):
+    return [pid for pid in host.processes() if is_free(pid)]
+
+
+def is_free(pid):
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0] == b"trainyard-keeper"
+    except OSError:
+        return False
+
+
+def free_keeper(host):
+    return wait_for(lambda: free_keepers(host), "a free keeper")[0]
+
+
+def finished(console, host, run):
+    (host.run_dir(run) / "work" / "go").touch()
+    return console.closed(run)
+
+
+def opened(pid):
+    return [os.readlink(each) for each in Path(f"/proc/{pid}/fd").iterdir()]
+
+
+def test_a_keeper_takes_the_next_run_with_nothing_of_the_one_before(console, host):
+    console.start("r1", ["sh", "-c", "echo one; exit 3"], gpus=["GPU-a"], env={"A": "1"})
+    assert console.closed("r1")["exit_code"] == 3
+    keeper = free_keeper(host)
+    assert not any("runs/r1" in path or "GPU" in path for path in opened(keeper))
+    console.start("r2", command("import os, time", "print(os.environ.get('A'), 'up')",
+                                "while not os.path.exists('go'): time.sleep(0.01)"))  # fmt: skip
+    console.text("r2", "None up")
+    outer, inner = host.keepers("r2")
+    assert outer == keeper
+    for pid in (outer, inner, console.running("r2")["pid"]):
+        assert not any("runs/r1" in path or "GPU" in path for path in opened(pid))
+    assert finished(console, host, "r2")["exit_code"] == 0
+    assert (console.ended_log("r1")[0], console.ended_log("r2")[0]) == (b"one\n", b"None up\n")
+    console.start("r3", ["true"], gpus=["GPU-a"])
+    assert console.closed("r3")["exit_code"] == 0
+
+
+def test_a_replica_holds_no_socket_to_serve(console, host):
+    console.start("r1", WAITING)
+    console.text("r1", "up")
+    assert not any(path.startswith("socket:") for path in opened(console.running("r1")["pid"]))
+    finished(console, host, "r1")
+
+
+def test_runs_at_the_same_time_have_keepers_of_their_own(console, host):
+    console.start("r0", ["true"])
+    console.closed("r0")
+    free_keeper(host)
+    for run in ("r1", "r2"):
+        console.start(run, WAITING)
+        console.text(run, "up")
+    assert not set(host.keepers("r1")) & set(host.keepers("r2"))
+    assert [finished(console, host, run)["exit_code"] for run in ("r1", "r2")] == [0, 0]
+
+
+def test_a_free_keeper_that_is_killed_is_not_asked(console, host):
+    console.start("r1", ["true"])
+    console.closed("r1")
+    keeper = free_keeper(host)
+    os.kill(keeper, signal.SIGKILL)
+    wait_for(lambda: not (found := read_process(keeper)) or found.state == "Z")
+    console.start("r2", ["true"])
+    assert console.closed("r2")["exit_code"] == 0
+
+
+def test_a_keeper_that_is_killed_before_it_looks_at_the_run_has_started_nothing(console, host):
+    console.start("r1", ["true"])
+    console.closed("r1")
+    keeper = free_keeper(host)
+    os.kill(keeper, signal.SIGSTOP)
+    console.start("r2", ["true"])
+    wait_for(lambda: host.run_dir("r2").exists(), "the claim")
+    os.kill(keeper, signal.SIGKILL)
+    facts = console.closed("r2")
+    assert (facts["why"], facts["never_started"]) == ("lost", True)
+
+
+def test_a_long_order_goes_to_a_fresh_keeper(console, host):
+    console.start("r1", ["true"])
+    console.closed("r1")
+    free_keeper(host)
+    console.start("r2", ["sh", "-c", "echo ${#LONG}"], env={"LONG": "x" * 100_000})
+    console.closed("r2")
+    assert console.ended_log("r2")[0] == b"100000\n"
+
+
+def test_a_keeper_whose_inner_one_was_killed_takes_no_other_run(console, host):
+    console.start("r1", WAITING)
+    console.text("r1", "up")
+    outer, inner = host.keepers("r1")
+    os.kill(inner, signal.SIGKILL)
+    assert finished(console, host, "r1")["exit_code"] == 0
+    wait_for(lambda: not (found := read_process(outer)) or found.state == "Z")
+
+
+def test_free_keepers_end_after_some_seconds_and_with_their_serve(console, host):
+    console.start("r1", ["true"])
+    console.closed("r1")
+    free_keeper(host)
+    wait_for(lambda: not free_keepers(host), "no free keeper")
+    console.start("r2", ["true"])
+    console.closed("r2")
+    free_keeper(host)
+    console.drop()
+    wait_for(lambda: not host.processes(), "no process left", patience=5)
