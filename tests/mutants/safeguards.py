@@ -135,13 +135,27 @@ SAFEGUARDS = (
         "self.deadline = deadline",
         (f"{RUNNER}/test_stop.py::test_a_keeper_never_lets_a_later_stop_lengthen_its_deadline",),
     ),
+    Safeguard(
+        "descriptors-of-the-run-before",
+        "agents/runner/runs/keeper_pair.py",
+        "        close_all_but({0, 1, 2, self.outer.fileno()})\n",
+        "",
+        (f"{RUNNER}/test_keepers.py::test_a_keeper_takes_the_next_run_with_nothing_of_the_one_before",),
+    ),
+    Safeguard(
+        "pair-whose-inner-keeper-was-killed",
+        "agents/runner/runs/keeper_pair.py",
+        "        while not os.waitpid(self.inner, os.WNOHANG)[0]:\n",
+        "        while True:\n",
+        (f"{RUNNER}/test_keepers.py::test_a_free_pair_of_which_one_is_killed_ends",),
+    ),
     # -- a power cut --
     Safeguard(
         "claim-synced",
-        "agents/runner/runs/keeper.py",
+        "agents/runner/runs/keeper_pair.py",
         """            fsync_directory(self.home.runs)
-            os.write(self.synced_write, b"s")""",
-        """            os.write(self.synced_write, b"s")""",
+            self.socket.send(SYNCED)""",
+        """            self.socket.send(SYNCED)""",
         (f"{RUNNER}/test_power_cut.py::test_a_claim_is_synced_before_its_command_is_executed",),
     ),
     Safeguard(

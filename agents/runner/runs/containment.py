@@ -275,6 +275,13 @@ class OomWatch:
         self._before = self._recent = host_oom_kills()
         self._look_at = time.monotonic() + OOM_LOOK_S
 
+    def counts(self) -> Tuple[int | None, int | None]:
+        return self._before, self._recent
+
+    def go_on(self, before: int | None, recent: int | None) -> None:
+        """These are the counts of another keeper, which has watched until now."""
+        self._before, self._recent = before, recent
+
     def look(self, now: float) -> None:
         if now >= self._look_at:
             self._look_at, self._recent = now + OOM_LOOK_S, host_oom_kills()

@@ -1,18 +1,21 @@
-"""The two keepers of a run: the processes that start it and stay with it until it is closed, also without a console."""
+"""The work of the keepers of a run: they start it and stay with it until it is closed, also without a console."""
 
 from __future__ import annotations
 
+import array
 import contextlib
 import errno
 import json
+import marshal
+import mmap
 import os
-import select
+import socket
 import time
-from typing import Any, Dict, List, NoReturn, Tuple
+from typing import Any, Dict, List, NamedTuple, Tuple
 
 from agents.runner.failpoints import failpoint
 from agents.runner.files import clean_directory, fsync_directory, make_spares, read_deadline, write_file
-from agents.runner.forks import write_traceback
+from agents.runner.home import Home
 from agents.runner.linux import become_subreaper, booted_at, retitle
 from agents.runner.logs.budget import LogBudget
 from agents.runner.metrics.places import make_places
@@ -21,52 +24,78 @@ from agents.runner.processes import read_process
 from agents.runner.reduction.files_on_hosts import put_files
 from agents.runner.reduction.numpy_check import check_numpy
 from agents.runner.runs.containment import cgroup_path
-from agents.runner.runs.facts import close_unstarted, load_facts, save_facts
+from agents.runner.runs.facts import Facts, close_unstarted, load_facts, save_facts
 from agents.runner.runs.lifecycle import RunLifecycle
 from agents.runner.runs.orders import REDUCER, Refused, build_env, parse_order
 from agents.runner.runs.replica import Replica, ReplicaSetup
 from agents.runner.runs.scratch import scratch_path
 from agents.runner.runtimes.adapters import command_of, is_of_this_host
 
+# What the outer keeper says when it has made a claim durable.
+SYNCED = b"s"
+
+
+class Told(NamedTuple):
+    """What the outer keeper is told before a replica's process exists, to go on if the inner one is killed."""
+
+    facts: Facts
+    timeout_s: float | None
+    log_budget_mb: int
+    oom: Tuple[int | None, int | None]
+
 
 class Keeper(RunLifecycle):
-    """The keeper of one run: `outer` and `inner` are its two processes.
+    """One run, as its keepers know it: `inner` is all that the inner one does, unless it is killed. Then `take_over`
+    goes on in the outer one, if it was told enough. `close_orphaned` closes a run that nobody knows enough of.
 
-    Only one of them works at a time; when it is killed, the other one goes on. `close_orphaned` closes a run whose
-    keepers were both killed.
+    `page`: memory that both keepers and the replica share. `outer`: the socket to the outer keeper.
     """
 
-    def outer(self, document: Dict[str, Any] | Refused) -> bool:
-        """The outer keeper: a process that holds the run's lock, and no child. True if it may keep another run."""
+    def __init__(
+        self,
+        home: Home,
+        run: str,
+        umask: int = 0o022,
+        seal: str = "",
+        page: mmap.mmap | None = None,
+        outer: socket.socket | None = None,
+    ) -> None:
+        super().__init__(home, run, umask, seal)
+        self.page, self.outer = page, outer
+
+    def inner(self, document: Dict[str, Any] | Refused) -> None:
+        """In the inner keeper, which holds the run's lock and has no child: start the run, and supervise it until it is
+        closed."""
         failpoint("keeper_born")
         if os.path.exists(os.path.join(self.directory, "facts.json")):
-            return False  # another serve found the claim without a keeper and closed it: never start it now
-        become_subreaper()
+            return  # another serve found the claim without a keeper and closed it: never start it now
         try:
             if isinstance(document, Refused):
                 raise document
             self.prepare(document)
         except Refused as refused:
             self.close_unstarted("refused", str(refused), refused.refusal)
-            return False
+            return
         except OSError as error:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             self.close_unstarted("refused", "%s" % error, "disk_full" if full else "exec_failed")
-            return False
+            return
         failpoint("after_order")
-        inner = os.fork()
-        if inner == 0:
-            self.inner()
-        self.gated_replica().release_gate()
-        with contextlib.suppress(OSError):
-            # The claim must survive a power loss before anything is executed. Done while the inner keeper prepares.
-            fsync_directory(self.home.runs)
-            os.write(self.synced_write, b"s")
-        os.close(self.synced_write)
-        _, status = os.waitpid(inner, 0)
-        if status != 0:
-            self.take_over()
-        return status == 0
+        self.tell_outer()
+        self.parent = os.getppid()
+        self.spawn()
+        self.watch_children()
+        self.watch_shared_memory()
+        self.hypertune.watch()
+        self.log_budget = self.open_log_budget(fresh=True)
+        stop = read_deadline(self.directory)
+        self.wait_for_sync()
+        failpoint("before_gate")
+        if stop is None:
+            self.gated_replica().open_gate()
+            failpoint("after_gate")
+        self.gated_replica().close_gate()
+        self.supervise()
 
     client: Tuple[List[str], Dict[str, str]] | None = None  # that of a container engine, and its environment
 
@@ -74,6 +103,7 @@ class Keeper(RunLifecycle):
         """Do all that can be refused or can fail before the replica's process is forked."""
         document = with_directories(document, self.home)
         order = self.order = parse_order(document)
+        self.timeout_s, self.log_budget_mb = order.timeout_s, order.log_budget_mb
         directory, facts = self.directory, self.facts
         facts["mark"] = "%s:%s" % (os.urandom(8).hex(), order.mark)
         facts["work_key"] = order.work_key
@@ -110,8 +140,8 @@ class Keeper(RunLifecycle):
         control = os.path.join(self.directory, "control")
         os.mkfifo(control, 0o600)
         self.control = os.open(control, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-        self.synced, self.synced_write = os.pipe()
-        self.replica = Replica()
+        assert self.page is not None
+        self.replica = Replica(self.page)
 
     def spawn(self) -> None:
         assert self.order is not None
@@ -135,33 +165,16 @@ class Keeper(RunLifecycle):
         if self.container:
             self.container.client = self.replica_pid
 
-    def inner(self) -> NoReturn:
-        """The inner keeper: forks the replica's process, opens the gate, and supervises until the run is closed."""
-        status = 1
-        try:
-            become_subreaper()
-            self.parent = os.getppid()
-            self.spawn()
-            self.watch_children()
-            self.watch_shared_memory()
-            self.hypertune.watch()
-            self.log_budget = self.open_log_budget(fresh=True)
-            stop = read_deadline(self.directory)
-            self.wait_for_sync()
-            failpoint("before_gate")
-            if stop is None:
-                self.gated_replica().open_gate()
-                failpoint("after_gate")
-            self.gated_replica().close_gate()
-            self.supervise()
-            status = 0
-        except BaseException:
-            write_traceback(self.directory)
-        finally:
-            os._exit(status)
+    def tell_outer(self) -> None:
+        """The outer keeper makes the claim durable then, while this one goes on."""
+        assert self.order is not None and self.outer is not None
+        told = Told(self.facts, self.order.timeout_s, self.order.log_budget_mb, self.oom.counts())
+        fds = array.array("i", [self.log, self.control, self.gated_replica().started])
+        with contextlib.suppress(OSError):  # it was killed
+            self.outer.sendmsg([marshal.dumps(tuple(told))], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
 
     def open_log_budget(self, fresh: bool = False) -> LogBudget:
-        return LogBudget(self.directory, self.log, self.order.log_budget_mb if self.order else 1, fresh)
+        return LogBudget(self.directory, self.log, self.log_budget_mb, fresh)
 
     def wait_for_sync(self) -> None:
         """Make sure that the claim is durable.
@@ -169,16 +182,22 @@ class Keeper(RunLifecycle):
         The outer keeper makes it durable meanwhile. If it has not yet, this one does: the outer keeper may have been
         killed or stopped, or not have got a core. If both do it at once, they wait for the same write.
         """
-        os.close(self.synced_write)
-        if not select.select([self.synced], [], [], 0)[0] or os.read(self.synced, 1) != b"s":
+        assert self.outer is not None
+        synced = b""
+        with contextlib.suppress(OSError):
+            synced = self.outer.recv(1, socket.MSG_DONTWAIT)
+        if synced != SYNCED:
             fsync_directory(self.home.runs)
-        os.close(self.synced)
 
-    def take_over(self) -> None:
+    def take_over(self, told: Told, fds: List[int], page: mmap.mmap) -> None:
         """The inner keeper was killed, and its children are ours now: go on from the facts and the recorded
         progress."""
+        self.facts, self.timeout_s, self.log_budget_mb, _ = told
+        self.oom.go_on(*told.oom)
+        self.log, self.control, started = fds
+        self.replica = Replica(page, started)
         found = load_facts(self.directory)
-        # As long as only the claim is on disk, this process knows more: all that it has prepared since.
+        # As long as only the claim is on disk, more was told: all that was prepared since.
         if found is not None and found["phase"] != "claimed":
             self.facts = found
         self.find_container()

@@ -64,6 +64,8 @@ class RunLifecycle:
         self.directory = home.run(run)
         self.facts: Facts = new_facts(run, seal)
         self.order: Order | None = None
+        self.timeout_s: float | None = None
+        self.log_budget_mb = 1
         self.replica_pid = 0
         # The first process of the replica's PID namespace, if it has one: then that is our child, not the replica.
         self.init_pid = 0
@@ -184,8 +186,7 @@ class RunLifecycle:
             now = min(now, self.shared.look_at - OOM_LOOK_S)
         if self.container and self.facts["started_at"] is None:
             now -= OOM_LOOK_S - UP_LOOK_S
-        timeout = self.order.timeout_s if self.order else None
-        started = self.facts["mono_started"]
+        timeout, started = self.timeout_s, self.facts["mono_started"]
         return min(started + timeout if timeout and started else math.inf, now + OOM_LOOK_S)
 
     def note_started(self) -> None:
@@ -315,8 +316,7 @@ class RunLifecycle:
         deadline = read_deadline(self.directory)
         if deadline is not None:
             self.begin_stop("stop", deadline)
-        timeout = self.order.timeout_s if self.order else None
-        started = self.facts["mono_started"]
+        timeout, started = self.timeout_s, self.facts["mono_started"]
         if timeout and started and now >= started + timeout and not self.stopping:
             self.facts["message"] = "ran into its timeout of %g s" % timeout
             self.begin_stop("timeout", now + self.facts.get("grace_s", 0))

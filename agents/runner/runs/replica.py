@@ -39,16 +39,15 @@ class Replica:
     Until a byte comes through the gate, the command was never executed, whoever dies. `started` closes when it was.
     """
 
-    def __init__(self) -> None:
-        self.started, self._started_write = os.pipe()
-        self._gate_read, self._gate = os.pipe()
-        self._shared = mmap.mmap(-1, 4096)
+    def __init__(self, page: mmap.mmap, started: int = -1) -> None:
+        """`started`: that of a replica whose gate another keeper had."""
+        self._shared = page
         self.pid = 0  # set where the process has another pid outside its namespace
-
-    def release_gate(self) -> None:
-        """In the outer keeper: close its ends of the pipes, or the death of the inner keeper would go unnoticed."""
-        os.close(self._started_write)
-        os.close(self._gate)
+        self.started, self._started_write, self._gate_read, self._gate = started, -1, -1, -1
+        if started < 0:
+            self._shared[:] = bytes(len(self._shared))
+            self.started, self._started_write = os.pipe()
+            self._gate_read, self._gate = os.pipe()
 
     def spawn(self, command: List[str], env: Dict[str, str], setup: ReplicaSetup) -> int:
         """Fork the replica's process. Returns its pid."""

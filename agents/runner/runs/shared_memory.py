@@ -44,8 +44,8 @@ class Segment(NamedTuple):
 class SharedMemory:
     """What one run made. `living` names its processes that live.
 
-    The inotify instance is closed by the exit of its process: to close it takes ten milliseconds, in which the kernel
-    waits for all who read its marks.
+    The inotify instance is closed when the run is over and nobody waits: to close it takes ten milliseconds, in which
+    the kernel waits for all who read its marks.
     """
 
     def __init__(self, directory: str, living: Callable[[], Set[int]]) -> None:

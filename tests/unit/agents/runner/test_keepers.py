@@ -7,7 +7,10 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from agents.runner.processes import read_process
+from agents.runner.runs.keepers import FREE_S
 from tests.unit.agents.runner.protocol_client import command, wait_for
 
 WAITING = command("import os, time", "print('up')", "while not os.path.exists('go'): time.sleep(0.01)")
@@ -25,7 +28,11 @@ def is_free(pid):
 
 
 def free_keeper(host):
-    return wait_for(lambda: free_keepers(host), "a free keeper")[0]
+    """The outer one of a free pair."""
+    wait_for(lambda: len(free_keepers(host)) == 2, "a free pair")
+    outer, inner = sorted(free_keepers(host), key=lambda pid: read_process(pid).parent in free_keepers(host))
+    assert read_process(inner).parent == outer
+    return outer
 
 
 def finished(console, host, run):
@@ -73,24 +80,31 @@ def test_runs_at_the_same_time_have_keepers_of_their_own(console, host):
     assert [finished(console, host, run)["exit_code"] for run in ("r1", "r2")] == [0, 0]
 
 
-def test_a_free_keeper_that_is_killed_is_not_asked(console, host):
+@pytest.mark.parametrize("victim", ["outer", "inner"])
+def test_a_free_pair_of_which_one_is_killed_ends(console, host, victim):
     console.start("r1", ["true"])
     console.closed("r1")
-    keeper = free_keeper(host)
-    os.kill(keeper, signal.SIGKILL)
-    wait_for(lambda: not (found := read_process(keeper)) or found.state == "Z")
+    outer = free_keeper(host)
+    pair = free_keepers(host)
+    os.kill(outer if victim == "outer" else max(set(pair) - {outer}), signal.SIGKILL)
+    wait_for(lambda: not any(map(lives, pair)), "the pair's end", patience=FREE_S / 2)
     console.start("r2", ["true"])
     assert console.closed("r2")["exit_code"] == 0
+
+
+def lives(pid):
+    found = read_process(pid)
+    return found is not None and found.state != "Z"
 
 
 def test_a_keeper_that_is_killed_before_it_looks_at_the_run_has_started_nothing(console, host):
     console.start("r1", ["true"])
     console.closed("r1")
-    keeper = free_keeper(host)
-    os.kill(keeper, signal.SIGSTOP)
+    outer = free_keeper(host)
+    os.kill(outer, signal.SIGSTOP)
     console.start("r2", ["true"])
     wait_for(lambda: host.run_dir("r2").exists(), "the claim")
-    os.kill(keeper, signal.SIGKILL)
+    os.kill(outer, signal.SIGKILL)
     facts = console.closed("r2")
     assert (facts["why"], facts["never_started"]) == ("lost", True)
 
@@ -110,7 +124,7 @@ def test_a_keeper_whose_inner_one_was_killed_takes_no_other_run(console, host):
     outer, inner = host.keepers("r1")
     os.kill(inner, signal.SIGKILL)
     assert finished(console, host, "r1")["exit_code"] == 0
-    wait_for(lambda: not (found := read_process(outer)) or found.state == "Z")
+    wait_for(lambda: not lives(outer))
 
 
 def test_free_keepers_end_after_some_seconds_and_with_their_serve(console, host):
