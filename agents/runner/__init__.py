@@ -9,9 +9,10 @@ host's directory and a run's life in full.
 The processes on a host, from the outside in:
 
     serve ── one for each connection; reads orders, sends facts and logs; may die at any moment without harm
-    outer keeper ── forked from serve, a session of its own; holds the run's lock; waits for the inner keeper
+    outer keeper ── forked from serve, a session of its own; holds the run's locks; waits for the inner keeper
       inner keeper ── starts the replica, waits for it, writes its facts, stops it, bounds its log
         replica ── the command, in a session of its own, writing straight into its log file
 
-Both keepers are child subreapers: if one of them is killed, the other one inherits the replica and its exit status.
+A pair of keepers takes one run after the other. Both keepers are child subreapers: if one of them is killed, the other
+one inherits the replica and its exit status.
 """

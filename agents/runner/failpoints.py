@@ -13,9 +13,9 @@ RUNNER_FAILPOINTS = (
     "before_reply",  # serve: before a fact is sent
     "after_tombstone",  # serve: directory made, no fact in it yet
     "before_delete",  # serve: forget was ordered, nothing deleted yet
-    "keeper_born",  # outer keeper: nothing written yet
-    "after_gpu_lock",  # outer keeper
-    "after_order",  # outer keeper: all is prepared, the inner keeper not forked yet
+    "keeper_born",  # inner keeper: nothing written yet
+    "after_gpu_lock",  # inner keeper
+    "after_order",  # inner keeper: all is prepared, the outer keeper not told yet
     "before_gate",  # inner keeper: the replica's process exists but may not exec yet
     "after_gate",  # inner keeper: the replica may run, the facts do not say so yet
     "before_started",  # inner keeper: it runs, the fact is not written yet

@@ -40,6 +40,16 @@ def close_all_but(keep: Set[int]) -> None:
             os.closerange(fd, fd + 1)  # which ignores errors: one descriptor was that of the listing itself
 
 
+def has_no_child() -> bool:
+    """Whether this process has no child, dead ones apart. One that hangs, of a look at a GPU for example, is one."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+        return False
+    except ChildProcessError:
+        return True
+
+
 def inheritable() -> Set[int]:
     """The descriptors that survive exec. The locks of the GPUs do: they are held while any process of the run may
     live."""

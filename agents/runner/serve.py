@@ -127,7 +127,7 @@ class Serve:
             elif fd == self.wake:
                 os.read(fd, 4096)
                 self.reap()
-            elif event & (select.POLLERR | select.POLLHUP | select.POLLNVAL):
+            elif fd == self.out.fd and event & (select.POLLERR | select.POLLHUP | select.POLLNVAL):
                 raise Hangup("the console no longer reads")
         if time.monotonic() >= self.next_tick:
             self.tick()

@@ -149,6 +149,30 @@ SAFEGUARDS = (
         "        while True:\n",
         (f"{RUNNER}/test_keepers.py::test_a_free_pair_of_which_one_is_killed_ends",),
     ),
+    Safeguard(
+        "locks-of-the-outer-keeper",
+        "agents/runner/runs/keeper.py",
+        ", *self.held.locks()])",
+        "])",
+        (
+            f"{RUNNER}/test_keepers.py::"
+            "test_a_killed_inner_keeper_frees_no_gpu_of_a_program_that_closed_what_it_inherited",
+        ),
+    ),
+    Safeguard(
+        "children-left-by-a-look",
+        "agents/runner/runs/keeper.py",
+        "if not has_no_child():",
+        "if False:",
+        (f"{RUNNER}/test_gpus.py::test_what_a_look_at_the_gpus_leaves_behind_is_none_of_the_runs_processes",),
+    ),
+    Safeguard(
+        "event-of-a-pair-that-is-gone",
+        "agents/runner/serve.py",
+        "elif fd == self.out.fd and event &",
+        "elif event &",
+        (f"{RUNNER}/test_keepers.py::test_pairs_that_are_killed_while_a_start_waits_end_no_connection",),
+    ),
     # -- a power cut --
     Safeguard(
         "claim-synced",

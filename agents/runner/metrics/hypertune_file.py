@@ -244,8 +244,8 @@ class HypertuneFile:
         self._inotify, self.fd = None, -1
 
     def _close_files(self) -> None:
-        """Close the files, which ends their leases. At the end of a run, the exit of the keeper closes the inotify
-        instance. That takes the kernel ten milliseconds (shared_memory.py), and the last pass does not wait for it."""
+        """Close the files, which ends their leases. The inotify instance is closed after the run is: that takes the
+        kernel ten milliseconds (shared_memory.py), and the last pass does not wait for it."""
         found = [*self._held.values(), *([self._current] if self._current else [])]
         self._current, self._held = None, {}
         for held in found:

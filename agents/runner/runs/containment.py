@@ -279,7 +279,7 @@ class OomWatch:
         return self._before, self._recent
 
     def go_on(self, before: int | None, recent: int | None) -> None:
-        """These are the counts of another keeper, which has watched until now."""
+        """These are the counts of another keeper, which has watched from them on."""
         self._before, self._recent = before, recent
 
     def look(self, now: float) -> None:

@@ -184,6 +184,16 @@ class HeldResources:
         elif not run_with_timeout(act, STORAGE_S + (COPY_S if code else 0)):
             raise Refused("storage", "%s does not answer, or cannot be written" % self.work)
 
+    def locks(self) -> List[int]:
+        """The descriptors of all locks, those of the GPUs first."""
+        return [*self.gpu_locks, *(fd for fd in (self.environment_lock, self.image_lock) if fd >= 0)]
+
+    def take_locks(self, fds: List[int], gpus: int) -> None:
+        """These are the locks of another keeper, of which so many are GPUs. What this one executes inherits them."""
+        for fd in fds:
+            os.set_inheritable(fd, True)
+        self.gpu_locks = fds[:gpus]
+
     def unlock_gpus(self) -> None:
         for fd in self.gpu_locks:
             fcntl.flock(fd, fcntl.LOCK_UN)

@@ -15,8 +15,9 @@ from typing import Any, Dict, List, NamedTuple, Tuple
 
 from agents.runner.failpoints import failpoint
 from agents.runner.files import clean_directory, fsync_directory, make_spares, read_deadline, write_file
+from agents.runner.forks import close_all_but, has_no_child
 from agents.runner.home import Home
-from agents.runner.linux import become_subreaper, booted_at, retitle
+from agents.runner.linux import become_subreaper, booted_at, die_with_parent, retitle
 from agents.runner.logs.budget import LogBudget
 from agents.runner.metrics.places import make_places
 from agents.runner.outputs.directories import with_directories
@@ -41,6 +42,7 @@ class Told(NamedTuple):
     facts: Facts
     timeout_s: float | None
     log_budget_mb: int
+    gpus: int  # so many of the locks that come with it are of GPUs
     oom: Tuple[int | None, int | None]
 
 
@@ -81,6 +83,8 @@ class Keeper(RunLifecycle):
             self.close_unstarted("refused", "%s" % error, "disk_full" if full else "exec_failed")
             return
         failpoint("after_order")
+        if not has_no_child():
+            self.leave_children()
         self.tell_outer()
         self.parent = os.getppid()
         self.spawn()
@@ -96,6 +100,23 @@ class Keeper(RunLifecycle):
             failpoint("after_gate")
         self.gated_replica().close_gate()
         self.supervise()
+
+    def leave_children(self) -> None:
+        """A program that was asked for something hangs in the kernel. Go on in a fresh fork: whose child a process is
+        tells whether it is the run's. This process only waits, and ends as the fork does.
+        """
+        mine = os.getpid()
+        fork = os.fork()
+        if fork:
+            close_all_but({0, 1, 2})
+            _, status = os.waitpid(fork, 0)
+            os._exit(1 if status else 0)
+        # The outer keeper sees only the process that waits, and takes over when that is killed.
+        die_with_parent()
+        if os.getppid() != mine:
+            os._exit(1)
+        become_subreaper()
+        self.search_by_mark = True
 
     client: Tuple[List[str], Dict[str, str]] | None = None  # that of a container engine, and its environment
 
@@ -168,9 +189,11 @@ class Keeper(RunLifecycle):
     def tell_outer(self) -> None:
         """The outer keeper makes the claim durable then, while this one goes on."""
         assert self.order is not None and self.outer is not None
-        told = Told(self.facts, self.order.timeout_s, self.order.log_budget_mb, self.oom.counts())
-        fds = array.array("i", [self.log, self.control, self.gated_replica().started])
-        with contextlib.suppress(OSError):  # it was killed
+        order, gpus = self.order, len(self.held.gpu_locks)
+        told = Told(self.facts, order.timeout_s, order.log_budget_mb, gpus, self.oom.counts())
+        channels = [self.log, self.control, self.gated_replica().started]
+        fds = array.array("i", [*channels, *self.held.locks()])
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it was killed
             self.outer.sendmsg([marshal.dumps(tuple(told))], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
 
     def open_log_budget(self, fresh: bool = False) -> LogBudget:
@@ -192,9 +215,10 @@ class Keeper(RunLifecycle):
     def take_over(self, told: Told, fds: List[int], page: mmap.mmap) -> None:
         """The inner keeper was killed, and its children are ours now: go on from the facts and the recorded
         progress."""
-        self.facts, self.timeout_s, self.log_budget_mb, _ = told
+        self.facts, self.timeout_s, self.log_budget_mb = told.facts, told.timeout_s, told.log_budget_mb
         self.oom.go_on(*told.oom)
-        self.log, self.control, started = fds
+        self.log, self.control, started, *locks = fds
+        self.held.take_locks(locks, told.gpus)
         self.replica = Replica(page, started)
         found = load_facts(self.directory)
         # As long as only the claim is on disk, more was told: all that was prepared since.

@@ -1,8 +1,8 @@
 """The two processes that keep one run after the other: the outer keeper and the inner one, its child.
 
 A fresh fork copies each page of memory that it writes to, and spends most of its time on that: so a pair that is done
-with its run, and has nothing left of it, waits some seconds for the next one. It knows nothing of the run before: all
-descriptors but the sockets are closed, and no child is left.
+with its run, and has nothing left of it, waits some seconds for the next one. By then, all descriptors but the sockets
+are closed, no child is left, and nothing refers to an order that was handed over.
 
 Both hold the lock of the run. The inner keeper does all the work. The outer one is told what the inner one has
 prepared, makes the claim durable, and waits: for the word that the run is over, or to go on if the inner one is killed.
@@ -21,7 +21,13 @@ import socket
 from typing import Any, Dict, List, NoReturn, Tuple
 
 from agents.runner.files import fsync_directory
-from agents.runner.forks import close_all_but, fork_detached, wake_on_signals, write_traceback
+from agents.runner.forks import (
+    close_all_but,
+    fork_detached,
+    has_no_child,
+    wake_on_signals,
+    write_traceback,
+)
 from agents.runner.home import Home
 from agents.runner.linux import become_subreaper, retitle
 from agents.runner.runs.keeper import SYNCED, Keeper, Told
@@ -30,7 +36,7 @@ from agents.runner.runs.orders import Refused
 TITLE = "trainyard-keeper"
 FREE = b"f"  # what each of them says to the one above it when it is done with its run
 MAX_MESSAGE = 64 * 1024
-_FDS = 3
+_FDS = 253  # the most that Linux sends with a message
 
 
 class FirstRun:
@@ -78,10 +84,11 @@ class OuterKeeper:
             handed, locks = self.next_run()
             if not handed:
                 break
-            run, seal, _ = marshal.loads(handed)
+            run, seal = marshal.loads(handed)[:2]
             retitle("%s %s" % (TITLE, run))
             with contextlib.suppress(OSError):  # it was killed: that is found out next
                 send(self.socket, handed, locks)
+            handed = b""
         self.socket.close()
         with contextlib.suppress(ChildProcessError):  # it ended by itself
             os.waitpid(self.inner, 0)
@@ -92,7 +99,7 @@ class OuterKeeper:
             self.serve.send(FREE)
         while not os.waitpid(self.inner, os.WNOHANG)[0]:
             if self.wait_for(self.serve):
-                return receive(self.serve)
+                return receive_run(self.serve)
         return b"", []
 
     def wait_for(self, of: socket.socket) -> bool:
@@ -114,7 +121,7 @@ class OuterKeeper:
                 ended, status = os.waitpid(self.inner, os.WNOHANG)
             message, fds = receive(self.socket, socket.MSG_DONTWAIT)
             if message == FREE:
-                return True
+                return not ended
             if message:
                 told = Told(*marshal.loads(message)), fds
                 self.make_durable()
@@ -140,7 +147,7 @@ class OuterKeeper:
                 keeper.take_over(*told, self.page)
         except BaseException:
             write_traceback(keeper.directory)
-            raise
+            os._exit(1)
 
 
 class InnerKeeper:
@@ -156,10 +163,12 @@ class InnerKeeper:
             become_subreaper()
             while True:
                 keeper.inner(document)
+                keeper.order, keeper.client, document = None, None, {}  # its secrets with them
                 handed = self.next_run() if has_no_child() else b""
                 if not handed:
                     break
                 run, seal, document = marshal.loads(handed)
+                handed = b""
                 retitle("%s %s" % (TITLE, run))
                 keeper = self.keeper_of(run, seal)
             status = 0
@@ -181,23 +190,19 @@ class InnerKeeper:
         except OSError:
             return b""
         while True:
-            handed, _ = receive(self.outer)
+            handed, locks = receive(self.outer)
             if handed != SYNCED:  # it came too late for the run before
-                return handed
-
-
-def has_no_child() -> bool:
-    """A child that hangs, of a look at a GPU for example, is none of the next run's."""
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-        return False
-    except ChildProcessError:
-        return True
+                return handed if locks else b""
 
 
 def send(to: socket.socket, message: bytes, fds: List[int]) -> None:
     to.sendmsg([message], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))])
+
+
+def receive_run(of: socket.socket) -> Tuple[bytes, List[int]]:
+    """A run that is handed over, and its lock. Without the lock it is nothing: others would take it for a lost one."""
+    handed, locks = receive(of)
+    return (handed, locks) if locks else (b"", [])
 
 
 def receive(of: socket.socket, flags: int = 0) -> Tuple[bytes, List[int]]:

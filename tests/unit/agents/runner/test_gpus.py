@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
 from agents.runner.host.gpus import describe_holders, gpu_minors
+from agents.runner.processes import all_processes
 from agents.ssh.runner_archive import RUNNER as PACKAGE
 from tests.unit.agents.runner.fake_gpus import FakeGpus
 from tests.unit.agents.runner.protocol_client import Host, command
@@ -163,6 +167,55 @@ def test_serve_answers_while_a_look_hangs(console, gpus):
     console.say("ping", id=7)
     assert console.hear("pong")["id"] == 7
     assert not [message for message in console.heard if message["t"] == "gpus"]
+
+
+LEAVES = """#!/bin/sh
+case "$1" in --query-gpu*) setsid sleep 97 > /dev/null 2>&1 & esac
+exec "$0-itself" "$@"
+"""
+
+
+def left_by_nvidia_smi():
+    return [pid for pid in all_processes() if words_of(pid)[:2] == ["sleep", "97"]]
+
+
+def words_of(pid):
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    except OSError:
+        return []
+
+
+@pytest.fixture
+def leaving(gpus):
+    """A look at the GPUs leaves a process behind. It stands for one that hangs in the kernel, which nobody can end."""
+    program = gpus.tools / "nvidia-smi"
+    program.rename(gpus.tools / "nvidia-smi-itself")
+    program.write_text(LEAVES)
+    program.chmod(0o755)
+    yield
+    for pid in left_by_nvidia_smi():
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.usefixtures("leaving")
+def test_what_a_look_at_the_gpus_leaves_behind_is_none_of_the_runs_processes(console, gpus, host):
+    """Neither its end waits for that, nor a stop; a keeper that is killed is replaced all the same."""
+    console.start("r1", ["sh", "-c", "exit 3"], gpus=gpus.uuids[:1])
+    facts = console.closed("r1")
+    assert (facts["exit_code"], facts["survivors"]) == (3, [])
+    console.start("r2", SLEEPER, gpus=gpus.uuids[:1])
+    console.text("r2", "up")
+    began = time.monotonic()
+    console.stop("r2", grace=30.0)
+    assert console.closed("r2")["why"] == "stop" and time.monotonic() - began < 15
+    console.start("r3", SLEEPER, gpus=gpus.uuids[:1])
+    console.text("r3", "up")
+    waits = host.keepers("r3")[1]
+    os.kill(waits, signal.SIGKILL)
+    console.stop("r3", grace=5.0)
+    assert console.closed("r3")["why"] == "stop"
+    assert left_by_nvidia_smi()
 
 
 def test_minors_are_not_indexes(gpus, monkeypatch):

@@ -137,3 +137,34 @@ def test_free_keepers_end_after_some_seconds_and_with_their_serve(console, host)
     free_keeper(host)
     console.drop()
     wait_for(lambda: not host.processes(), "no process left", patience=5)
+
+
+def test_a_killed_inner_keeper_frees_no_gpu_of_a_program_that_closed_what_it_inherited(console, host):
+    console.start("r1", command("import os, time", "os.closerange(3, 256)", "print('up')",
+                                "while not os.path.exists('go'): time.sleep(0.01)"), gpus=["GPU-a"])  # fmt: skip
+    console.text("r1", "up")
+    os.kill(host.keepers("r1")[1], signal.SIGKILL)
+    wait_for(lambda: len(host.keepers("r1")) == 1)
+    console.start("r2", ["true"], gpus=["GPU-a"])
+    assert console.closed("r2")["refusal"] == "gpu_busy"
+    assert finished(console, host, "r1")["exit_code"] == 0
+    console.start("r3", ["true"], gpus=["GPU-a"])
+    assert console.closed("r3")["exit_code"] == 0
+
+
+def test_pairs_that_are_killed_while_a_start_waits_end_no_connection(console, host):
+    for run in ("r0", "r1"):
+        console.start(run, WAITING)
+        console.text(run, "up")
+    for run in ("r0", "r1"):
+        finished(console, host, run)
+    pairs = wait_for(lambda: len(found := free_keepers(host)) == 4 and found, "two free pairs")
+    os.kill(console.process.pid, signal.SIGSTOP)
+    for pid in pairs:
+        os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: not any(map(lives, pairs)), "the pairs' end")
+    console.start("r2", ["true"])
+    os.kill(console.process.pid, signal.SIGCONT)
+    assert console.closed("r2")["exit_code"] == 0
+    console.say("ping", id=7)
+    assert console.hear("pong")["id"] == 7
