@@ -1,9 +1,11 @@
-"""Loads the Celery application in every process that sets up Django, so that a web process can send hints."""
+"""Loads the Celery application in every process that sets up Django, so that a web process can send hints. Times are
+read from PostgreSQL in our way."""
 
 from __future__ import annotations
 
 from django.apps import AppConfig
 
+from agents.infra import time_loader
 from console.runtime import checks
 from console.runtime.celery_app import app as celery_app
 
@@ -12,3 +14,6 @@ __all__ = ["ConsoleConfig", "celery_app", "checks"]
 
 class ConsoleConfig(AppConfig):
     name = "console"
+
+    def ready(self) -> None:
+        time_loader.use()
