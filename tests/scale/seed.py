@@ -32,6 +32,7 @@ from jobs.models import (
 from jobs.rules.spec import parse
 from jobs.scheduling import capacity
 from tests.scale import kept_by_people, stored, wide_jobs
+from tests.scale.copied_rows import copied
 from tests.scale.people import ADMIN
 
 DAY = timedelta(days=1)
@@ -70,7 +71,7 @@ class Seeder:
             (self.past_samples, self.records),
             (self.wide_jobs, self.kept_by_people, self.stored),
         ):
-            with transaction.atomic(), connection.cursor() as cursor:
+            with copied(), transaction.atomic(), connection.cursor() as cursor:
                 if connection.vendor == "postgresql":
                     # Rows are made for longer than a dispatcher may be idle in a transaction.
                     cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
