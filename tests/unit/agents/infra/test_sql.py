@@ -27,7 +27,7 @@ from agents.infra.sql import (
     read_ahead,
     write_together,
 )
-from agents.models import Gpu, GpuState, Host, HostStatus, Location
+from agents.models import Gpu, GpuState, Host, HostLoad, HostStatus, Location
 
 pytestmark = pytest.mark.django_db
 NOW = timezone.now()
@@ -61,6 +61,25 @@ def test_a_select_with_parameters_returns_what_the_orm_returns(hosts):
         assert among(ids=ids, status=HostStatus.UP) == expected and len(expected) == len(set(ids) - {2**62})
         assert among(ids=ids, status="new") == []
     assert since.column(at=NOW + timedelta(hours=2)) == [hosts[2].pk, hosts[3].pk]
+
+
+def test_documents_of_all_rows_are_what_was_stored(hosts):
+    """They are read as one: none may run into the next, and no row may get another's."""
+    documents = [{}, {"a": "],[", "b": [1, None]}, {"é": '"', "deep": {"a": 1.5}}, {"n": 2**60}]
+    for row, document in zip(hosts, documents, strict=True):
+        Host.objects.filter(pk=row.pk).update(facts=document, checklist=[], offered_key="[")
+    read = SelectStatement(
+        lambda: (
+            Host.objects.filter(pk__among=Parameter("ids"))
+            .order_by("pk")
+            .values_list("facts", "offered_key", "checklist", "load__gpus")
+        )
+    )
+    HostLoad.objects.create(host=hosts[1], at=NOW, gpus={"GPU-1": [1, 2, None, 3]})
+    loads = [None, {"GPU-1": [1, 2, None, 3]}, None, None]
+    expected = [(document, "[", [], load) for document, load in zip(documents, loads, strict=True)]
+    assert read(ids=[row.pk for row in hosts]) == expected
+    assert read(ids=[hosts[2].pk]) == expected[2:3] and read(ids=[]) == []
 
 
 def test_exists_and_relations_are_converted_too(hosts):
