@@ -260,7 +260,9 @@ def _begin(page: str, count: int) -> int:
 
 
 def in_order(study: StudySpec, trials: Sequence[TrialRow], order: str) -> list[TrialRow]:
-    """Trials without a value come last, whichever way the others are sorted."""
+    """Trials without a value come last, whichever way the others are sorted. `trials` come by their numbers."""
+    if order == NUMBER:
+        return list(trials)
     key = order.lstrip("-")
     values = [(_sort_value(each, key), each) for each in trials]
     known = [(value, each) for value, each in values if value is not None]
