@@ -6,14 +6,14 @@ from collections.abc import Hashable, Mapping
 from dataclasses import replace
 
 from django.contrib.auth.models import User
-from django.db.models import Max, Q
+from django.db.models import Max
 from django.template.loader import render_to_string
 from django.utils import timezone
 
 from agents.models import Gpu, GpuState, Host, HostEvent
 from console.auth import access
 from console.presenters import notes
-from console.presenters.hosts import gpu_map, host_list, host_load, host_page, offered_keys
+from console.presenters.hosts import gpu_map, host_gpus, host_list, host_load, host_page, offered_keys
 from console.presenters.jobs import job_list
 from console.presenters.people import sessions, tokens
 from console.presenters.projects import audit, notifications, people, projects, usage
@@ -100,8 +100,7 @@ def host_stamp(host_id: int) -> str:
     kept_out = list(
         Gpu.objects.filter(host_id=host_id).exclude(state=GpuState.OK).values_list("pk", "holders")
     )
-    here = Q(host=host_id) | Q(host__machine=host_id)
-    held = Run.objects.filter(here, released_at=None).values_list("pk", "phase")
+    held = Run.objects.filter(host_gpus.on_machines([host_id]), released_at=None).values_list("pk", "phase")
     logins = list(
         Host.objects.filter(machine=host_id).order_by("pk").values_list("pk", "status", "last_error")
     )

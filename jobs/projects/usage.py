@@ -97,6 +97,9 @@ _JOB_COLUMNS = (
 )
 
 _unfolded = SelectStatement(lambda: Usage.objects.filter(folded=False).order_by().values_list(*OF_USAGE))
+_folded_since = SelectStatement(
+    lambda: Usage.objects.filter(run__among=Parameter("runs"), folded=True).order_by().values_list("pk")[:1]
+)
 _projects = SelectStatement(
     lambda: Project.objects.order_by().values_list("pk", "weight", "share_used", "share_at")
 )
@@ -241,7 +244,7 @@ def report(month: date, projects: Iterable[int], now: datetime) -> list[UsageLin
     folded = MonthlyUse.objects.filter(project__in=ids, month=month)
     for _ in range(MAX_READS):
         fresh, rows = _fresh(now, ids), list(folded.values_list(*keys, "gpu_seconds", "cpu_seconds"))
-        if not Usage.objects.filter(run__in=[held.run for held in fresh], folded=True).exists():
+        if not _folded_since(runs=[held.run for held in fresh]):
             # Otherwise some rows were folded meanwhile and are in both: read again.
             break
     for *key, gpu_seconds, cpu_seconds in rows:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, NotRequired, TypedDict
 
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import Count, Prefetch, Q
+from django.db.models import Count, Prefetch
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 from rest_framework.request import Request
@@ -330,7 +330,7 @@ def _documents(hosts: Sequence[Host], user: User) -> list[Document]:
     """The hosts of one page, without their logins, with a constant number of queries."""
     ids = JobIdFilter(user, (host.last_error for host in hosts))
     here = [host.pk for host in hosts]
-    held = Run.objects.filter(Q(host__in=here) | Q(host__machine__in=here), released_at=None).order_by()
+    held = Run.objects.filter(host_gpus.on_machines(here), released_at=None).order_by()
     runs = dict(held.values_list(Coalesce("host__machine", "host")).annotate(Count("pk")))
     return [_document(host, ids.clean(host.last_error), runs.get(host.pk, 0)) for host in hosts]
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.contrib.auth.models import User
-from django.db.models import Q
 from django.urls import reverse
 from django.utils.translation import gettext, gettext_noop
 from django.utils.translation import gettext as _
@@ -17,6 +16,7 @@ from agents.models import LOAD_IS_FRESH, Gpu, GpuState, Host, HostLoad, HostStat
 from console.auth import access
 from console.presenters import badges, sizes
 from console.presenters.badges import Badge
+from console.presenters.hosts.host_gpus import on_machines
 from jobs.lifecycle.host_maintenance import maintenance_of
 from jobs.models import GpuClaim, Run
 from jobs.rules.lifecycle.states import RunPhase
@@ -192,8 +192,7 @@ def _claims(user: User, hosts: Sequence[int]) -> Mapping[int, _Claim]:
         "gpu", "run", "run__phase", "run__held"
     )
     # With a login for each project, the host of a run is the row of that login.
-    here = Q(host__in=hosts) | Q(host__machine__in=hosts)
-    runs = access.visible(user, Run.objects.filter(here, released_at=None)).order_by()
+    runs = access.visible(user, Run.objects.filter(on_machines(hosts), released_at=None)).order_by()
     columns = ("pk", "job", "job__display_name", "replica__name", "job__project__name", "job__owner_name")
     # Of a run without GPUs nothing is shown.
     holding = {run for _gpu, run, _phase, _held in rows}

@@ -13,7 +13,7 @@ from django.utils import timezone
 from agents.hosts import gpu_quarantine
 from agents.infra import shared_answers
 from agents.models import Host
-from console.presenters.hosts import gpu_map
+from console.presenters.hosts import gpu_map, host_gpus
 from console.presenters.hosts.gpu_last_day import last_day
 from console.presenters.hosts.host_list import stamp
 from jobs.host_sync import gpu_hours
@@ -206,3 +206,18 @@ def test_the_map_has_pages_of_hosts_and_its_tally_counts_all(browser, cluster, m
             "free": 7,
             "closed": 1,
         }
+
+
+def test_the_runs_of_a_host_are_found_by_its_own_index(cluster):
+    """With a condition on the host's row as well, PostgreSQL reads every run that holds something."""
+    host = Host.objects.get(name="gpu-a")
+    login = a_host(name="gpu-a.login", gpus=0)
+    Host.objects.filter(pk=login.pk).update(machine=host)
+    elsewhere = a_host(name="gpu-c", gpus=0)
+    here = Run.objects.filter(host_gpus.on_machine(host)).order_by()
+    assert here.exists() and "JOIN" not in str(here.query).upper()
+    moved = here.values_list("pk", flat=True)[0]
+    Run.objects.filter(pk=moved).update(host=login)
+    assert moved in here.values_list("pk", flat=True)
+    Run.objects.filter(pk=moved).update(host=elsewhere)
+    assert moved not in here.values_list("pk", flat=True)
