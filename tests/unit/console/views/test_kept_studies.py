@@ -110,3 +110,13 @@ def test_a_second_view_draws_nothing_anew(browser, judged, monkeypatch):
     monkeypatch.setattr(study_cost, "_saved", lambda *given: drawn.append(given))
     second = text_of(vera.get(address(judged)))
     assert not drawn and second.count("data-trial=") == first.count("data-trial=") == 2
+
+
+def test_words_of_a_trial_are_escaped_in_its_row(browser, judged):
+    Trial.objects.filter(number=3).update(
+        infeasible_reason="<b>x</b>", why={"value": 0.5, "low": 0.4, "high": 0.6, "chance": 0.2}
+    )
+    text = text_of(browser("vera").get(address(judged)))
+    assert '<div class="why">&lt;b&gt;x&lt;/b&gt;</div>' in text and "<b>x</b>" not in text
+    assert rows_of(text) == [1, 2, 3, 4, 5] and text.count('data-label="Expected before"') == 5
+    assert text.count('<span class="chip">best</span>') == text.count('class="best">') == 1
