@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from django.apps import AppConfig
 
-from agents.infra import time_loader
-from console.runtime import checks
+from console.runtime import backend_settings, checks
 from console.runtime.celery_app import app as celery_app
 
 __all__ = ["ConsoleConfig", "celery_app", "checks"]
@@ -16,4 +15,4 @@ class ConsoleConfig(AppConfig):
     name = "console"
 
     def ready(self) -> None:
-        time_loader.use()
+        backend_settings.read_times()

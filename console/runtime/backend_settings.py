@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 import dj_database_url
 
-from agents.infra import database_pool
+from agents.infra import database_pool, time_loader
 from console.environment import BadSetting, Environment
 
 # Celery tasks are short (the work of one hint). When a task is not acknowledged for this long, its worker has died.
@@ -59,6 +59,11 @@ def database(environment: Environment) -> dict[str, Any]:
         "options": f"-c idle_in_transaction_session_timeout={stuck_ms} -c lock_timeout=20000 -c timezone=UTC",
     }
     return chosen
+
+
+def read_times() -> None:
+    """Times from PostgreSQL are read in our way, in all connections that this process makes from now on."""
+    time_loader.use()
 
 
 def database_files(database: dict[str, Any]) -> list[Path]:
