@@ -20,18 +20,10 @@ from weakref import WeakSet
 import psycopg
 import psycopg.sql
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, InterfaceError, connection, transaction
-from django.db.models import (
-    AutoField,
-    Expression,
-    Field,
-    ForeignObject,
-    JSONField,
-    Lookup,
-    Model,
-    QuerySet,
-)
-from django.db.models.expressions import Col
+from django.db.models import AutoField, Expression, Field, ForeignObject, Lookup, Model, QuerySet
 from django.db.models.sql import UpdateQuery
+
+from agents.infra.documents import is_document, read_documents
 
 # A process has fewer statements. The driver forgets those beyond this number, and they would be planned again.
 MAX_PREPARED = 500
@@ -253,7 +245,7 @@ class SelectStatement(_PreparedStatement):
             return rows
         found = [self._converted(row) for row in rows]
         for position in self._documents:
-            _read_documents(found, position)
+            read_documents(found, position)
         return [tuple(row) for row in found]
 
     def column(self, **values: Any) -> list[Any]:
@@ -275,7 +267,7 @@ class SelectStatement(_PreparedStatement):
         """The positions of columns that are JSON documents, which are read together."""
         self._compiled  # noqa: B018  sets the columns that are selected
         columns = [column for column, *_ in self._compiler.select]
-        return [position for position, column in enumerate(columns) if _is_document(column)]
+        return [position for position, column in enumerate(columns) if is_document(column)]
 
     def _converted(self, row: Row) -> list[Any]:
         values = list(row)
@@ -283,18 +275,6 @@ class SelectStatement(_PreparedStatement):
             for convert in converters:
                 values[position] = convert(values[position], column, connection)
         return values
-
-
-def _is_document(column: Any) -> bool:
-    return isinstance(column, Col) and type(column.target) is JSONField and column.target.decoder is None
-
-
-def _read_documents(rows: Sequence[list[Any]], position: int) -> None:
-    """Read the documents of all rows as one: what json does for each call takes several times as long as the reading
-    of a small document."""
-    texts = ["null" if row[position] is None else row[position] for row in rows]
-    for row, document in zip(rows, json.loads(f"[{','.join(texts)}]"), strict=True):
-        row[position] = document
 
 
 class _ReadAhead(threading.local):
