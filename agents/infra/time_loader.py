@@ -13,7 +13,7 @@ from django.db.backends.postgresql.psycopg_any import BaseTzLoader, get_adapters
 IN_UTC = b"+00"
 
 
-class TimeLoader(BaseTzLoader):
+class TimeLoader(BaseTzLoader):  # type: ignore[misc]  # the stubs do not have it
     """What `datetime` cannot read is left to Django, which says why."""
 
     timezone = UTC
