@@ -13,14 +13,14 @@ import os
 import re
 import shutil
 import stat
-import tarfile
 import tempfile
-from typing import Any, Callable, Dict
+from typing import Any, Callable, Dict, Tuple
 
 from agents.runner.cache.images import ROOT, find_image, key_of, read_note, root_of, write_note
 from agents.runner.cache.store import IMAGES, Cache, delete_tree
 from agents.runner.files import read_json, unlink, write_file
 from agents.runner.home import Home, is_key
+from agents.runner.preparations.archive_contents import read_contents
 from agents.runner.preparations.programs_output import run_on_terminal
 from agents.runner.preparations.registry import digest_of
 from agents.runner.preparations.report import HOST, USER, Failed, Report
@@ -62,6 +62,8 @@ def described(cache: Cache, key: str, note: Dict[str, Any] | None = None) -> Dic
 
 class Fetching:
     """One image. The caller holds the lock of its name."""
+
+    options: Tuple[str, ...] = ()
 
     def __init__(
         self, cache: Cache, what: Dict[str, Any], program: str, report: Report, raise_if_failed: Check
@@ -112,12 +114,8 @@ class Fetching:
     def source(self) -> str:
         if not self.archive:
             return "docker://" + self.image
-        try:
-            with tarfile.open(self.archive) as file:
-                is_layout = "oci-layout" in (name.lstrip("./") for name in file.getnames())
-        except (tarfile.TarError, EOFError) as error:
-            raise Failed(USER, "the archive holds no image: %s" % error) from None
-        return ("oci-archive:" if is_layout else "docker-archive:") + self.archive
+        kind = "oci-archive:" if read_contents(self.archive).is_layout else "docker-archive:"
+        return kind + self.archive
 
     def build(self) -> None:
         self.report.message("%s %s" % ("unpacking" if self.archive else "pulling", self.image))
@@ -128,7 +126,7 @@ class Fetching:
             env["APPTAINER_DOCKER_USERNAME"] = str(self.credentials["username"])
             env["APPTAINER_DOCKER_PASSWORD"] = str(self.credentials["password"])
         root = os.path.join(self.tmp, ROOT)
-        words = [self.program, "build", "--force", "--sandbox", root, self.source()]
+        words = [self.program, "build", *self.options, "--force", "--sandbox", root, self.source()]
         self.check(*run_on_terminal(words, env, self.report))
 
     def description(self) -> Dict[str, Any]:

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import json
 import os
-import tarfile
 import zlib
-from typing import Any, Dict, Iterator, List
+from typing import Any, Dict, Iterator
 
 from agents.runner.cache.images import find_image
 from agents.runner.cache.store import BLOBS, Cache
@@ -19,14 +17,12 @@ from agents.runner.cache.work import blobs_of, wait_for_blobs
 from agents.runner.files import free_bytes, kept_free, unlink
 from agents.runner.home import Home
 from agents.runner.preparations.apptainer_images import Check, described, prepare_in_cache
+from agents.runner.preparations.archive_contents import OF_DOCKER, OF_OCI, OURS, names_of, read_contents
 from agents.runner.preparations.long_programs import Unprepared
 from agents.runner.preparations.report import HOST, USER, Failed, Report
 from agents.runner.preparations.sif import has_magic, prepare_shipped_sif
 from agents.runner.runtimes.engine_commands import APPTAINER, DOCKER
 
-# The list of images in an archive, by its form. Those of newer versions of Docker have both.
-_OF_DOCKER, _OF_OCI = _OF_ARCHIVES = "manifest.json", "index.json"
-_MOST = 16 << 20
 _PACKED, _PIECE = b"\x1f\x8b", 1 << 20
 
 
@@ -89,29 +85,16 @@ def check_archive(path: str, engine: str) -> None:
     """Say what is wrong with an archive that this engine could not load. Engines say it in many ways, or not at all."""
     if has_magic(path):
         raise Failed(USER, "it is a SIF file, which apptainer alone runs: name it as the runtime")
-    try:
-        with tarfile.open(path) as file:
-            found = {name: _read(file, name) for name in file.getnames() if name.lstrip("./") in _OF_ARCHIVES}
-    except (tarfile.TarError, EOFError, ValueError):
-        raise Failed(USER, "the archive holds no image: it is no tar file, or a damaged one") from None
-    lists = {name.lstrip("./"): images for name, images in found.items()}
+    lists = read_contents(path).images
     if not lists:
         raise Failed(USER, "the archive holds no image: neither manifest.json nor index.json is in it")
-    images = lists.get(_OF_DOCKER) or lists.get(_OF_OCI) or []
+    images = lists.get(OF_DOCKER) or lists.get(OF_OCI) or []
     if len(images) > 1:
         raise Failed(USER, "the archive holds %d images: save one alone" % len(images))
-    if engine == DOCKER and _OF_DOCKER not in lists:
+    if any(OURS in name for image in sum(lists.values(), []) for name in names_of(image)):
+        raise Failed(USER, "the archive calls its image %s:…, which names other bytes: tag it anew" % OURS)
+    if engine == DOCKER and OF_DOCKER not in lists:
         words = (
             "the archive has OCI's form, which docker does not read: save it by docker save, or podman save"
         )
         raise Failed(USER, words)
-
-
-def _read(file: tarfile.TarFile, name: str) -> List[Any]:
-    """The images that the archive lists there."""
-    member = file.extractfile(name)
-    if member is None:
-        return []
-    found = json.loads(member.read(_MOST))
-    images = found.get("manifests") if isinstance(found, dict) else found
-    return images if isinstance(images, list) else []

@@ -9,6 +9,8 @@ import re
 import shutil
 from typing import Any, Dict
 
+from agents.runner.cache.images import key_of
+from agents.runner.cache.store import IMAGES, Cache
 from agents.runner.home import Home
 from agents.runner.preparations.apptainer_images import LOCAL, prepare_in_cache
 from agents.runner.preparations.image_archives import (
@@ -32,6 +34,7 @@ from agents.runner.runtimes.engine_commands import (
 
 # A name that no engine takes for an option or a path, and that has no letter which a terminal acts on.
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,1000}\Z")
+_LOADING = key_of("loading an archive")
 # What an engine says when the image that was asked for is the fault; anything else is a fault of the host or of the
 # network, and may be over when it is tried again.
 _WRONG_NAME = re.compile(
@@ -82,7 +85,8 @@ def fetch(
     image = str(what["image"])
     try:
         if what.get("archive"):
-            with shipped_archive(what, report, home) as path:
+            # One at a time: two archives may give their images one name, and what is loaded is tagged by it.
+            with shipped_archive(what, report, home) as path, Cache(home).locked(IMAGES, _LOADING):
                 load(what, program, path, env, report)
         else:
             pull(str(what["engine"]), program, image, env, report, what.get("credentials"))

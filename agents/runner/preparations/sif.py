@@ -23,8 +23,11 @@ from agents.runner.preparations.report import HOST, USER, Failed, Report
 
 # No shell, option or list of Apptainer's takes such a path for anything else.
 _PATH = re.compile(r"(?:/[A-Za-z0-9_+=@~-][A-Za-z0-9._+=@~-]*)+", re.ASCII)
-_ENDING, _MAGIC = ".sif", b"SIF_MAGIC"
-_HEAD = 64
+_ENDING = ".sif"
+# How a SIF file begins. Apptainer takes any other file for a definition of an image, with commands for this host: it
+# is never given one, and told to run no commands.
+_MAGIC = b"#!/usr/bin/env run-singularity\n\0SIF_MAGIC\0"
+_NO_COMMANDS = ("--section", "none")
 _PIECE = 1 << 20
 _CHANGED = "%s was changed while it was read"
 # What the maker of the file wrote as its program. It reads the variables of the file by itself.
@@ -43,7 +46,7 @@ _WRONG = (
 def has_magic(path: str) -> bool:
     """Whether the file begins as a SIF file does."""
     with open(path, "rb") as file:
-        return _MAGIC in file.read(_HEAD)
+        return file.read(len(_MAGIC)) == _MAGIC
 
 
 def is_sif(image: str) -> bool:
@@ -87,6 +90,8 @@ def prepare_shipped_sif(
 
 
 class Unpacking(Fetching):
+    options = _NO_COMMANDS
+
     def unpack(self, key: str, stamp: str) -> None:
         if shutil.which("unsquashfs") is None:
             raise Failed(HOST, "unsquashfs is not installed on this host: install squashfs-tools")
@@ -141,7 +146,7 @@ def digest_of_file(file: BinaryIO, path: str, report: Report) -> str:
     hashed, done = hashlib.sha256(), 0
     total = os.fstat(file.fileno()).st_size
     try:
-        if _MAGIC not in os.pread(file.fileno(), _HEAD, 0):
+        if os.pread(file.fileno(), len(_MAGIC), 0) != _MAGIC:
             raise Failed(USER, "%s is no SIF file" % path)
         for piece in iter(lambda: file.read(_PIECE), b""):
             hashed.update(piece)

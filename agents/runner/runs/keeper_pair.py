@@ -163,7 +163,8 @@ class InnerKeeper:
             become_subreaper()
             while True:
                 keeper.inner(document)
-                keeper.order, keeper.client, document = None, None, {}  # its secrets with them
+                # An order that was handed over is in no other place.
+                keeper.order, keeper.client, document = None, None, {}
                 handed = self.next_run() if has_no_child() else b""
                 if not handed:
                     break

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import io
+import json
 import shutil
 import tarfile
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from agents.runner.home import Home
+from agents.runner.preparations import images
 from agents.runner.preparations.image_archives import check_archive
 from agents.runner.preparations.report import USER, Failed
 from tests.harness.containers import ENGINES, Podman
@@ -130,3 +136,75 @@ def test_nothing_is_left_but_the_image(host, console, engine, made):
     assert not list((host.home / ".trainyard" / "dep" / "cache").glob("*/*.part"))
     assert not list((host.home / ".trainyard" / "dep" / "preparations").glob("*/image.tar"))
     assert leftovers(host) == []
+
+
+def archive(path, *files, mode="w", **more):
+    """An archive with these files: (name, document or bytes)."""
+    with tarfile.open(path, mode, **more) as file:
+        for name, what in files:
+            data = what if isinstance(what, bytes) else json.dumps(what).encode()
+            entry = tarfile.TarInfo(name)
+            entry.size = len(data)
+            file.addfile(entry, io.BytesIO(data))
+    return str(path)
+
+
+IMAGE = {"Config": "c.json", "RepoTags": ["lab/train:7"], "Layers": []}
+OF_ANOTHER = f"localhost/trainyard/archive:{'a' * 64}"
+
+
+@pytest.mark.parametrize(
+    ("files", "more", "words"),
+    [
+        ([("manifest.json", [{**IMAGE, "RepoTags": ["lab/train:7", OF_ANOTHER]}])], {}, "names other bytes"),
+        (
+            [
+                ("manifest.json", [IMAGE]),
+                (
+                    "index.json",
+                    {"manifests": [{"annotations": {"org.opencontainers.image.ref.name": OF_ANOTHER}}]},
+                ),
+            ],
+            {},
+            "names other bytes",
+        ),
+        ([("manifest.json", [IMAGE]), ("./manifest.json", [IMAGE])], {}, "manifest.json twice"),
+        ([("manifest.json", b"[" * 200_000)], {}, "damaged"),
+        ([(f"{number}", b"") for number in range(10_001)], {}, "more than 10000 entries"),
+        ([("n" * (1 << 21), b"")], {"format": tarfile.PAX_FORMAT}, "header"),
+        ([("manifest.json", [IMAGE])], {"mode": "w:xz"}, "does not begin as one"),
+    ],
+)
+def test_what_an_archive_says_is_read_in_bounds_and_not_believed(tmp_path, files, more, words):
+    with pytest.raises(Failed, match=words) as failed:
+        check_archive(archive(tmp_path / "x", *files, **more), "podman")
+    assert failed.value.fault == USER
+
+
+def test_an_archive_with_one_image_is_taken(tmp_path):
+    check_archive(archive(tmp_path / "x", ("manifest.json", [IMAGE]), ("l/layer.tar", b"1" * 1000)), "docker")
+
+
+def test_archives_that_give_their_images_one_name_are_loaded_one_at_a_time(tmp_path, monkeypatch):
+    """The one that is loaded is tagged by that name: another one must not take it in between."""
+    under_way, most = [], []
+
+    def load(*given):
+        under_way.append(given)
+        most.append(len(under_way))
+        time.sleep(0.1)
+        under_way.pop()
+
+    @contextlib.contextmanager
+    def here(*_):
+        yield "path"
+
+    monkeypatch.setattr(images, "load", load)
+    monkeypatch.setattr(images, "shipped_archive", here)
+    monkeypatch.setattr(images, "look_up", lambda *_: {})
+    home = Home("dep")
+    home.base = str(tmp_path)
+    with ThreadPoolExecutor(3) as threads:
+        asked = [{"image": f"i{number}", "archive": "x"} for number in range(3)]
+        list(threads.map(lambda what: images.fetch(what, "podman", None, {}, None, home), asked))
+    assert most == [1, 1, 1]

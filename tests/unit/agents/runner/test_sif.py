@@ -67,6 +67,22 @@ def test_the_digest_is_that_of_the_bytes(tmp_path):
     assert found == hashlib.sha256(data).hexdigest()
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"# SIF_MAGIC\nBootstrap: localimage\nFrom: /x\n%setup\nid\n",
+        b"#" + b"x" * 31 + b"SIF_MAGIC\0" + b"01\0\nBootstrap: localimage\nFrom: /x\n%setup\nid\n",
+    ],
+)
+def test_a_definition_with_commands_for_the_host_is_no_sif_file(tmp_path, data):
+    """Apptainer executes those of any file that is no SIF file."""
+    path = tmp_path / "x.sif"
+    path.write_bytes(data)
+    assert not sif.has_magic(str(path))
+    with pytest.raises(Failed, match="is no SIF file"), sif.open_file(str(path)) as file:
+        sif.digest_of_file(file, str(path), Report(str(tmp_path)))
+
+
 def test_a_file_that_was_changed_has_another_stamp(tmp_path):
     """Also one of the same size that was given its old times: nobody can set the time of an inode's last change."""
     path = tmp_path / "x.sif"
@@ -108,7 +124,7 @@ def prepare(tmp_path, monkeypatch):
     the file is a link to `old`; `new` has another one."""
     for name in ("old", "new"):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "x.sif").write_bytes(b"#!\n\0SIF_MAGIC\0" + name.encode())
+        (tmp_path / name / "x.sif").write_bytes(sif._MAGIC + name.encode())
     (tmp_path / "shared").symlink_to("old")
     programs = tmp_path / "programs"
     programs.mkdir()
@@ -120,8 +136,8 @@ def prepare(tmp_path, monkeypatch):
     os.mkdir(home.base)
 
     def act(during="true"):
-        # apptainer build --force --sandbox ROOT SOURCE
-        lines = ["#!/bin/sh", "echo build >> builds", during, 'mkdir "$4" && cp "$5" "$4/made-of"', ""]
+        # apptainer build --section none --force --sandbox ROOT SOURCE
+        lines = ["#!/bin/sh", "echo build >> builds", during, 'mkdir "$6" && cp "$7" "$6/made-of"', ""]
         (programs / "apptainer").write_text("\n".join(lines))
         (programs / "apptainer").chmod(0o755)
         what = {"engine": "apptainer", "image": str(tmp_path / "shared" / "x.sif")}
@@ -210,11 +226,11 @@ def test_a_file_that_is_changed_while_it_is_hashed_is_not_taken_for_what_it_was(
 
 def test_the_digest_is_of_the_file_that_was_opened_and_of_no_other_under_its_path(tmp_path):
     for name in ("a", "b"):
-        (tmp_path / name).write_bytes(b"SIF_MAGIC" + name.encode())
+        (tmp_path / name).write_bytes(sif._MAGIC + name.encode())
     with sif.open_file(str(tmp_path / "a")) as file:
         (tmp_path / "b").rename(tmp_path / "a")
         found = sif.digest_of_file(file, str(tmp_path / "a"), Report(str(tmp_path)))
-    assert found == hashlib.sha256(b"SIF_MAGICa").hexdigest()
+    assert found == hashlib.sha256(sif._MAGIC + b"a").hexdigest()
 
 
 def test_a_host_without_unsquashfs_says_what_to_install(prepare, monkeypatch):
