@@ -244,7 +244,8 @@ def report(month: date, projects: Iterable[int], now: datetime) -> list[UsageLin
     folded = MonthlyUse.objects.filter(project__in=ids, month=month)
     for _ in range(MAX_READS):
         fresh, rows = _fresh(now, ids), list(folded.values_list(*keys, "gpu_seconds", "cpu_seconds"))
-        if not _folded_since(runs=[held.run for held in fresh]):
+        runs = [held.run for held in fresh]
+        if not runs or not _folded_since(runs=runs):
             # Otherwise some rows were folded meanwhile and are in both: read again.
             break
     for *key, gpu_seconds, cpu_seconds in rows:
