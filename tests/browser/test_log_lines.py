@@ -140,7 +140,7 @@ def test_an_address_leads_to_a_line_and_to_a_range(page, site, slow):
     assert "lines" not in asked(page)
     page.get_by_role("button", name="Copy link").click()
     # The row above, if it has been loaded, may peek in by a part of a pixel.
-    assert asked(page)["lines"] in ({"1200", "1201"} if slow else {"1201"})
+    assert asked(page)["lines"] in ("1200", "1201")
 
 
 def test_the_time_that_one_goes_to_is_in_the_address(page, viewer):
