@@ -16,7 +16,7 @@ from tests.harness.product import Product
 from tests.harness.product.held_shell import HeldShell
 from tests.harness.wait_and_processes import wait_for
 
-pytestmark = pytest.mark.needs_namespaces
+pytestmark = [pytest.mark.needs_namespaces, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,6 @@ def test_an_image_of_the_storage_is_shipped_and_loaded(yard, client, docker):
 
 
 @pytest.mark.parametrize(("program", "code"), [("exit 7", 7), ("kill -9 $$", 137)])
-@pytest.mark.slow
 def test_its_status_is_told(yard, client, docker, program, code):
     job = submit(yard, pool(f"echo here; {program}"), name=f"ends with {code}")
     client.wait(job, "FAILED", timeout=120)
@@ -95,7 +94,6 @@ def test_its_status_is_told(yard, client, docker, program, code):
     assert [run["exit_code"] for run in yard.runs(job)][-1] == code
 
 
-@pytest.mark.slow
 def test_one_that_ignores_the_stop_is_killed(yard, client, docker):
     job = submit(yard, pool("trap '' TERM; echo deaf; while true; do sleep 0.1; done"), name="deaf")
     client.wait_for_log(job, "deaf", timeout=120)
@@ -103,7 +101,6 @@ def test_one_that_ignores_the_stop_is_killed(yard, client, docker):
     client.wait(job, "CANCELLED", timeout=60)
 
 
-@pytest.mark.slow
 def test_the_runner_and_the_follower_are_killed_and_the_program_goes_on(yard, client, docker):
     host = yard.fleet[0]
     job = submit(

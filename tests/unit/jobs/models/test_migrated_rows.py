@@ -55,6 +55,7 @@ print(json.dumps({
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_jobs_that_are_there_get_their_labels_and_gpus_counted(tmp_path, kind):
     postgres = Postgres().start() if kind == "postgresql" else None

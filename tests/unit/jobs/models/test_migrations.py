@@ -143,6 +143,7 @@ def test_the_first_rows_are_dated_by_the_database_and_not_by_a_machine_whose_clo
     assert len(wrong_s) == 2 and all(abs(each) < 60 for each in wrong_s), wrong_s
 
 
+@pytest.mark.slow
 def test_a_database_of_another_version_is_refused_with_the_cure_and_left_alone(tmp_path):
     """Databases from before 0.1 had been through migrations that are not here any more."""
     migrated(tmp_path)
