@@ -100,11 +100,14 @@ class UnreadableFrames:
         return self.of[run, start] >= MAX_TRIES
 
 
-def lock_jobs(runs: Sequence[str]) -> None:
-    """Lock the jobs of these runs, before the runs, as all code does. A run's id begins with its job's."""
-    ids = {int(head) for run in runs if (head := run.partition("-")[0]).isascii() and head.isdigit()}
+def lock_jobs(runs: Sequence[str]) -> Collection[int]:
+    """Lock the jobs of these runs, before the runs, as all code does. A run's id begins with its job's. Returns the
+    jobs."""
+    heads = {int(head) for run in runs if (head := run.partition("-")[0]).isascii() and head.isdigit()}
+    ids = [pk for pk in heads if pk < 2**63]
     if ids:
-        snapshot.hold_jobs(ids=[pk for pk in ids if pk < 2**63])
+        snapshot.hold_jobs(ids=ids)
+    return ids
 
 
 @dataclass(slots=True)

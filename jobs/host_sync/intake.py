@@ -46,7 +46,7 @@ from jobs.logs import storage
 from jobs.models import Job, Run
 from jobs.projects import log_storage
 from jobs.recordings import intake as recordings
-from jobs.rules.lifecycle.states import RunPhase
+from jobs.rules.lifecycle.states import TERMINAL, RunPhase
 from jobs.wake import hints
 
 _RUN = PartialModel(Run, without=("order", "log_proof", "stop_reason"))
@@ -74,6 +74,9 @@ _deleted = SelectStatement(
     )
 )
 _are_due = UpdateStatement(lambda: Job.every.filter(pk__among=Parameter("ids")), "due_at")
+_over = SelectStatement(
+    lambda: Job.every.filter(pk__among=Parameter("jobs"), state__in=TERMINAL).order_by().values_list("pk")
+)
 
 
 def take(
@@ -157,7 +160,7 @@ def _write(
     unreadable: UnreadableFrames,
 ) -> IntakeResult:
     with_facts = [run for run, each in reports.items() if each.facts or each.end or each.forgotten]
-    lock_jobs(with_facts)
+    locked = lock_jobs(with_facts)
     result = IntakeResult()
     writes = PendingWrites(now)
     found = [_RUN.build(row) for row in _runs(runs=reports, host=host_id)]
@@ -177,7 +180,14 @@ def _write(
     writes.save()
     if unknown:
         strays.record_strays(host_id, {run: each.facts[-1].document for run, each in unknown.items()}, now)
-    hints.trials(result.measured)
+    hints.trials(_awaited(result.measured, locked))
     if result.jobs:
         _are_due(ids=result.jobs, due_at=now)
     return result
+
+
+def _awaited(measured: set[int], locked: Collection[int]) -> set[int]:
+    """The jobs whose studies may wait for what has come. A job that is locked here and goes on will end after this has
+    committed, and its end tells the study (lifecycle/advance.py): a look before that would find nothing."""
+    ending = measured.intersection(locked)
+    return (measured - ending) | (set(_over.column(jobs=list(ending))) if ending else set())

@@ -274,6 +274,16 @@ TUNING = (
         ("tests/unit/jobs/tuning/test_tuner.py::test_a_hint_leaves_the_study_to_the_tuner",),
     ),
     Safeguard(
+        "late-reports-wake-a-study",
+        "jobs/host_sync/intake.py",
+        "    return (measured - ending) | (set(_over.column(jobs=list(ending))) if ending else set())",
+        "    return measured - ending",
+        (
+            "tests/unit/jobs/tuning/test_ended_trials_are_seen.py"
+            "::test_reports_that_come_with_a_fact_after_its_end_wake_the_study",
+        ),
+    ),
+    Safeguard(
         "queries-of-a-study-do-not-grow",
         "jobs/tuning/drawing.py",
         "if trial.state in FINISHED or",

@@ -46,10 +46,41 @@ def take(trial, monkeypatch):
 
 def test_the_proof_of_its_reports_wakes_the_study(trial, take):
     data = line(1, 0.5)
-    assert take(Fact(CLOSED | {"metrics": True}), piece(0, data)) == [trial.row.pk]
+    take(Fact(CLOSED | {"metrics": True}), piece(0, data))
     Run.objects.update(metrics_read=None)
     assert take(MetricsEnd(len(data), journal.chained("", [data]))) == [trial.row.pk]
     assert take(MetricsEnd(len(data), journal.chained("", [data]))) == []
+
+
+def test_a_trial_whose_last_reports_come_with_its_end_wakes_the_study_once(trial, take):
+    """When they come, nothing is decided yet: the study would find a trial that runs."""
+    data = line(1, 0.5)
+    Run.objects.update(metrics_read=None)
+    last = MetricsEnd(len(data), journal.chained("", [data]))
+    closed = Fact(CLOSED | {"metrics": True})
+    assert take(closed, piece(0, data), last) == []
+    told = decided(trial)
+    assert told == [trial.row.pk]
+    assert Trial.objects.get().job.state == "SUCCEEDED"
+
+
+def test_reports_that_come_with_a_fact_after_its_end_wake_the_study(trial, take):
+    data = line(1, 0.5)
+    Run.objects.update(metrics_read=None)
+    assert take(Fact(CLOSED | {"metrics": True})) == []
+    assert decided(trial) == []
+    last = MetricsEnd(len(data), journal.chained("", [data]))
+    whole = {"size": 0, "final": True, "digest": None}
+    assert take(Fact(CLOSED | {"metrics": True, "log": whole}), piece(0, data), last) == [trial.row.pk]
+
+
+def decided(trial):
+    """The tuning jobs that are looked at because of what is decided about the job."""
+    told = []
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(hints, "tuning", told.extend)
+        advance_quietly([trial.trials()[0].job_id], Clock())
+    return told
 
 
 def test_a_run_that_goes_on_wakes_nothing(trial, take):
