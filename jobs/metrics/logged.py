@@ -17,6 +17,7 @@ from django.db import transaction
 from django.db.models import F, Q, QuerySet
 
 from agents.infra.database_errors import DATABASE_UNAVAILABLE
+from agents.infra.sql import Parameter, SelectStatement, UpdateStatement
 from jobs.logs import reader
 from jobs.metrics import points
 from jobs.models import MetricSeries, Run
@@ -29,6 +30,19 @@ log = logging.getLogger(__name__)
 # So many logs are looked through in turns of READ_BYTES, for SLICE_S.
 AT_ONCE, READ_BYTES, SLICE_S = 50, 1 << 20, 1.0
 
+_ended = SelectStatement(
+    lambda: (
+        Run.objects.filter(
+            job__among=Parameter("jobs"), metrics_read__isnull=False, log_complete_at__isnull=False
+        )
+        .order_by()
+        .values_list("pk", "metrics_read", "log_stored")
+    )
+)
+_is_done = UpdateStatement(
+    lambda: Run.objects.filter(pk=Parameter("run"), metrics_read=Parameter("read")), metrics_read=None
+)
+
 
 def read_due(now: datetime, clock: Callable[[], float] = time.monotonic) -> None:
     """Read what is new in the logs of jobs that ask for it. The rest waits after SLICE_S."""
@@ -37,9 +51,15 @@ def read_due(now: datetime, clock: Callable[[], float] = time.monotonic) -> None
 
 def read_ended(jobs: Collection[int], now: datetime, clock: Callable[[], float] = time.monotonic) -> None:
     """Read now what is left in the logs of these jobs, up to SLICE_S: the caller waits for their last values."""
-    if jobs:
-        due = _unread().filter(job__in=jobs, log_complete_at__isnull=False)
-        _read_in_turns(due, now, clock, is_awaited=True)
+    left = []
+    for run, read, stored in _ended(jobs=jobs) if jobs else ():
+        if read < stored:
+            left.append(run)
+        else:
+            # As nearly always: programs print little, or their lines were read while they ran.
+            _is_done(run=run, read=read)
+    if left:
+        _read_in_turns(_unread().filter(pk__in=left), now, clock, is_awaited=True)
 
 
 def _unread() -> QuerySet[Run]:
@@ -72,7 +92,6 @@ def _read(run: Run, now: datetime, is_awaited: bool) -> bool:
     """Read on in one log. Returns whether more of it may be there. `is_awaited`: by the caller, which needs no hint."""
     before = run.metrics_read or 0
     if run.log_complete_at is not None and before >= run.log_stored:
-        # As nearly always: programs print little, or their lines were read while they ran.
         _store(run, "", None, now, is_awaited)
         return False
     chunk = reader.read(run, before, READ_BYTES)

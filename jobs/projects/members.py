@@ -7,12 +7,21 @@ from datetime import datetime
 from django.contrib.auth.models import User
 
 from agents.infra.refusals import Refused
+from agents.infra.sql import Parameter, SelectStatement
 from agents.infra.texts import said
 from jobs.models import Membership, Project, Role
 from jobs.projects import audit
 from jobs.wake import announce
 
 ROLES = tuple(str(role) for role in Role)
+
+_role = SelectStatement(
+    lambda: (
+        Membership.objects.filter(project=Parameter("project"), user=Parameter("user"))
+        .order_by()
+        .values_list("role")
+    )
+)
 
 
 def makes_admin(project: Project, user: User, role: str) -> bool:
@@ -58,8 +67,9 @@ def may_prioritize(project: Project, user: User) -> bool:
 
 
 def _has_role(project: Project, user: User, *roles: Role) -> bool:
-    mine = Membership.objects.filter(project=project, user=user, role__in=roles)
-    return user.is_active and (user.is_superuser or mine.exists())
+    if not user.is_active or user.is_superuser:
+        return user.is_active
+    return not set(roles).isdisjoint(_role.column(project=project.pk, user=user.pk))
 
 
 def person_named(name: str) -> User:

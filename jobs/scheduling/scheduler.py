@@ -64,6 +64,16 @@ DRAWING = Wait(
 )
 NONE_UP = said("No host is up: those in service do not answer, are being checked, or are closed to new jobs.")
 
+_trials_of = SelectStatement(
+    lambda: (
+        Trial.objects.filter(job__among=Parameter("jobs"))
+        .order_by()
+        .values_list("job", "tuning_job", "wanted_at")
+    )
+)
+_are_wanted = UpdateStatement(
+    lambda: Trial.objects.filter(job__among=Parameter("jobs"), wanted_at=None), "wanted_at"
+)
 _questions = SelectStatement(
     lambda: (
         Tick.objects.filter(name=TICK)
@@ -276,10 +286,10 @@ def _ask_for_parameters(
     Mostly that is a matter of milliseconds: the reason to wait is written only where a later pass finds it undrawn."""
     if not undrawn:
         return
-    trials = Trial.objects.filter(job__in=undrawn)
-    found = list(trials.order_by().values_list("job", "tuning_job", "wanted_at"))
+    found = _trials_of(jobs=undrawn)
     decision.waits.update({job: DRAWING for job, _, wanted_at in found if wanted_at is not None})
-    trials.filter(wanted_at=None).update(wanted_at=now)
+    if unwanted := [job for job, _, wanted_at in found if wanted_at is None]:
+        _are_wanted(jobs=unwanted, wanted_at=now)
     hints.tuning({study for _, study, _ in found} - {result.drawn_by_caller})
 
 

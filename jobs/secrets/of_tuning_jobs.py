@@ -7,9 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from agents.infra.sql import Parameter, SelectStatement
 from jobs.models import TuningJob, TuningSecret
 from jobs.secrets.of_jobs import Values
 from jobs.secrets.sealed import seal, unseal
+
+_of_study = SelectStatement(
+    lambda: (
+        TuningSecret.objects.filter(tuning_job=Parameter("study"))
+        .order_by()
+        .values_list("pool", "name", "sealed")
+    )
+)
 
 
 def keep(tuning_job: TuningJob, values: Values) -> None:
@@ -24,8 +33,8 @@ def keep(tuning_job: TuningJob, values: Values) -> None:
 def values_of(tuning_job: TuningJob) -> Mapping[tuple[int, str], str]:
     """Raises SecretUnreadable."""
     return {
-        (row.pool, row.name): unseal(_owner(tuning_job.pk, row.pool), row.name, row.sealed)
-        for row in TuningSecret.objects.filter(tuning_job=tuning_job)
+        (pool, name): unseal(_owner(tuning_job.pk, pool), name, sealed)
+        for pool, name, sealed in _of_study(study=tuning_job.pk)
     }
 
 

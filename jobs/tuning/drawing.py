@@ -52,6 +52,15 @@ _locked = SelectStatement(
         .values_list(*_TUNING_JOB.names)
     )
 )
+_JOB = PartialModel(Job, only=("id", "spec", "machine_types", "state", "undrawn", "cancel_requested_at"))
+_locked_jobs = SelectStatement(
+    lambda: (
+        Job.every.select_for_update(no_key=True)
+        .filter(pk__among=Parameter("jobs"))
+        .order_by("pk")
+        .values_list(*_JOB.names)
+    )
+)
 _wanted = SelectStatement(
     lambda: (
         Trial.objects.filter(tuning_job=Parameter("study"), ended_at=None, wanted_at__isnull=False)
@@ -133,9 +142,8 @@ def _write(
     suggested: Sequence[tuple[Trial, Suggestion | None]],
     now: datetime,
 ) -> list[Trial]:
-    ids = [trial.job_id for trial, _ in suggested]
-    rows = Job.every.select_for_update(no_key=True, of=("self",)).filter(pk__in=ids).order_by("pk")
-    locked = {job.pk: job for job in rows}
+    rows = _locked_jobs(jobs=[trial.job_id for trial, _ in suggested])
+    locked = {job.pk: job for job in map(_JOB.build, rows)}
     written = []
     for trial, suggestion in suggested:
         job = locked[trial.job_id]

@@ -10,7 +10,7 @@ from functools import cache, partial
 from django.contrib.auth.models import User
 
 from agents.infra.refusals import Refused
-from agents.infra.sql import InsertStatement
+from agents.infra.sql import InsertStatement, Parameter, SelectStatement
 from agents.infra.texts import said
 from jobs import services
 from jobs.models import Trial, TuningJob
@@ -27,6 +27,9 @@ from jobs.services import TrialOfJob
 MAX_NAME = 128
 
 _insert = InsertStatement(Trial)
+_first = SelectStatement(
+    lambda: Trial.objects.filter(tuning_job=Parameter("study")).order_by("number").values_list("job")[:1]
+)
 
 
 def request(tuning_job: TuningJob, number: int, now: datetime) -> Trial:
@@ -77,11 +80,10 @@ class _Shared:
 
 def _shared(tuning_job: TuningJob) -> _Shared:
     owner = owner_of(tuning_job)
-    first = Trial.objects.filter(tuning_job=tuning_job).order_by("number").values_list("job", flat=True)
     return _Shared(
         owner,
         tuning_job.may_prioritize and members.may_prioritize(tuning_job.project, owner),
-        first.first(),
+        next(iter(_first.column(study=tuning_job.pk)), None),
         of_tuning_jobs.values_of(tuning_job),
         parse_spec(tuning_job.trial_spec, machine_types.of_location(tuning_job.location_name)),
     )

@@ -18,6 +18,7 @@ from celery import current_app
 from django.db import transaction
 
 from agents.infra.outbox import Outbox
+from agents.infra.sql import Parameter, SelectStatement
 from agents.models import Host
 from jobs.models import Trial
 from jobs.wake import wakeup_list
@@ -31,6 +32,10 @@ EXPIRES_S = 30
 RETRY_S = 1.0
 
 Id = int | str
+
+_studies_of = SelectStatement(
+    lambda: Trial.objects.filter(job__among=Parameter("jobs")).order_by().values_list("tuning_job")
+)
 
 
 def jobs(ids: Collection[int]) -> None:
@@ -67,7 +72,7 @@ def tuning(ids: Collection[int]) -> None:
 def trials(jobs: Collection[int]) -> None:
     """Look at the tuning jobs that these jobs are trials of. Other jobs may be among them."""
     if jobs:
-        tuning(set(Trial.objects.filter(job__in=jobs).values_list("tuning_job", flat=True)))
+        tuning(set(_studies_of.column(jobs=list(jobs))))
 
 
 def outputs() -> None:
