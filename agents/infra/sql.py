@@ -21,6 +21,7 @@ import psycopg
 import psycopg.sql
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, InterfaceError, connection, transaction
 from django.db.models import AutoField, Expression, Field, ForeignObject, Lookup, Model, QuerySet
+from django.db.models.base import ModelState
 from django.db.models.sql import UpdateQuery
 
 from agents.infra.documents import is_document, read_documents
@@ -432,7 +433,11 @@ class PartialModel(Generic[M]):
         fields = [each for each in model._meta.concrete_fields if each.name not in without]
         self._model = model
         self.names = [each.attname for each in fields if not only or each.name in only]
-        self._known = frozenset(self.names)
 
     def build(self, row: Collection[Any]) -> M:
-        return self._model.from_db(DEFAULT_DB_ALIAS, self._known, row)
+        """As `Model.from_db` does, which takes several times as long: it looks at each field of the model."""
+        made = self._model.__new__(self._model)
+        made._state = state = ModelState()
+        state.adding, state.db = False, DEFAULT_DB_ALIAS
+        made.__dict__.update(zip(self.names, row, strict=True))
+        return made

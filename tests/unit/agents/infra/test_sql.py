@@ -203,6 +203,23 @@ def test_partial_objects_have_their_columns_and_fetch_the_others(hosts, django_a
     assert "facts" not in nearly_all.names and {"location_id", "cpus"} < set(nearly_all.names)
 
 
+def test_a_partial_object_is_as_the_database_gives_it_and_costs_no_look_at_each_field(hosts, monkeypatch):
+    some = PartialModel(Host, only=("id", "name", "location"))
+    (row,) = Host.objects.filter(name="h2").values_list(*some.names)
+    usual = Host.from_db("default", some.names, row)
+    monkeypatch.setattr(Host, "__init__", None)
+    made = some.build(row)
+    monkeypatch.undo()
+    assert (made, made._state.adding, made._state.db) == (usual, False, "default")
+    assert made.get_deferred_fields() == usual.get_deferred_fields() != set()
+    assert made.location == hosts[2].location
+    made.name = "other"
+    made.save()
+    assert Host.objects.filter(pk=hosts[2].pk).values_list("name", "cpus").get() == ("other", 2)
+    with pytest.raises(ValueError, match="zip"):
+        some.build(row[:2])
+
+
 def test_many_threads_run_the_same_statement(hosts):
     """As the dispatcher's threads do, each with its own connection. (They see no rows: nothing is committed here.)"""
     read = SelectStatement(
