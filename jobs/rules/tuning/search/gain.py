@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.random import PCG64, Generator
@@ -18,7 +17,7 @@ from jobs.rules.tuning.price import Outlook
 from jobs.rules.tuning.search import bayesian
 from jobs.rules.tuning.search.acquisition import log_expected_improvement
 from jobs.rules.tuning.search.columns import Columns
-from jobs.rules.tuning.search.gaussian_process import Process, learn
+from jobs.rules.tuning.search.gaussian_process import learn
 from jobs.rules.tuning.search.rows import StudyRows
 from jobs.rules.tuning.search.scales import Array
 from jobs.rules.tuning.search.suggest import trial_seed
@@ -32,7 +31,7 @@ NEAR, ANYWHERE = 50, 200
 PLAYED, MOST_RUNNING = 15, 30
 LOW, HIGH = 0.1, 0.9
 # The least variance that is worth a draw.
-_CERTAIN = 1e-9
+CERTAIN = 1e-9
 
 
 def outlooks(study: StudySpec, rows: StudyRows, seed: int, counts: Sequence[int]) -> list[Outlook]:
@@ -57,8 +56,9 @@ def outlooks(study: StudySpec, rows: StudyRows, seed: int, counts: Sequence[int]
     x = np.concatenate([running, candidates])
     learns = study.algorithm == DEFAULT_ALGORITHM
     records = [
-        _record(process, x, least, len(running), counts, learns, dice)
+        _record(mean, covariance, least, len(running), counts, learns, dice)
         for process, least in zip(learnt, best, strict=True)
+        for mean, covariance in [(process.mean(x), process.covariance(x))]
         for _ in range(PLAYED)
     ]
     warp, _ = bayesian.warped(study.objectives[0], rows.ended)
@@ -68,32 +68,38 @@ def outlooks(study: StudySpec, rows: StudyRows, seed: int, counts: Sequence[int]
     ]
 
 
-@dataclass(slots=True)
-class _Game:
-    """What the model knows in one of the plays."""
+class Game:
+    """What the model knows in one of the plays. `covariance`: before it, the same for all plays; of what each result
+    takes off it one column is kept, because nobody asks for the whole of it."""
 
-    mean: Array
-    covariance: Array
+    def __init__(self, mean: Array, covariance: Array, results: int) -> None:
+        self.mean, self._before = mean, covariance
+        self._variance = covariance.diagonal().copy()
+        self._learnt, self._count = np.empty((results, len(mean))), 0
 
     def result(self, place: int, dice: Generator) -> float:
         """The result at a point, drawn; the model has learnt from it then."""
-        own = self.covariance[:, place].copy()
-        if own[place] < _CERTAIN:
+        learnt = self._learnt[: self._count]
+        own = self._before[:, place] - learnt[:, place] @ learnt
+        if own[place] < CERTAIN:
             return float(self.mean[place])
-        step = float(dice.standard_normal()) * math.sqrt(float(own[place]))
+        deviation = math.sqrt(float(own[place]))
+        step = float(dice.standard_normal()) * deviation
         found = float(self.mean[place]) + step
         self.mean = self.mean + own * (step / own[place])
-        self.covariance = self.covariance - np.outer(own, own / own[place])
+        self._learnt[self._count] = own / deviation
+        self._variance -= self._learnt[self._count] ** 2
+        self._count += 1
         return found
 
     def most_promising(self, best: float) -> int:
-        deviation = np.sqrt(np.maximum(self.covariance.diagonal(), _CERTAIN))
+        deviation = np.sqrt(np.maximum(self._variance, CERTAIN))
         return int(np.argmax(log_expected_improvement(self.mean, deviation, best)))
 
 
 def _record(
-    process: Process,
-    x: Array,
+    mean: Array,
+    covariance: Array,
     best: float,
     running: int,
     counts: Sequence[int],
@@ -101,12 +107,12 @@ def _record(
     dice: Generator,
 ) -> tuple[float, dict[int, float]]:
     """The best value without further trials, and with each count of them."""
-    game = _Game(process.mean(x), process.covariance(x))
+    game = Game(mean, covariance, running + max(counts))
     for place in range(running):
         best = min(best, game.result(place, dice))
     before, after = best, {}
     for number in range(1, max(counts) + 1):
-        place = game.most_promising(best) if learns else int(dice.integers(running, len(x)))
+        place = game.most_promising(best) if learns else int(dice.integers(running, len(mean)))
         best = min(best, game.result(place, dice))
         after[number] = best
     return before, after

@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.random import PCG64, Generator
 
-from jobs.rules.tuning.search.gain import outlooks
+from jobs.rules.tuning.search.acquisition import log_expected_improvement
+from jobs.rules.tuning.search.gain import CERTAIN, Game, outlooks
 from jobs.rules.tuning.search.rows import StudyRows
 from jobs.rules.tuning.study import RANDOM, Goal, Metric, Safety
 from jobs.rules.tuning.trials import Trial, TrialState
@@ -98,3 +101,26 @@ def test_equal_values_and_numbers_that_are_none():
     for value in (math.nan, math.inf):
         rows = tuple(ended(each.number, each.parameters, loss=value) for each in tried(8))
         assert outlooks(STUDY, StudyRows(rows), 1, (3,)) == []
+
+
+def test_a_play_learns_as_if_it_had_the_whole_covariance():
+    count, places = 12, (3, 7, 3, 0, 11)
+    root = Generator(PCG64(1)).standard_normal((count, count))
+    covariance, mean = root @ root.T, np.linspace(-1.0, 1.0, count)
+    whole, before = covariance, covariance.copy()
+    game = Game(mean, covariance, len(places))
+    dice, same = Generator(PCG64(2)), Generator(PCG64(2))
+    for place in places:
+        found, own = game.result(place, dice), covariance[:, place]
+        if own[place] < CERTAIN:
+            assert found == pytest.approx(mean[place])
+            continue
+        step = same.standard_normal() * own[place] ** 0.5
+        assert found == pytest.approx(mean[place] + step)
+        mean = mean + own * (step / own[place])
+        covariance = covariance - np.outer(own, own / own[place])
+        best = np.argmax(
+            log_expected_improvement(mean, np.sqrt(np.maximum(np.diag(covariance), CERTAIN)), 0.0)
+        )
+        assert game.most_promising(0.0) == best
+    assert (whole == before).all()
