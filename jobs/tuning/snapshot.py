@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from agents.infra.sql import Parameter, PartialModel, Row, SelectStatement
@@ -53,7 +55,12 @@ MOST_MEASUREMENTS = 100
 
 
 def study_of(tuning_job: TuningJob) -> StudySpec:
-    return parse_study(tuning_job.study)
+    return _parsed(json.dumps(tuning_job.study))
+
+
+@lru_cache(maxsize=64)
+def _parsed(study: str) -> StudySpec:
+    return parse_study(json.loads(study))
 
 
 def trials_of(tuning_job: TuningJob, known: Iterable[Trial] = ()) -> list[Trial]:
@@ -192,7 +199,9 @@ def study_rows(trials: Sequence[Trial], earlier: tuple[tuple[TriedTrial, ...], .
 
 
 def _remembered(trial: Trial) -> TriedTrial:
-    return replace(tried(trial), memory=sampler_memory.read(trial))
+    memory = sampler_memory.read(trial)
+    found = tried(trial)
+    return found if memory is None else replace(found, memory=memory)
 
 
 def tried(trial: Trial, seen: tuple[Measurement, ...] = ()) -> TriedTrial:

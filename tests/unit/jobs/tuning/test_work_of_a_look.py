@@ -6,7 +6,7 @@ import pytest
 from django.db.models.sql.compiler import SQLCompiler
 
 from agents.infra.clock import Clock
-from jobs.tuning import advance
+from jobs.tuning import advance, snapshot
 from tests.unit.jobs.tuning.conftest import asked
 
 pytestmark = pytest.mark.django_db
@@ -48,3 +48,15 @@ def test_an_ordinary_look_compiles_no_query(study, look, monkeypatch):
     monkeypatch.undo()
     assert study.trials()[3].parameters
     assert compiled == []
+
+
+def test_the_spec_of_a_study_is_read_once(study, look, monkeypatch):
+    """It never changes, and each look asks for it twice."""
+    read = []
+    parse_study = snapshot.parse_study
+    monkeypatch.setattr(snapshot, "parse_study", lambda document: read.append(True) or parse_study(document))
+    look(2)
+    assert study.trials()[3].parameters and read == []
+    kept = snapshot.study_of(study.row)
+    study.row.study["metrics"][0]["goal"] = "MAXIMIZE"
+    assert snapshot.study_of(study.row) != kept and read == [True]
