@@ -167,7 +167,7 @@ def test_the_check_of_a_full_host_is_asked_for_before_its_reports_and_without_lo
 
     def lock_jobs(runs):
         found.append(Host.objects.get().status)
-        real(runs)
+        return real(runs)
 
     monkeypatch.setattr(intake, "lock_jobs", lock_jobs)
     if connection.vendor == "postgresql":
