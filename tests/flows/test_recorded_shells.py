@@ -31,12 +31,12 @@ def job(yard):
     yard.client.wait(job_id, "CANCELLED")
 
 
-def kill(name):
+def kill(name, *marks):
     def fault(yard, host):
         old = yard.processes.kill(name)
         yard.processes.wait_for_new(name, old)
 
-    return pytest.param(fault, id=f"kill_{name}")
+    return pytest.param(fault, id=f"kill_{name}", marks=marks)
 
 
 def cut_link(yard, host):
@@ -60,7 +60,7 @@ def recording_of(client, job, key):
     "fault",
     [
         kill("web"),
-        pytest.param(kill("dispatcher"), marks=pytest.mark.slow),
+        kill("dispatcher", pytest.mark.slow),
         pytest.param(cut_link, marks=[pytest.mark.slow, pytest.mark.needs_namespaces]),
     ],
 )
