@@ -39,7 +39,9 @@ def read_contents(path: str) -> Contents:
                 if name in images:
                     raise BadArchive("it has %s twice" % name)
                 is_layout = is_layout or name == _LAYOUT
-                if name in (OF_DOCKER, OF_OCI) and entry.kind == FILE:
+                if name in (OF_DOCKER, OF_OCI):
+                    if entry.kind != FILE:  # engines follow a link there, to a list that nobody has looked at
+                        raise BadArchive("its %s is no plain file" % name)
                     images[name] = _listed(entry)
     except OSError as error:
         raise Failed(HOST, "%s: %s" % (path, os.strerror(error.errno or 0))) from None

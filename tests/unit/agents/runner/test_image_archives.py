@@ -181,6 +181,17 @@ def test_what_an_archive_says_is_read_in_bounds_and_not_believed(tmp_path, files
     assert failed.value.fault == USER
 
 
+def test_a_list_of_images_that_is_a_link_is_refused(tmp_path):
+    """podman follows it, also where the other list is a file that names nothing."""
+    path = archive(tmp_path / "x", ("index.json", {"manifests": [{}]}))
+    with tarfile.open(path, "a") as file:
+        link = tarfile.TarInfo("manifest.json")
+        link.type, link.linkname = tarfile.SYMTYPE, "other.json"
+        file.addfile(link)
+    with pytest.raises(Failed, match=r"manifest\.json is no plain file"):
+        check_archive(path, "podman")
+
+
 def test_an_archive_with_one_image_is_taken(tmp_path):
     check_archive(archive(tmp_path / "x", ("manifest.json", [IMAGE]), ("l/layer.tar", b"1" * 1000)), "docker")
 
