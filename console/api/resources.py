@@ -10,6 +10,7 @@ from django.db.models import F, QuerySet
 from django.urls import reverse
 from rest_framework.request import Request
 
+from agents.infra.sql import Parameter, SelectStatement
 from console.api.errors import BadRequest
 from console.api.times import format_time
 from jobs.models import Job, RegisteredModel, Run
@@ -17,6 +18,14 @@ from jobs.rules.lifecycle.states import TERMINAL, JobState, RunPhase, wire_name
 
 Document = dict[str, Any]
 Absolute = Callable[[str], str]
+# The running runs of jobs in their present attempts: job, replica, run.
+_running = SelectStatement(
+    lambda: (
+        Run.objects.filter(job__among=Parameter("jobs"), attempt=F("job__attempt"), phase=RunPhase.RUNNING)
+        .order_by("number")
+        .values_list("job", "replica__name", "pk")
+    )
+)
 # How many names of replicas the error message lists when a query names an unknown replica.
 MAX_NAMED = 10
 
@@ -90,8 +99,7 @@ def web_access_uris(jobs: Iterable[Job], absolute: Absolute) -> dict[int, dict[s
     uris: dict[int, dict[str, str]] = {}
     # Made once: there may be a thousand runs. The id of a run is letters, digits and "-".
     address = absolute(reverse("shell", args=[0, "RUN"]))
-    rows = Run.objects.filter(job_id__in=wanted, attempt=F("job__attempt"), phase=RunPhase.RUNNING)
-    for job_id, replica, run in rows.order_by("number").values_list("job_id", "replica__name", "pk"):
+    for job_id, replica, run in _running(jobs=wanted):
         uris.setdefault(job_id, {})[replica] = address.replace(
             "/jobs/0/shell/RUN", f"/jobs/{job_id}/shell/{run}"
         )

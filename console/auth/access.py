@@ -25,7 +25,7 @@ from django.core.exceptions import ObjectDoesNotExist, PermissionDenied
 from django.db.models import Model, Q, QuerySet
 from django.http import Http404
 
-from agents.infra.sql import Parameter, PartialModel, SelectStatement
+from agents.infra.sql import Parameter, PartialModel, SelectStatement, read_ahead
 from agents.models import Host, Location
 from console.auth import scopes
 from console.auth.scopes import Scope
@@ -99,6 +99,10 @@ _role_in = SelectStatement(
 )
 _job_by_id = SelectStatement(
     lambda: Job.objects.filter(pk=Parameter("job")).order_by().values_list(*_JOB.names)
+)
+_WHOLE_JOB = PartialModel(Job)
+_whole_job = SelectStatement(
+    lambda: Job.objects.filter(pk=Parameter("job")).order_by().values_list(*_WHOLE_JOB.names)
 )
 
 NO_VERBS: Final[frozenset[Verb]] = frozenset()
@@ -252,12 +256,19 @@ def jobs_allowing(user: AnyUser, verb: Verb, jobs: Iterable[Job]) -> list[Job]:
 
 def project_or_404(user: AnyUser, verb: Verb, named: str) -> Project:
     """The project that an address names, by its name or its number."""
+    return _allowed(user, verb, _named(named))
+
+
+def _named(named: str) -> Project:
     if named.isascii() and named.isdecimal():
-        return get_or_404(user, verb, Project.objects.all(), pk=named)
+        try:
+            return Project.objects.get(pk=named)
+        except (Project.DoesNotExist, OverflowError):
+            raise Http404 from None
     rows = _project_by_name(name=named)
     if not rows:
         raise Http404
-    return _allowed(user, verb, _PROJECT.build(rows[0]))
+    return _PROJECT.build(rows[0])
 
 
 def job_or_404(user: AnyUser, verb: Verb, pk: int) -> Job:
@@ -269,6 +280,23 @@ def job_or_404(user: AnyUser, verb: Verb, pk: int) -> Job:
     if not rows:
         raise Http404
     return _allowed(user, verb, _JOB.build(rows[0]))
+
+
+def job_of_project_or_404(user: AnyUser, verb: Verb, named: str, pk: int) -> Job:
+    """The whole job with its project, as an address names them.
+
+    Both are read in one trip to the database: scripts ask for their job again and again.
+    """
+    try:
+        with read_ahead({_project_by_name: {"name": named}, _whole_job: {"job": pk}}):
+            project, rows = _named(named), _whole_job(job=pk)
+    except OverflowError:
+        raise Http404 from None
+    job = _WHOLE_JOB.build(rows[0]) if rows else None
+    if job is None or job.project_id != project.pk:
+        raise Http404
+    job.project = project
+    return _allowed(user, verb, job)
 
 
 def get_or_404(user: AnyUser, verb: Verb, rows: QuerySet[Row], **lookup: Any) -> Row:

@@ -121,9 +121,7 @@ def _documents(request: Request, jobs: list[Job]) -> list[dict[str, Any]]:
 
 def _job(request: Request, verb: access.Verb, project: str, job_id: str) -> Job:
     """The job. The location in the address is not compared, because the id alone identifies the job."""
-    tenant = access.project_or_404(request.user, "see", project)
-    rows = Job.objects.select_related("project")
-    return access.get_or_404(request.user, verb, rows, pk=int(job_id), project=tenant)
+    return access.job_of_project_or_404(request.user, verb, project, int(job_id))
 
 
 def in_location(rows: QuerySet[Row], location: str) -> QuerySet[Row]:

@@ -9,7 +9,7 @@ import pytest
 from django.utils import timezone
 
 from console.api.jobs import custom_jobs
-from jobs.models import Job, Quota
+from jobs.models import Job, Membership, Project, Quota, Role
 from tests.unit.console.api.conftest import ALL, JOBS
 from tests.unit.console.views.example_rows import a_host, a_job, document
 
@@ -349,6 +349,27 @@ def test_a_list_costs_as_many_queries_as_one_job(script, cast, project, django_a
     vera = script("vera")
     with django_assert_max_num_queries(9):
         assert len(vera.get(ALL).json()["customJobs"]) == 8
+
+
+def test_a_job_that_a_script_asks_for_costs_few_queries(script, cast, project, django_assert_max_num_queries):
+    job = a_job(project, cast.bob, host=a_host())
+    vera = script("vera")
+    address = f"{ALL}/{job.pk}"
+    assert vera.get(address).status_code == 200
+    # The token, the project, the job, the rights, the running replicas.
+    with django_assert_max_num_queries(5):
+        assert vera.get(address).json()["displayName"] == job.display_name
+
+
+def test_a_job_is_not_found_in_another_project(script, cast, project):
+    job = a_job(project, cast.bob, host=a_host())
+    other = Project.objects.create(name="other", created_at=timezone.now())
+    Membership.objects.create(project=other, user=cast.vera, role=Role.VIEWER)
+    in_other = ALL.replace(f"/{project.name}/", "/other/")
+    vera = script("vera")
+    assert vera.get(in_other).status_code == 200
+    for address in (f"{in_other}/{job.pk}", f"{ALL}/{2**70}"):
+        assert vera.get(address).status_code == 404
 
 
 def test_the_trainyard_view_of_a_job(script, cast, project):
