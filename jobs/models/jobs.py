@@ -135,8 +135,10 @@ class Job(models.Model):
             models.Index(fields=["project", "-id"], name="job_of_project"),
             models.Index(fields=["state", "id"], name="job_by_state"),
             # Quotas and the list of projects count the jobs of a state by project and owner; the list of jobs adds up
-            # GPUs. It reads this index alone.
-            models.Index(fields=["state", "project", "owner", "gpu_count", "deleted_at"], name="job_totals"),
+            # GPUs, without trials that are over. It reads this index alone.
+            models.Index(
+                fields=["state", "project", "owner", "gpu_count", "deleted_at", "trial"], name="job_totals"
+            ),
             # A search for a part of a name reads this index alone, from the newest job on.
             models.Index(fields=["-id", "display_name", "project", "deleted_at"], name="job_names"),
             # The list of jobs is sorted by these.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any, NotRequired, TypedDict
 
 from rest_framework.request import Request
@@ -23,7 +24,7 @@ from jobs.rules.lifecycle.states import JobState
 Document = dict[str, Any]
 PAGE_SIZE, MAX_PAGE_SIZE = 50, 500
 STATES = ("active", *JobState)
-KNOWN = ("label", "owner", "pageSize", "pageToken", "project", "sort", "state", "text")
+KNOWN = ("label", "owner", "pageSize", "pageToken", "project", "sort", "state", "text", "trials")
 _TOKEN = re.compile(r"(after|ahead)-([0-9]{1,19})")
 _LABEL = re.compile(r"[\w-]{1,64}(?:=[\w-]{0,64})?")
 
@@ -73,13 +74,18 @@ ASKED = (
     Query("owner", "Only the jobs of this person."),
     Query("project", "Only the jobs of this project."),
     Query("label", "key=value, or key for any value; several with spaces between them."),
+    Query(
+        "trials",
+        "`false`: without trials of studies that are over.",
+        Annotated[str, one_of(("true", "false"))],
+    ),
     Query("sort", "The order.", Annotated[str, one_of(SORTS)]),
     *paged(PAGE_SIZE, MAX_PAGE_SIZE),
 )
 
 
 class JobListView(TrainyardView):
-    """`GET /api/v1/jobs[?state=&text=&owner=&project=&label=team%3Dnlp&sort=-gpus&pageSize=&pageToken=]`."""
+    """`GET /api/v1/jobs[?state=&text=&owner=&project=&label=team%3Dnlp&trials=false&sort=-gpus&pageSize=]`."""
 
     @described("List jobs of all your projects", JobPage, query=ASKED)
     def get(self, request: Request) -> Response:
@@ -94,10 +100,11 @@ def _filters(query: Mapping[str, str]) -> Filters:
     for name in query:
         if name not in KNOWN:
             raise BadRequest(name, f"There is no parameter {name!r}. Known are {', '.join(KNOWN)}.")
-    for name, known in (("state", STATES), ("sort", SORTS)):
+    for name, known in (("state", STATES), ("sort", SORTS), ("trials", ("true", "false"))):
         if query.get(name) and query[name] not in known:
             raise BadRequest(name, f"{name} must be one of {', '.join(known)}, not {query[name]!r}.")
-    filters = Filters.of(query)
+    # A program that does not say otherwise gets all jobs.
+    filters = replace(Filters.of(query), trials=query.get("trials") != "false")
     for label in filters.label.split():
         if not _LABEL.fullmatch(label):
             raise BadRequest("label", f"label must be key=value or key, not {label[:140]!r}.")

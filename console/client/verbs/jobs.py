@@ -26,6 +26,7 @@ def jobs_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--owner", default="", help="only jobs of this person")
     parser.add_argument("--mine", action="store_true", help="only your own jobs")
     parser.add_argument("--label", default="", metavar="KEY=VALUE", help="only jobs with this label")
+    parser.add_argument("--trials", action="store_true", help="also trials of studies that are over")
     parser.add_argument("--sort", default="", help="such as -gpus or name; see the list of jobs on the page")
     parser.add_argument("--limit", type=int, default=30, help="how many jobs (30; 0: all)")
     parser.add_argument("--watch", "-w", action="store_true", help="show the list again every 2 s")
@@ -61,6 +62,7 @@ def _show_jobs(session: Session) -> None:
         "owner": session.user() if args.mine else args.owner,
         "project": session.chosen_project,
         "label": args.label,
+        "trials": "" if args.trials else "false",
         "sort": args.sort,
         "pageSize": min(args.limit or 500, 500),
     }

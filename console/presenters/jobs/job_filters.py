@@ -34,8 +34,8 @@ def cursor_number(text: str) -> int | None:
 class Filters:
     """The filters in the address of the page. An unknown value counts as no filter.
 
-    `label`: `team=nlp`, or `team` for any value; several with spaces between them. `after`: show what follows this job
-    in the order of the list; `ahead`: what comes before it.
+    `label`: `team=nlp`, or `team` for any value; several with spaces between them. `trials`: also the trials of studies
+    that are over. `after`: show what follows this job in the order of the list; `ahead`: what comes before it.
     """
 
     state: str = ""
@@ -43,6 +43,7 @@ class Filters:
     owner: str = ""
     project: str = ""
     label: str = ""
+    trials: bool = False
     sort: str = NEWEST
     after: int | None = None
     ahead: int | None = None
@@ -58,6 +59,7 @@ class Filters:
             owner=query.get("owner", "").strip()[:150],
             project=query.get("project", "").strip()[:63],
             label=" ".join(re.split(r"[\s,]+", query.get("label", "").strip().lower())[:MAX_LABELS])[:640],
+            trials=query.get("trials", "") == "1",
             sort=sort if sort in SORTS else NEWEST,
             after=after,
             ahead=None if after else cursor_number(query.get("ahead", "")),
@@ -66,6 +68,12 @@ class Filters:
     @property
     def any(self) -> bool:
         return bool(self.state or self.text or self.owner or self.project or self.label)
+
+    @property
+    def without_trials(self) -> bool:
+        """Whether trials that are over are left out, as long as nobody asks for them: a study of a thousand trials
+        would fill twenty pages, and it has a page of its own. Whoever searches finds them too."""
+        return not (self.trials or self.text or self.label)
 
     @property
     def unpaged(self) -> Filters:
@@ -90,6 +98,7 @@ class Filters:
             "owner": self.owner,
             "project": self.project,
             "label": self.label,
+            "trials": "1" if self.trials else "",
             "sort": "" if self.sort == NEWEST else self.sort,
         }
         return urlencode({name: value for name, value in {**asked, **changes}.items() if value})
@@ -126,6 +135,8 @@ def found(user: User, filters: Filters) -> QuerySet[Job]:
         rows = rows.filter(project__name=filters.project)
     if filters.state:
         rows = rows.filter(state__in=ACTIVE if filters.state == "active" else [filters.state])
+    if filters.without_trials and filters.state != "active":
+        rows = rows.filter(Q(trial="") | Q(state__in=ACTIVE))
     if filters.owner:
         rows = rows.filter(owner_name=filters.owner)
     if filters.text:

@@ -20,7 +20,7 @@ from console.presenters.jobs.job_filters import NEWEST, Filters, Page
 from console.presenters.jobs.job_head import error_text
 from console.presenters.jobs.job_totals import Totals
 from console.presenters.sort_links import SortLink, next_order
-from jobs.models import Job, JobLabel, Project
+from jobs.models import Job, JobLabel, Project, TuningJob
 from jobs.rules.lifecycle.states import TERMINAL
 
 SIZE = 50
@@ -86,10 +86,15 @@ class JobRow:
 
 @dataclass(frozen=True, slots=True)
 class JobList:
-    """One page of the list. `first`, `previous` and `next` are addresses of other pages, or empty."""
+    """One page of the list. `first`, `previous` and `next` are addresses of other pages, or empty.
+
+    `trials`: the address of the same list with the trials that it leaves out, or without those that it shows; empty
+    where there is no study.
+    """
 
     rows: tuple[JobRow, ...]
     filters: Filters
+    trials: str
     totals: Totals
     projects: tuple[str, ...]
     sorts: Mapping[str, SortLink]
@@ -113,6 +118,7 @@ def found(user: User, filters: Filters, size: int) -> JobList:
     return JobList(
         rows=tuple(_row(job, labels.get(job.pk, ()), filters) for job in jobs),
         filters=filters,
+        trials=_trials(user, filters),
         totals=_totals(user, filters, page, [(job.pk, job.state, job.gpu_count) for job in jobs]),
         projects=_projects(user),
         sorts={name: _sort_link(filters, name, first) for name, first in _SORTED.items()},
@@ -130,7 +136,7 @@ def stamp(user: User, query: Mapping[str, str]) -> list[object]:
     rows = sorted(_rows(page).values_list(*COLUMNS), reverse=True)
     states = {row[0]: (row[0], row[3], row[9]) for row in rows}
     totals = _totals(user, filters, page, [states[pk] for pk in page.ids if pk in states])
-    return [page, rows, _labels(page.ids), totals, _projects(user)]
+    return [page, rows, _labels(page.ids), totals, _projects(user), _trials(user, filters)]
 
 
 def _rows(page: Page):  # type: ignore[no-untyped-def]
@@ -141,6 +147,15 @@ def _totals(user: User, filters: Filters, page: Page, shown: Sequence[tuple[int,
     if not page.precede and not page.follow:
         return job_totals.of_rows((state, gpus) for _, state, gpus in shown)
     return job_totals.of_filters(user, filters, tuple(shown))
+
+
+def _trials(user: User, filters: Filters) -> str:
+    if not filters.without_trials and not filters.trials:
+        return ""
+    if not access.visible(user, TuningJob.objects.order_by()).exists():
+        return ""
+    asked = filters.query(trials="" if filters.trials else "1")
+    return f"{reverse('jobs')}?{asked}".rstrip("?")
 
 
 def _projects(user: User) -> tuple[str, ...]:

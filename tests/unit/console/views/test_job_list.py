@@ -6,13 +6,16 @@ from urllib.parse import parse_qsl
 
 import pytest
 from django.db import connection
+from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from agents.infra import shared_answers
 from console.presenters.jobs import job_filters, job_list, job_totals
 from console.presenters.jobs.job_filters import Filters
 from jobs.models import Job, JobLabel
-from tests.unit.console.views.example_rows import a_job
+from tests.unit.console.script_tokens import token_of
+from tests.unit.console.views.example_rows import a_job, a_tuning_job
 
 
 def shown(user, **query):
@@ -51,6 +54,71 @@ def labelled(project, cast):
 )
 def test_jobs_are_found_by_their_labels(cast, labelled, label, found):
     assert names(shown(cast.vera, label=label)) == found
+
+
+@pytest.fixture
+def trials(project, cast):
+    """One job, and a study with a trial that runs and one that is over."""
+    a_job(project, cast.bob, name="plain", state="SUCCEEDED")
+    labels = {"trainyard-tuning-job": "7"}
+    running = a_job(project, cast.bob, name="trial-1", trial="1", labels=labels)
+    a_job(project, cast.bob, name="trial-2", trial="2", state="SUCCEEDED", labels=labels)
+    return a_tuning_job(running, max_trials=2)
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ({}, ["trial-1", "plain"]),
+        ({"sort": "name"}, ["plain", "trial-1"]),
+        ({"owner": "bob"}, ["trial-1", "plain"]),
+        ({"state": "active"}, ["trial-1"]),
+        ({"state": "SUCCEEDED"}, ["plain"]),
+        ({"trials": "1"}, ["trial-2", "trial-1", "plain"]),
+        ({"trials": "1", "state": "SUCCEEDED"}, ["trial-2", "plain"]),
+        ({"text": "trial-2"}, ["trial-2"]),
+        ({"label": "trainyard-tuning-job"}, ["trial-2", "trial-1"]),
+    ],
+)
+def test_trials_that_are_over_are_left_out_unless_somebody_asks_for_them(cast, trials, query, found):
+    page = shown(cast.vera, **query)
+    assert names(page) == found
+    assert page.totals.jobs == len(found)
+    assert job_totals.of_filters(cast.vera, Filters.of(query), ()).jobs == len(found)
+
+
+def test_the_list_says_that_trials_are_left_out_and_leads_to_them(cast, trials, browser):
+    sees_no_study = shown(cast.charlie)
+    assert sees_no_study.trials == ""
+    page = browser("vera").get("/jobs/", {"owner": "bob"}).content.decode()
+    assert "trial-1" in page and "trial-2" not in page and "Trials that are over are left out" in page
+    with_them = shown(cast.vera, owner="bob").trials
+    assert asked_by(with_them) == {"owner": "bob", "trials": "1"}
+    page = browser("vera").get(with_them).content.decode()
+    assert "trial-2" in page and "Trials that are over are listed, too." in page
+    assert asked_by(shown(cast.vera, owner="bob", trials="1").trials) == {"owner": "bob"}
+    # A search finds them anyway, and the links of its columns and pages keep what was asked for.
+    assert shown(cast.vera, text="trial").trials == ""
+    assert asked_by(shown(cast.vera, trials="1").sorts["name"].url)["trials"] == "1"
+
+
+def test_where_only_trials_were_submitted_the_list_says_where_they_are(cast, trials, browser):
+    Job.objects.exclude(trial="2").update(deleted_at=timezone.now())
+    page = browser("vera").get("/jobs/").content.decode()
+    assert "Trials that are over are left out" in page and "No job has been submitted yet" not in page
+
+
+def test_scripts_get_all_jobs_unless_they_leave_out_trials(cast, trials):
+    vera = Client(headers={"authorization": f"Bearer {token_of(cast.vera)}"})
+
+    def listed(**query):
+        answer = vera.get("/api/v1/jobs", query)
+        return [job["displayName"] for job in answer.json()["jobs"]]
+
+    assert listed() == listed(trials="true") == ["trial-2", "trial-1", "plain"]
+    assert listed(trials="false") == ["trial-1", "plain"]
+    refused = vera.get("/api/v1/jobs", {"trials": "no"})
+    assert refused.status_code == 400 and "true, false" in refused.json()["error"]["message"]
 
 
 def test_a_label_is_found_with_the_other_filters(cast, labelled):
