@@ -13,9 +13,9 @@ from channels.routing import ProtocolTypeRouter
 from django.conf import settings
 
 from console.consumers.routes import websocket
-from console.runtime.asgi_handler import ThreadedHandler
 from console.runtime.client_limits import limits
 from console.runtime.client_limits.client_gate import ClientGate
+from console.runtime.requests.asgi_handler import ThreadedHandler
 
 router = ProtocolTypeRouter({"http": ThreadedHandler(), "websocket": websocket})
 application = ClientGate(router, limits.current(), settings.SESSION_COOKIE_NAME)

@@ -1,9 +1,10 @@
 """Bodies of requests that are too large for memory: uploads of files.
 
 A view at one of these addresses is called twice. The first time nothing of the body was read: the view checks who asks
-for what, and answers, or returns `BodyWanted`. Then the body is received into a file (runtime/large_requests.py), and
-the view is called again with it, checking everything again: a right that was lost meanwhile is not used. So a stranger
-sends nothing, a slow sender holds no thread and no connection of the database, and memory stays flat.
+for what, and answers, or returns `BodyWanted`. Then the body is received into a file
+(runtime/requests/large_requests.py), and the view is called again with it, checking everything again: a right that was
+lost meanwhile is not used. So a stranger sends nothing, a slow sender holds no thread and no connection of the
+database, and memory stays flat.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ def test_no_page_runs_or_asks_for_what_stands_in_a_row(seen, live_server, addres
         answer = seen.goto(live_server.url + path)
         assert answer.status < 500, (name, answer.text()[:2000])
         seen.wait_for_load_state("load")
-        # A terminal makes styles (console/runtime/middleware.py).
+        # A terminal makes styles (console/runtime/requests/middleware.py).
         made = {"style"} if name == "shell" else set()
         wrong += [(name, what) for what in corpus.look(seen) + seen.did if what not in made]
         seen.did.clear()

@@ -9,7 +9,7 @@ PREPARED = "tests/unit/jobs/preparations/test_preparations.py"
 CACHE = "tests/unit/agents/runner/test_cache.py"
 MOVING = "tests/unit/jobs/outputs/test_moving.py"
 SET_CLOCK = "tests/unit/jobs/maintenance/test_set_clock.py"
-SLOW = "tests/unit/console/runtime/test_slow_storage.py"
+SLOW = "tests/unit/console/runtime/requests/test_slow_storage.py"
 FILLING = "tests/unit/jobs/outputs/test_filling.py"
 DUE = "tests/unit/jobs/outputs/test_due.py"
 
@@ -231,38 +231,38 @@ STORED_FILES = (
     ),
     Safeguard(
         "threads-of-the-storage",
-        "console/runtime/asgi_handler.py",
+        "console/runtime/requests/asgi_handler.py",
         "executor=self._pools[work]",
         "executor=self._threads",
         (
-            "tests/unit/console/runtime/test_slow_storage.py"
+            "tests/unit/console/runtime/requests/test_slow_storage.py"
             "::test_pages_and_rest_answer_while_uploads_and_downloads_stand_still_in_the_storage",
         ),
     ),
     Safeguard(
         "places-of-uploads-of-other-projects",
-        "console/runtime/large_requests.py",
+        "console/runtime/requests/large_requests.py",
         "    if _open[share] >= MOST_AT_ONCE - _open.total():",
         "    if _open.total() >= MOST_AT_ONCE:",
         (f"{SLOW}::test_the_uploads_of_one_project_leave_places_to_the_others",),
     ),
     Safeguard(
         "clients-that-are-gone-and-wait",
-        "console/runtime/large_requests.py",
+        "console/runtime/requests/large_requests.py",
         "    gone = asyncio.ensure_future(_until_gone(receive))",
         "    gone = asyncio.ensure_future(asyncio.sleep(600))",
         (f"{SLOW}::test_a_client_that_is_gone_leaves_the_queue",),
     ),
     Safeguard(
         "reservation-while-it-waits",
-        "console/runtime/large_requests.py",
+        "console/runtime/requests/large_requests.py",
         "            await _in_thread(sink.renew)\n",
         "",
         (f"{SLOW}::test_what_waits_for_the_storage_keeps_its_reservation",),
     ),
     Safeguard(
         "places-of-uploads",
-        "console/runtime/large_requests.py",
+        "console/runtime/requests/large_requests.py",
         "    _open[share] += 1\n",
         "",
         (f"{SLOW}::test_an_upload_counts_until_it_is_stored",),

@@ -10,7 +10,7 @@ CONSUMERS = "tests/unit/console/consumers"
 TIME_AND_CONNECTIONS = (
     Safeguard(
         "unknown-time-in-requests",
-        "console/runtime/middleware.py",
+        "console/runtime/requests/middleware.py",
         "if clock.is_known():",
         "if True:",
         (

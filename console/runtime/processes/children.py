@@ -32,7 +32,7 @@ SHARED_MODULES = (
     "celery.worker.consumer",
     "celery.worker.strategy",
     "console.consumers.routes",
-    "console.runtime.asgi_handler",
+    "console.runtime.requests.asgi_handler",
     "console.runtime.tasks",
     "console.runtime.web",
     "jobs.host_sync.control_plane",

@@ -11,9 +11,10 @@ from kombu.exceptions import ContentDisallowed
 
 from agents.links.host_thread import FleetSettings
 from console.environment import BadSetting, Environment
-from console.runtime import asgi_handler, backend_settings, database_threads
+from console.runtime import backend_settings, database_threads
 from console.runtime.celery_app import app
 from console.runtime.processes import children
+from console.runtime.requests import asgi_handler
 from jobs.maintenance import checks
 from jobs.models import Tick
 from jobs.notifications import sender

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from console.runtime.middleware import POLICY
+from console.runtime.requests.middleware import POLICY
 from tests.unit.console.views.example_rows import a_host, a_job
 
 HTMX = {"HX-Request": "true"}

@@ -12,7 +12,7 @@ from asgiref.testing import ApplicationCommunicator
 from django.http import StreamingHttpResponse
 from django.urls import path
 
-from console.runtime.asgi_handler import ThreadedHandler
+from console.runtime.requests.asgi_handler import ThreadedHandler
 
 made = []
 # The fourth part is made when the test allows it.

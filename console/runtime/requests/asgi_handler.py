@@ -24,9 +24,9 @@ from django.urls import set_script_prefix
 
 from console import large_bodies
 from console.large_bodies import BodyWanted, Received
-from console.runtime import large_requests, storage_requests
 from console.runtime.database_threads import returning_connections
-from console.runtime.storage_requests import Work
+from console.runtime.requests import large_requests, storage_requests
+from console.runtime.requests.storage_requests import Work
 from jobs.artifacts.incoming import Incoming
 
 P = ParamSpec("P")

@@ -14,8 +14,8 @@ from django.views.decorators.csrf import csrf_exempt
 
 from console import large_bodies
 from console.large_bodies import BodyWanted
-from console.runtime import asgi_handler
-from console.runtime.asgi_handler import ThreadedHandler
+from console.runtime.requests import asgi_handler
+from console.runtime.requests.asgi_handler import ThreadedHandler
 
 threads = set()
 urlpatterns = [

@@ -19,9 +19,10 @@ from django.urls import resolve
 from django.utils import timezone
 
 from console import environment
-from console.runtime import backend_settings, large_requests
-from console.runtime.asgi_handler import STORAGE_THREADS, THREADS, ThreadedHandler
-from console.runtime.storage_requests import Work, work_of
+from console.runtime import backend_settings
+from console.runtime.requests import large_requests
+from console.runtime.requests.asgi_handler import STORAGE_THREADS, THREADS, ThreadedHandler
+from console.runtime.requests.storage_requests import Work, work_of
 from jobs.artifacts import buckets, objects, room, storage
 from jobs.models import Membership, Project, Reservation, Role, StoredObject
 from jobs.projects import quotas

@@ -8,7 +8,7 @@ import json
 import pytest
 from django.http import HttpResponse, StreamingHttpResponse
 
-from console.runtime.compression import Compression
+from console.runtime.requests.compression import Compression
 
 PAGE = "<p>a page, and again a page</p>" * 200
 

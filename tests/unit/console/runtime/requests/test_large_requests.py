@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from console.large_bodies import PIECE
-from console.runtime import large_requests
 from console.runtime.client_limits.http_protocol import Protocol
+from console.runtime.requests import large_requests
 
 
 @pytest.fixture(autouse=True)
