@@ -210,11 +210,11 @@ PREPARATIONS = (
         (f"{SIF}::test_a_host_without_unsquashfs_says_what_to_install",),
     ),
     Safeguard(
-        "hypertune-for-trials-in-containers",
+        "hypertune-in-containers",
         "agents/runner/metrics/places.py",
-        "return place if TRIAL_VARIABLE in env and os.path.isdir(place) else",
+        "return place if os.path.isdir(place) else",
         "return",
-        (f"{SIF}::test_reduction_and_trials_keep_what_the_scripts_of_a_sif_file_set",),
+        (f"{SIF}::test_what_is_ours_keeps_what_the_scripts_of_a_sif_file_set",),
     ),
     Safeguard(
         "bytes-of-a-stored-image-kept",

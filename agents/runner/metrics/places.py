@@ -15,7 +15,6 @@ from agents.runner.files import read_json, write_file
 from agents.runner.host.mounts import may_be_another_mount
 
 HYPERTUNE_VARIABLE, OWN_VARIABLE = "CLOUD_ML_HP_METRIC_FILE", "TRAINYARD_METRICS"
-TRIAL_VARIABLE = "CLOUD_ML_TRIAL_ID"
 TENSORBOARD_VARIABLE, MLFLOW_VARIABLE = "AIP_TENSORBOARD_LOG_DIR", "MLFLOW_TRACKING_URI"
 MLFLOW_DIRECTORY = "mlruns"
 # Of cloudml-hypertune's file: all lines that were ever in it; and what was read of all sources.
@@ -103,11 +102,10 @@ def module_directory(directory: str) -> str:
     return os.path.join(os.path.dirname(os.path.dirname(directory)), "python")
 
 
-def module_for_trials(env: Mapping[str, str], directory: str) -> str:
-    """The same, for a trial in a container; empty for others. To ask an engine what the image has on its PYTHONPATH
-    takes as long as many starts, so only those do it that are there to report."""
+def module_for_containers(directory: str) -> str:
+    """The same, where it can be mounted; else empty."""
     place = module_directory(directory)
-    return place if TRIAL_VARIABLE in env and os.path.isdir(place) else ""
+    return place if os.path.isdir(place) else ""
 
 
 def with_module(env: Dict[str, str], directory: str) -> None:

@@ -12,7 +12,7 @@ import shlex
 from typing import Any, Dict, List, Mapping, Tuple
 
 from agents.runner.files import read_json, write_file
-from agents.runner.metrics.places import metrics_directory, module_for_trials
+from agents.runner.metrics.places import metrics_directory, module_for_containers
 from agents.runner.reduction.files_on_hosts import directory_of
 from agents.runner.runs.orders import Order, Refused, container_env, login_env
 from agents.runner.runtimes.containers import mounts, name_of
@@ -57,7 +57,7 @@ def command_of(
     image = read_json(os.path.join(os.path.dirname(known["root"]), DESCRIPTION)) or {}
     env = container_env(order, directory, work, facts, sees_all_gpus=True)
     of_image, own_variables, script = image_env(image), bool(image.get("own_variables")), SCRIPT
-    module = module_for_trials(order.env, directory)
+    module = module_for_containers(directory)
     reduction = directory_of(os.path.dirname(os.path.dirname(directory))) if order.reduction else ""
     own = [(place, place, "ro") for place in (reduction, module) if place]
     if own and own_variables and "PYTHONPATH" not in order.env:

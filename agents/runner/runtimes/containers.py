@@ -18,7 +18,7 @@ from agents.runner.cache.store import Cache
 from agents.runner.files import unlink, write_file
 from agents.runner.forks import fork_detached
 from agents.runner.home import Home
-from agents.runner.metrics.places import metrics_directory, module_for_trials
+from agents.runner.metrics.places import metrics_directory, module_for_containers
 from agents.runner.processes import Process, descendants, read_process, signal_process
 from agents.runner.programs import output_of
 from agents.runner.reduction.files_on_hosts import directory_of
@@ -32,7 +32,7 @@ from agents.runner.runtimes.engine_commands import (
     find_engine,
     remove_container_words,
 )
-from agents.runner.runtimes.image_user import as_login, give, user_of_image
+from agents.runner.runtimes.image_user import as_login, give, python_path_of_image, user_of_image
 
 # The exit statuses by which a client says that it has not executed the command, and the first of them that is not a
 # fault of its own.
@@ -300,13 +300,14 @@ def command_of(
     """(argument vector, environment) of the client. No value of a variable is in the vector, where others see it."""
     known, runtime = facts["runtime"], order.runtime or {}
     env = container_env(order, directory, work, facts)
-    module = module_for_trials(order.env, directory)
     reduction = directory_of(os.path.dirname(os.path.dirname(directory))) if order.reduction else ""
-    own = [(place, place, "ro") for place in (reduction, module) if place]
-    if own:
-        # The variable of the image would be lost.
-        path = "" if "PYTHONPATH" in order.env else _python_path(known["program"], known["image"])
+    module = module_for_containers(directory)
+    # The variable of the image would be lost. Where its engine does not say what it is, it stays as it is.
+    path = "" if "PYTHONPATH" in order.env else python_path_of_image(_cache_of(directory), known)
+    module = "" if path is None else module
+    if reduction or module:
         env["PYTHONPATH"] = ":".join(filter(None, (env.get("PYTHONPATH"), path, module)))
+    own = [(place, place, "ro") for place in (reduction, module) if place]
     given = {name: value for name, value in env.items() if not _FOR_THE_CLIENT.fullmatch(name)}
     path = os.path.join(directory, "container.env")
     rest = {name: value for name, value in env.items() if name not in given}
@@ -355,14 +356,6 @@ def _podman_words(known: Mapping[str, Any], env_file: str) -> List[str]:
     if any(map(os.path.exists, INIT_PLACES)):
         words += ["--init"]  # passes signals on to a program that has no handlers, and reaps orphans
     return words
-
-
-def _python_path(program: str, image: str) -> str:
-    """PYTHONPATH of an image, or nothing."""
-    form = "{{range .Config.Env}}{{println .}}{{end}}"
-    status, text = output_of([program, "image", "inspect", "--format", form, image], REMOVE_S)
-    lines = text.splitlines() if status == 0 else []
-    return next((line.partition("=")[2] for line in lines if line.startswith("PYTHONPATH=")), "")
 
 
 # bash where the image has it.
@@ -422,6 +415,11 @@ def _host_memory_mb() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20
 
 
+def _cache_of(directory: str) -> Cache:
+    """That of the deployment of which the run with this directory is."""
+    return Cache(Home(os.path.basename(os.path.dirname(os.path.dirname(directory)))))
+
+
 def _user(
     runtime: Mapping[str, Any], known: Mapping[str, Any], directory: str, written: List[str]
 ) -> List[str]:
@@ -432,9 +430,8 @@ def _user(
     if runtime.get("user") == "ours":
         keep = [] if is_root else ["--userns=keep-id"]
         return [*keep, "--user", "%d:%d" % (os.getuid(), os.getgid())]
-    cache = Cache(Home(os.path.basename(os.path.dirname(os.path.dirname(directory)))))
     program, image, name = (str(known[each]) for each in ("program", "image", "name"))
-    user = user_of_image(cache, program, image, name, directory)
+    user = user_of_image(_cache_of(directory), program, image, name, directory)
     if not is_root:
         return as_login(user)
     give(user, written)

@@ -1,7 +1,11 @@
-"""The user of an image, and how it comes to own the directories of its run.
+"""What an image says of itself: its PYTHONPATH; and its user, and how it comes to own the directories of its run.
 
-These belong to the login and are closed to all others. Without root, the engine lets the image's user be the login:
-what it writes then belongs to the login, as without a container. A login that is root gives it the directories.
+An image that is named by its ID never changes, and an engine needs about as long to describe it as to start a
+container: so what was found is kept in the cache.
+
+The directories belong to the login and are closed to all others. Without root, the engine lets the image's user be
+the login: what it writes then belongs to the login, as without a container. A login that is root gives it the
+directories.
 """
 
 from __future__ import annotations
@@ -9,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from typing import Dict, Iterable, List, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Tuple
 
 from agents.runner.cache.store import USERS, Cache
 from agents.runner.files import read_json, write_file
@@ -20,34 +24,55 @@ ANSWER_S = 20.0
 # How many users a login without root has: the engine maps no higher number.
 MAPPED = 65536
 _ROOT = (0, 0)
+_VARIABLES = "{{range .Config.Env}}{{println .}}{{end}}"
 
 
 def user_of_image(cache: Cache, program: str, image: str, name: str, directory: str) -> Tuple[int, int]:
-    """(user, group) as numbers. An image that is named by its ID never changes, and an engine needs about as long to
-    describe it as to start a container: so its user is kept in the cache.
+    """(user, group) as numbers.
 
     `name`: that of the run's container. What is made here has the same name: whoever removes the one
     removes the other.
     """
+    found = _known(cache, image, "user", _is_user, lambda: _found(program, image, name, directory))
+    return (found[0], found[1]) if found else _ROOT
+
+
+def _is_user(kept: Any) -> bool:
+    return isinstance(kept, list) and len(kept) == 2 and all(type(each) is int for each in kept)
+
+
+def python_path_of_image(cache: Cache, known: Mapping[str, Any]) -> str | None:
+    """PYTHONPATH of the image of this container, empty where it sets none. None: the engine did not answer."""
+    image = str(known["image"])
+
+    def ask() -> str | None:
+        lines = _ask([known["program"], "image", "inspect", "--format", _VARIABLES, image])
+        if lines is None:
+            return None
+        found = (line.partition("=")[2] for line in lines.splitlines() if line.startswith("PYTHONPATH="))
+        return next(found, "")
+
+    found: str | None = _known(cache, image, "python_path", lambda kept: isinstance(kept, str), ask)
+    return found
+
+
+def _known(
+    cache: Cache, image: str, what: str, is_right: Callable[[Any], bool], ask: Callable[[], Any]
+) -> Any:
+    """What is kept of this image, or what `ask` finds: None is not kept."""
     if not is_key(image):
-        return _found(program, image, name, directory) or _ROOT
+        return ask()
     path = cache.path(USERS, image)
     # Shared: replicas that start together need not wait for each other, and all find the same.
     with cache.locked(USERS, image, shared=True):
-        found = _kept(path)
-        if found is None:
-            found = _found(program, image, name, directory)
+        kept = read_json(path) or {}
+        found = kept.get(what)
+        if not is_right(found):
+            found = ask()
             if found is not None:
                 with contextlib.suppress(OSError):  # a full disk: it is asked for the next time
-                    write_file(path, json.dumps({"user": found}).encode())
-    return found or _ROOT
-
-
-def _kept(path: str) -> Tuple[int, int] | None:
-    numbers = (read_json(path) or {}).get("user")
-    if isinstance(numbers, list) and len(numbers) == 2 and all(type(each) is int for each in numbers):
-        return numbers[0], numbers[1]
-    return None
+                    write_file(path, json.dumps({**kept, what: found}).encode())
+    return found
 
 
 def _found(program: str, image: str, name: str, directory: str) -> Tuple[int, int] | None:

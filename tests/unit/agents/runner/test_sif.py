@@ -257,10 +257,10 @@ def test_a_host_without_unsquashfs_says_what_to_install(prepare, monkeypatch):
         (None, "/of-file", {"reduction": "trainer"}, "{place}:/of-file:{module}"),
     ],
 )
-def test_reduction_and_trials_keep_what_the_scripts_of_a_sif_file_set(
+def test_what_is_ours_keeps_what_the_scripts_of_a_sif_file_set(
     tmp_path, monkeypatch, of_job, of_file, asked, found
 ):
-    """The modules of the reduction come first, as in all engines, and that of trials last; PYTHONPATH of a job wins
+    """The modules of the reduction come first, as in all engines, and hypertune last; PYTHONPATH of a job wins
     over the file's."""
     directory = tmp_path / "it's $HOME" / "runs" / "r"
     directory.mkdir(parents=True)
@@ -268,7 +268,6 @@ def test_reduction_and_trials_keep_what_the_scripts_of_a_sif_file_set(
     env = {"PYTHONPATH": of_job} if of_job else {}
     if "{module}" in found:
         module.mkdir()
-        env["CLOUD_ML_TRIAL_ID"] = "1"
     (tmp_path / DESCRIPTION).write_text('{"entrypoint": ["/x"], "own_variables": true}')
     order = parse_order(
         {

@@ -379,11 +379,11 @@ def test_an_image_in_use_is_not_thrown_away(host, console, engine):
 
 
 @pytest.mark.parametrize(("of_image", "found"), [("", "{module}"), ("/of-image", "/of-image:{module}")])
-def test_a_trial_finds_hypertune_behind_what_its_image_has(host, console, engine, of_image, found):
+def test_a_program_finds_hypertune_behind_what_its_image_has(host, console, engine, of_image, found):
     name = f"localhost/lab/trial:{len(of_image)}"
     image = engine.make_image(name, *([f"ENV PYTHONPATH={of_image}"] if of_image else []))
     module = host.home / ".trainyard" / "dep" / "python"
     look = 'echo "$PYTHONPATH"; head -n 1 "${PYTHONPATH##*:}/hypertune.py" | wc -l'
-    start(console, "r1", look, image=image, env={"CLOUD_ML_TRIAL_ID": "3"})
+    start(console, "r1", look, image=image)
     console.closed("r1")
     assert console.ended_log("r1")[0].decode() == f"{found.format(module=module)}\n1\n"

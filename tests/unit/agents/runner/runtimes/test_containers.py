@@ -15,7 +15,7 @@ import pytest
 
 from agents.runner.cache.store import Cache
 from agents.runner.home import Home
-from agents.runner.runtimes.image_user import user_of_image
+from agents.runner.runtimes.image_user import python_path_of_image, user_of_image
 from tests.unit.agents.runner.protocol_client import wait_for
 from tests.unit.agents.runner.runtimes.container_runs import connect, pid_in, start
 
@@ -167,7 +167,7 @@ def test_the_user_of_an_image_writes_into_the_directories_of_its_run(host, conso
     assert [path.read_text() for path in (host.home / ".trainyard").rglob("c")] == ["c\n"]
 
 
-def test_an_image_that_is_named_by_its_id_is_asked_for_its_user_once(host, engine, tmp_path):
+def test_an_image_that_is_named_by_its_id_is_asked_for_its_user_and_variables_once(host, engine, tmp_path):
     """The engine needs about as long to describe an image as to start a container."""
     image = engine.make_image("localhost/trainyard/ada:1", "USER ada")
     asked, program = tmp_path / "asked", tmp_path / "bin" / engine.kind
@@ -177,7 +177,7 @@ def test_an_image_that_is_named_by_its_id_is_asked_for_its_user_once(host, engin
     console = connect(host, engine, PATH=f"{program.parent}:{host.env['PATH']}")
     known = engine("image", "inspect", "--format", "{{.Id}}", image).strip().rpartition(":")[2]
     kept = host.home / ".trainyard" / "dep" / "cache" / "users" / known
-    for run, times in (("r1", 1), ("r2", 1), ("r3", 2)):
+    for run, times in (("r1", 2), ("r2", 2), ("r3", 4)):
         if run == "r3":
             kept.write_text('{"user": [0')  # damaged: it is asked for again
         start(console, run, "id -u; id -g", image=known)
@@ -210,13 +210,32 @@ def test_an_engine_that_does_not_answer_is_asked_again(tmp_path, monkeypatch):
         ("/of-image", "/of-job", "/of-job:{module}"),
     ],
 )
-def test_a_trial_finds_hypertune_behind_all_that_its_image_and_job_have(
+def test_every_program_finds_hypertune_behind_all_that_its_image_and_job_have(
     host, console, engine, of_image, of_job, found
 ):
     image = engine.make_image("localhost/lab/trial:1", *([f"ENV PYTHONPATH={of_image}"] if of_image else []))
-    env = {"CLOUD_ML_TRIAL_ID": "3", **({"PYTHONPATH": of_job} if of_job else {})}
+    env = {"PYTHONPATH": of_job} if of_job else {}
     module = host.home / ".trainyard" / "dep" / "python"
     look = 'echo "$PYTHONPATH"; head -n 1 "${PYTHONPATH##*:}/hypertune.py" | wc -l'
     start(console, "r1", look, image=image, env=env)
     console.closed("r1")
     assert console.ended_log("r1")[0].decode() == f"{found.format(module=module)}\n1\n"
+
+
+def test_an_image_of_which_nothing_can_be_learned_keeps_its_own_variable(tmp_path, monkeypatch):
+    """Of an engine that does not answer. It is asked again, and what it says then is kept."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    answer, program = tmp_path / "answer", tmp_path / "engine"
+    program.write_text(f"#!/bin/sh\nexec cat {answer}\n")
+    program.chmod(0o755)
+    os.makedirs(Home("dep").base)
+    known = {"program": str(program), "image": "a" * 64}
+    for said, found in (
+        (None, None),
+        ("A=b\nPYTHONPATH=/of:/image\n", "/of:/image"),
+        ("A=b\n", "/of:/image"),
+    ):
+        if said:
+            answer.write_text(said)
+        assert python_path_of_image(Cache(Home("dep")), known) == found
+    assert python_path_of_image(Cache(Home("dep")), {**known, "image": "a/name:1"}) == ""
