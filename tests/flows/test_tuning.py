@@ -51,7 +51,7 @@ class Study:
 
     def __init__(self, yard, parallel=1, **search):
         self.yard = yard
-        document = {
+        self.document = document = {
             "displayName": "study",
             "studySpec": {
                 "metrics": [{"metricId": "loss", "goal": "MINIMIZE"}],
@@ -60,7 +60,7 @@ class Study:
             },
             "maxTrialCount": self.trials,
             "parallelTrialCount": parallel,
-            "trialJobSpec": job_spec(list(self.command))["jobSpec"],
+            "trialJobSpec": self.job_of_trials()["jobSpec"],
         }
         url = yard.client.jobs_url.replace("customJobs", "hyperparameterTuningJobs")
         # All of them sweep, so all of them draw.
@@ -75,6 +75,9 @@ class Study:
         finally:
             yard.processes.resume(*stopped)
         self.url = f"{yard.url}/v1/{name}"
+
+    def job_of_trials(self):
+        return job_spec(list(self.command))
 
     def ended(self):
         self.yard.replace_dead_extras()
