@@ -7,8 +7,9 @@ import socket
 import sys
 
 import uvicorn
+from django.template import engines
 
-from console.runtime import memory, web
+from console.runtime import memory, warm_up, web
 
 
 def test_threads_and_the_garbage_collector_hold_up_the_event_loop_for_moments_only(monkeypatch):
@@ -17,7 +18,10 @@ def test_threads_and_the_garbage_collector_hold_up_the_event_loop_for_moments_on
 
     def run(server, sockets):
         seen.update(interval=sys.getswitchinterval(), frozen=gc.get_freeze_count(), sockets=sockets)
+        seen.update(compiled=set(loader.get_template_cache))
 
+    [loader] = engines["django"].engine.template_loaders
+    loader.reset()
     monkeypatch.setattr(uvicorn.Server, "run", run)
     monkeypatch.setattr(memory, "keep_small", lambda: None)
     monkeypatch.setattr(gc, "collect", lambda: 0)  # what other tests have left is not this test's subject
@@ -36,4 +40,5 @@ def test_threads_and_the_garbage_collector_hold_up_the_event_loop_for_moments_on
             gc.unfreeze()
     assert seen["interval"] <= 0.001
     assert seen["frozen"] > 100_000, "all that was loaded"
+    assert set(warm_up.names()) <= seen["compiled"]
     seen["sockets"][0].close()
