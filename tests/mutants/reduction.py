@@ -27,8 +27,8 @@ REDUCTION = (
     Safeguard(
         "a-reducer-says-that-it-is-there",
         f"{HERE}/reducer.py",
-        "                peer.beat(now)\n",
-        "                pass\n",
+        "            peer.beat(now)\n",
+        "            pass\n",
         (
             f"{TESTS}/test_links_and_peers.py::"
             "test_a_trainer_that_pauses_is_waited_for_however_much_the_others_have_sent",

@@ -23,8 +23,10 @@ from agents.runner.reduction.wire import (
 )
 
 MAX_CHUNK = 1 << 20
+# What one call reads: whatever is there of several chunks.
+BUFFER = 64 * 1024
 BEAT_FRAME = frame(BEAT, 0)
-READS = 16
+READS = 4
 
 
 class Broken(Exception):
@@ -42,14 +44,12 @@ class Peer:
         self.buffered = self.received = self.sent = 0
         self.said_goodbye = self.ended = self.failing = self.drained = False
         self.lingers_until = 0.0
-        self._head = bytearray(FRAME.size)
-        self._kind = self._flags = self._stream = 0
-        self._payload: bytearray | None = None
-        self._filled = 0
+        self._buffer, self._filled = bytearray(BUFFER), 0
         self._out: Deque[bytes] = deque()
         self._begun = 0
         self.waiting_bytes = 0
         self._beaten = 0.0
+        self.is_full = False  # does its connection take nothing more for now?
 
     @property
     def index(self) -> int:
@@ -67,40 +67,39 @@ class Peer:
     def read(self) -> None:
         """Read what is there. Sets `ended` at the end of the connection; raises Broken and OSError."""
         for _ in range(READS):
-            target = self._head if self._payload is None else self._payload
+            room = len(self._buffer) - self._filled
             try:
-                count = self.connection.recv_into(memoryview(target)[self._filled :])
+                count = self.connection.recv_into(memoryview(self._buffer)[self._filled :])
             except (BlockingIOError, InterruptedError):
                 return
             if not count:
                 self.ended = True
-                if self._filled or self._payload is not None:
+                if self._filled:
                     raise Broken("its connection broke within a message")
                 return
             self.received += count
             self._filled += count
-            if self._filled == len(target):
-                self._filled = 0
-                self._take()
-            if self.failing:
+            self._take_frames()
+            if self.failing or count < room:  # there was no more
                 return
 
-    def _take(self) -> None:
-        if self._payload is None:
-            self._kind, self._flags, self._stream, size = FRAME.unpack(self._head)
-            fits = {
-                BUCKET: size == ABOUT.size,
-                CHUNK_OF: 0 < size <= MAX_CHUNK,
-                GOODBYE: not size,
-                LOST: size <= MAX_SENTENCE,
-            }
-            if not fits.get(self._kind):
+    def _take_frames(self) -> None:
+        """Hand on each whole frame, and keep what has come of the next one."""
+        begin, view, size = 0, memoryview(self._buffer), 0
+        while begin + FRAME.size <= self._filled and not self.failing:
+            kind, flags, stream, size = FRAME.unpack_from(view, begin)
+            if not _is_of_trainers(kind, size):
                 raise Broken("it sent what no trainer sends")
-            if size:
-                self._payload = bytearray(size)
-                return
-        payload, self._payload = self._payload or b"", None
-        self._on_frame(self, self._kind, self._flags, self._stream, payload)
+            end = begin + FRAME.size + size
+            if end > self._filled:
+                break
+            self._on_frame(self, kind, flags, stream, bytes(view[begin + FRAME.size : end]))
+            begin = end
+        rest = bytes(view[begin : self._filled])
+        if FRAME.size + size > len(self._buffer):
+            self._buffer = bytearray(FRAME.size + MAX_CHUNK)
+        self._buffer[: len(rest)] = rest
+        self._filled = len(rest)
 
     def discard(self) -> None:
         """Read and forget: a connection that is closed with unread bytes is reset, and takes our last frame with it."""
@@ -131,12 +130,15 @@ class Peer:
                 self.sent += count if data is not BEAT_FRAME else 0  # on the page of the job nothing moves
                 self._begun += count
                 if self._begun < len(data):
+                    self.is_full = True
                     return
                 self._out.popleft()
                 self.waiting_bytes -= len(data)
                 self._begun = 0
         except (BlockingIOError, InterruptedError):
+            self.is_full = True
             return
+        self.is_full = False
         if self.failing and not self.drained:
             self.drained = True
             self.connection.shutdown(socket.SHUT_WR)
@@ -153,3 +155,13 @@ class Peer:
     def close(self) -> None:
         self.ended = True
         self.connection.close()
+
+
+def _is_of_trainers(kind: int, size: int) -> bool:
+    if kind == CHUNK_OF:
+        return 0 < size <= MAX_CHUNK
+    return (
+        size == ABOUT.size
+        if kind == BUCKET
+        else kind == GOODBYE and not size or kind == LOST and size <= MAX_SENTENCE
+    )

@@ -196,6 +196,8 @@ class Session:
         self._look_for_the_gone()
 
     def _look_for_the_gone(self) -> None:
+        if not self.gone:
+            return
         missing = {index for stream in self.streams.values() for index in stream.missing()}
         for index in sorted(missing & self.gone.keys())[:1]:
             self.fail(GONE, "trainer %d %s, and the others wait for it" % (index, self.gone[index]))

@@ -26,7 +26,12 @@ def encode(numbers: Any, kind: int) -> Any:
     if kind == FLOAT16:
         return numbers.astype(numpy.float16)
     bits = numbers.view(numpy.uint32)
-    rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(numpy.uint16)
+    wide = bits >> 16
+    wide &= 1
+    wide += 0x7FFF
+    wide += bits
+    wide >>= 16
+    rounded = wide.astype(numpy.uint16)
     nothing = numpy.isnan(numbers)
     if nothing.any():  # rounding would carry into the sign, and make a number of it
         rounded[nothing] = 0x7FC0
@@ -37,9 +42,11 @@ def mean(chunks: Sequence[Any], kind: int, divisor: int) -> bytes:
     """The mean of the trainers' chunks, as it is sent back. What is too large becomes infinite, as in a sum by gloo."""
     with numpy.errstate(all="ignore"):
         total = decode(chunks[0], kind)
-        if kind in (FLOAT32, FLOAT64):
-            total = total.copy()  # of 16 bits it is ours already
-        for chunk in chunks[1:]:
+        if len(chunks) > 1:
+            total = total + decode(chunks[1], kind)  # not in place: it may be the chunk's own memory
+        elif kind in (FLOAT32, FLOAT64):
+            total = total.copy()
+        for chunk in chunks[2:]:
             total += decode(chunk, kind)
         if divisor != 1:
             total /= divisor
