@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     import_string("agents.clock_keeper.ClockKeeper")().start()
     import_string("console.runtime.schema_watch.SchemaWatch")().start()
     import_string("console.auth.shell_guard.ShellGuard")().start()
-    import_string("console.runtime.warm_up.compile_templates")()
+    import_string("console.views.studies.warm_up.compile_templates")()
     memory.forget_start()
     server.run(sockets=[listener])
 

@@ -9,7 +9,8 @@ import sys
 import uvicorn
 from django.template import engines
 
-from console.runtime import memory, warm_up, web
+from console.runtime import memory, web
+from console.views.studies import warm_up
 
 
 def test_threads_and_the_garbage_collector_hold_up_the_event_loop_for_moments_only(monkeypatch):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.template import engines
 
-from console.runtime import warm_up
+from console.views.studies import warm_up
 from tests.unit.console.views.test_studies import address, study
 
 __all__ = ["study"]

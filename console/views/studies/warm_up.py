@@ -23,4 +23,6 @@ def compile_templates() -> None:
 
 def names() -> list[str]:
     [root] = (Path(each) for each in settings.TEMPLATES[0]["DIRS"])
-    return sorted(str(path.relative_to(root)) for folder in FOLDERS for path in (root / folder).rglob("*.html"))
+    return sorted(
+        str(path.relative_to(root)) for folder in FOLDERS for path in (root / folder).rglob("*.html")
+    )
