@@ -22,7 +22,7 @@ def compile_templates() -> None:
 
 
 def names() -> list[str]:
-    [root] = (Path(each) for each in settings.TEMPLATES[0]["DIRS"])
+    root = Path(settings.BASE_DIR, "templates")
     return sorted(
         str(path.relative_to(root)) for folder in FOLDERS for path in (root / folder).rglob("*.html")
     )
