@@ -60,6 +60,23 @@ def test_what_is_left_after_many_reads_wakes_a_reducer_again(pair):
     assert heard == [CHUNK_OF] + [GOODBYE] * 40
 
 
+def test_frames_arrive_whole_however_they_are_cut_and_however_large_they_are(pair):
+    here, there = pair
+    heard = []
+    peer = Peer(there, US, lambda _peer, kind, _flags, stream, payload: heard.append((kind, stream, payload)))
+    sizes = [1, peers.MAX_CHUNK, 3, peers.BUFFER - FRAME.size, peers.BUFFER, 16384, peers.MAX_CHUNK, 5]
+    sent = [(CHUNK_OF, number, bytes([number]) * size) for number, size in enumerate(sizes)]
+    data = b"".join(frame(kind, len(payload), stream) + payload for kind, stream, payload in sent)
+    cuts = [0, 3, 9, 12, 70_000, 70_001, 1_100_000, 1_200_007, len(data)]
+    pieces = [data[begin:end] for begin, end in zip(cuts, cuts[1:], strict=False)]
+    thread = threading.Thread(target=lambda: [here.sendall(piece) for piece in pieces])
+    thread.start()
+    while len(heard) < len(sent) and select.select([there], [], [], 10)[0]:
+        peer.read()
+    thread.join(60)
+    assert heard == sent
+
+
 class Linked:
     """A link, and what it is connected with: sockets in the place of reducers."""
 
