@@ -11,6 +11,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from statistics import median_low
 
+from django.db.models import Count, Q
+
 from agents.infra import clock
 from agents.infra.shared_answers import SharedAnswers
 from agents.infra.texts import said
@@ -58,7 +60,13 @@ def _apart(newest: MachineClock) -> str:
 
 def _hosts_apart() -> str:
     """Hosts have their time from elsewhere. They are believed where more than half of them differ."""
-    rows = Host.objects.filter(status=HostStatus.UP).values_list("clock_offset_s", flat=True)
+    known = Host.objects.filter(status=HostStatus.UP, clock_offset_s__isnull=False)
+    apart = Q(clock_offset_s__gt=APART_S) | Q(clock_offset_s__lt=-APART_S)
+    # Counted first, because every page asks: with a thousand hosts, none of the rows is read.
+    counted = known.aggregate(all=Count("pk"), apart=Count("pk", filter=apart))
+    if 2 * counted["apart"] <= counted["all"]:
+        return ""
+    rows = known.values_list("clock_offset_s", flat=True)
     apart_s = median_low([abs(each) for each in rows if each is not None] or [0.0])
     if apart_s <= APART_S:
         return ""
