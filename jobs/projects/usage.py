@@ -20,10 +20,10 @@ from django.db.models import F, QuerySet, Sum
 from agents.infra.sql import InsertStatement, Parameter, SelectStatement
 from agents.models import Gpu
 from jobs.models import MonthlyUse, Project, Run, Usage
-from jobs.projects import claim_holders
+from jobs.projects import claim_holders, live_use
 from jobs.projects.claim_holders import ClaimHolder
 from jobs.rules.scheduling.fairness import Share, decayed, used
-from jobs.rules.scheduling.usage_months import GPUS_OF_A_CPU, begin, by_month, following, in_month, month_of
+from jobs.rules.scheduling.usage_months import GPUS_OF_A_CPU, begin, by_month, following, in_month
 
 FOLD = 1_000
 # How often a reader begins again because rows were folded while it read.
@@ -212,13 +212,14 @@ def _past(amount: float, at: datetime | None, now: datetime) -> float:
 def shares(now: datetime, holding: Sequence[ClaimHolder] | None = None) -> dict[int, Share]:
     """What each project has used lately, including what it holds now, and its weight.
 
-    `holding` is what is held now, if the caller has read it already.
+    `holding` is what is held now, if the caller has read it already; else the database adds it up.
     """
     found = {pk: [weight, _past(amount, at, now)] for pk, weight, amount, at in _projects()}
-    running = [
-        _held(*_row_of(run), now=now)
-        for run in (claim_holders.read_holders() if holding is None else holding)
-    ]
+    if holding is None:
+        for project, amount in live_use.decayed_use(now).items():
+            found[project][1] += amount
+        return {pk: Share(*figures) for pk, figures in found.items()}
+    running = [_held(*_row_of(run), now=now) for run in holding]
     for held in {held.run: held for held in (*running, *unfolded())}.values():
         found[held.project][1] += held.decayed_use(now)
     return {pk: Share(*figures) for pk, figures in found.items()}
@@ -326,10 +327,7 @@ def _job_lines(runs: Iterable[Sequence[Any]], first: datetime, last: datetime) -
 
 def gpu_seconds_this_month(projects: Iterable[int], now: datetime) -> dict[tuple[int, int | None], float]:
     """The GPU-seconds of this month by project and owner, up to now."""
-    found: dict[tuple[int, int | None], float] = defaultdict(float)
-    for line in report(month_of(now), projects, now):
-        found[line.project, line.owner] += line.gpu_seconds
-    return found
+    return live_use.gpu_seconds_this_month(list(projects), now)
 
 
 def gpu_seconds_of_jobs(jobs: QuerySet[Any, Any] | Collection[int], now: datetime) -> dict[int, float]:

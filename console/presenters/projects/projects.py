@@ -26,6 +26,9 @@ from jobs.rules.lifecycle.states import JobState
 from jobs.rules.scheduling.fairness import Share
 from jobs.rules.scheduling.quota import GB, NO_LIMITS, Limits, Metric, Use
 
+# Stored logs grow slowly, and are added up from the runs of all jobs of a project.
+LOGS_KEPT = timedelta(minutes=1)
+_log_bytes: SharedAnswers[int, int] = SharedAnswers(LOGS_KEPT, 256)
 # The shares of all projects are computed together from all runs, for the page of each project.
 KEPT = timedelta(seconds=10)
 _shares: SharedAnswers[str, dict[int, Share]] = SharedAnswers(KEPT, 1)
@@ -146,10 +149,7 @@ def page(project: Project, user: User) -> ProjectPage:
             sum(queued.values()),
             project,
             WHOLE if may else None,
-            Stored(
-                round(quotas.recent_log_bytes(project) / GB, 2),
-                round(room.stored_bytes([project.pk]).get(project.pk, 0) / GB, 2),
-            ),
+            _read_stored(project),
         ),
         each=limits_only(each, project, EACH if "manage_members" in verbs else None),
         members=member_rows(project, of_people, queued, "manage_members" in verbs),
@@ -159,6 +159,13 @@ def page(project: Project, user: User) -> ProjectPage:
         people=people() if "manage_members" in verbs else (),
         gpu_types=gpu_types(),
         log_warning=shown(log_storage.warning(project)),
+    )
+
+
+def _read_stored(project: Project) -> Stored:
+    return Stored(
+        round(_log_bytes.get(project.pk, lambda: quotas.recent_log_bytes(project)) / GB, 2),
+        round(room.stored_bytes([project.pk]).get(project.pk, 0) / GB, 2),
     )
 
 

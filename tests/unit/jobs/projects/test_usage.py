@@ -13,7 +13,7 @@ from django.utils import timezone
 from jobs import sweep
 from jobs.lifecycle import claims
 from jobs.models import Job, MonthlyUse, Run, Usage
-from jobs.projects import usage
+from jobs.projects import claim_holders, usage
 from jobs.rules.scheduling.usage_months import by_month, month_of
 from tests.unit.jobs.conftest import gang, pool_of, spec
 from tests.unit.jobs.fake_hosts import settle
@@ -153,6 +153,11 @@ def test_months_sum_up_to_what_was_held(rows, monkeypatch, project):
                 sum(line.cpu_seconds for line in by_job)
             )
         shares.append(usage.shares(now)[project.pk].used_gpu_seconds)
+        of_holders = usage.shares(now, claim_holders.read_holders())
+        assert of_holders[project.pk].used_gpu_seconds == pytest.approx(shares[-1])
+        assert summed(usage.report(month_of(now), [project.pk], now)) == pytest.approx(
+            usage.gpu_seconds_this_month([project.pk], now)
+        )
         usage.fold(rows)
     assert not Usage.objects.filter(folded=False).exists() and usage.fold(rows) == 0
     assert shares == pytest.approx([shares[0]] * 6) and shares[0] > 0  # folding does not change what is read
@@ -160,6 +165,24 @@ def test_months_sum_up_to_what_was_held(rows, monkeypatch, project):
     assert usage.gpu_seconds_this_month([project.pk], rows)[project.pk, Job.every.first().owner_id] == (
         pytest.approx(want[month_of(rows)])
     )
+
+
+def summed(report):
+    found = defaultdict(float)
+    for line in report:
+        found[line.project, line.owner] += line.gpu_seconds
+    return found
+
+
+def test_what_the_database_adds_up_counts_nothing_that_lies_ahead(rows, project):
+    """After a clock was set back, or of an earlier month."""
+    ahead = datetime(2026, 12, 1, tzinfo=UTC)
+    Run.objects.filter(released_at=None).update(created_at=ahead)
+    Usage.objects.update(began_at=ahead, ended_at=ahead + timedelta(hours=1))
+    assert Run.objects.filter(released_at=None).exclude(gpu_uuids=[]).exists() and Usage.objects.exists()
+    for now in (ahead - timedelta(minutes=1), ahead):
+        assert usage.shares(now)[project.pk].used_gpu_seconds == 0
+        assert not any(usage.gpu_seconds_this_month([project.pk], now - timedelta(minutes=1)).values())
 
 
 @pytest.mark.parametrize("meanwhile", ["fold", "release", "release and fold"])

@@ -1,0 +1,98 @@
+"""What is in no sum of usage yet, added up by the database: what thousands of live runs hold is a few numbers then.
+
+Live runs and the usage rows that are not folded yet are read by one statement. So a run that ends meanwhile is in one of
+the two, never in both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Collection
+from datetime import datetime
+from typing import Any
+
+from django.db.models import F, FloatField, Func, IntegerField, QuerySet, Sum, Value
+from django.db.models.functions import Greatest, Least, Power
+
+from jobs.models import MonthlyUse, Run, Usage
+from jobs.rules.scheduling.fairness import HALF_LIFE_S
+from jobs.rules.scheduling.usage_months import GPUS_OF_A_CPU, begin, following, month_of
+
+MEAN_LIFE_S = HALF_LIFE_S / math.log(2)
+
+
+class ListLength(Func):
+    """How many entries a JSON list has."""
+
+    output_field = IntegerField()
+
+    def as_sqlite(self, compiler: Any, connection: Any, **extra: Any) -> Any:
+        return self.as_sql(compiler, connection, function="json_array_length", **extra)
+
+    def as_postgresql(self, compiler: Any, connection: Any, **extra: Any) -> Any:
+        return self.as_sql(compiler, connection, function="jsonb_array_length", **extra)
+
+
+class Seconds(Func):
+    """The length of a time as a number."""
+
+    output_field = FloatField()
+
+    def as_sqlite(self, compiler: Any, connection: Any, **extra: Any) -> Any:
+        return self.as_sql(compiler, connection, template="((%(expressions)s) / 1000000.0)", **extra)
+
+    def as_postgresql(self, compiler: Any, connection: Any, **extra: Any) -> Any:
+        return self.as_sql(
+            compiler, connection, template="CAST(EXTRACT(EPOCH FROM %(expressions)s) AS float8)", **extra
+        )
+
+
+def decayed_use(now: datetime) -> dict[int, float]:
+    """How much of it counts for the share of each project now."""
+    live = Run.objects.filter(released_at=None).order_by()
+    live = live.annotate(
+        amount=ListLength("gpu_uuids") + F("cpus") * GPUS_OF_A_CPU,
+        used=F("amount") * (1.0 - _left(F("created_at"), now)),
+    )
+    over = Usage.objects.filter(folded=False).order_by()
+    over = over.annotate(
+        amount=F("gpus") + F("cpus") * GPUS_OF_A_CPU,
+        used=F("amount") * (_left(F("ended_at"), now) - _left(F("began_at"), now)),
+    )
+    of_live = live.values_list("job__project").annotate(Sum("used"))
+    found: dict[int, float] = defaultdict(float)
+    for project, used in of_live.union(over.values_list("project").annotate(Sum("used")), all=True):
+        found[project] += used * MEAN_LIFE_S
+    return found
+
+
+def _left(moment: Any, now: datetime) -> Any:
+    """Which part is left now of what was used at that moment. Of what lies ahead, all."""
+    ago = Greatest(Seconds(Value(now) - moment), Value(0.0))
+    return Power(Value(0.5), ago / HALF_LIFE_S, output_field=FloatField())
+
+
+def gpu_seconds_this_month(projects: Collection[int], now: datetime) -> dict[tuple[int, int | None], float]:
+    """The GPU-seconds of this month by project and owner, up to now: folded, not folded yet, and live."""
+    month = month_of(now)
+    first, last = Value(begin(month)), Value(begin(following(month)))
+    live = Run.objects.filter(released_at=None, job__project__in=projects).order_by()
+    of_live = live.annotate(
+        of_gpus=Seconds(Value(now) - Greatest("created_at", first)) * ListLength("gpu_uuids")
+    ).values_list("job__project", "job__owner")
+    over = Usage.objects.filter(folded=False, project__in=projects).order_by()
+    of_over = over.annotate(
+        of_gpus=Seconds(Least("ended_at", last) - Greatest("began_at", first)) * F("gpus")
+    ).values_list("project", "owner")
+    folded = MonthlyUse.objects.filter(project__in=projects, month=month).order_by()
+    of_folded: QuerySet[Any, Any] = folded.values_list("project", "owner").annotate(Sum("gpu_seconds"))
+    rows = of_folded.union(
+        of_live.filter(of_gpus__gt=0).annotate(Sum("of_gpus")),
+        of_over.filter(of_gpus__gt=0).annotate(Sum("of_gpus")),
+        all=True,
+    )
+    found: dict[tuple[int, int | None], float] = defaultdict(float)
+    for project, owner, seconds in rows:
+        found[project, owner] += seconds
+    return found
