@@ -19,9 +19,9 @@ from django.urls import get_resolver
 
 TRIM_EVERY_S = 30.0
 MAX_ARENAS = 2
-# After so many new objects the collector looks at them, after so many such looks at the older ones, and after so many of
-# these at all. By Python's own numbers, 700 and 10 and 10, it looked at everything during each page of a large
-# deployment: up to a third of its processor time. A look at 20,000 new objects takes two milliseconds.
+# After so many new objects the collector looks at them, after so many such looks at older ones too, and after so many
+# of these at all objects. By Python's own numbers, 700 and 10 and 10, it looked at all of them during each page of a
+# large deployment: up to a third of its processor time. A look at 20,000 new objects takes two milliseconds.
 COLLECT_AFTER = 20_000, 10, 20
 # So often sockets are counted between two trims; so many that have ended are a storm that is over.
 LOOKS, MANY_SOCKETS = 6, 30

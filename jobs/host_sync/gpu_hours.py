@@ -83,7 +83,7 @@ def holdings(start: datetime, until: datetime) -> Iterable[tuple[Key, int, datet
     """Yield what runs held. Live claims are read first: a run that ends meanwhile is then in the usage as well, and
     counts once.
     """
-    # A claim is released with its run. `run__released_at` is here for its index: without it all runs of the past are read.
+    # A claim is released with its run. `run__released_at` is here for its index: else all runs of the past are read.
     held = {"released_at": None, "run__released_at": None}
     claims = GpuClaim.objects.filter(**held, run__created_at__lt=until).order_by()
     kinds = claims.values_list("run", "gpu__host", "gpu__accelerator_type", "run__created_at")

@@ -1,7 +1,7 @@
 """What is in no sum of usage yet, added up by the database: what thousands of live runs hold is a few numbers then.
 
-Live runs and the usage rows that are not folded yet are read by one statement. So a run that ends meanwhile is in one of
-the two, never in both.
+Live runs and the usage rows that are not folded yet are read by one statement. So a run that ends meanwhile is in
+one of the two, never in both.
 """
 
 from __future__ import annotations

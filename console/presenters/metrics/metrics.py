@@ -11,10 +11,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from django.db.models import BigIntegerField, F, Func, Max, Min, QuerySet
+from django.db.models import BigIntegerField, F, Func, Max, Min, OuterRef, QuerySet, Subquery
+from django.db.models.functions import Coalesce
 
 from agents.infra.shared_answers import SharedAnswers
+from agents.infra.sql import Parameter, SelectStatement
 from agents.models import Gpu
+from console.presenters.metrics.bands import Bands, NotByDatabase, read_bands
 from console.presenters.metrics.metric_lines import (
     METRICS,
     OF_GPUS,
@@ -41,6 +44,16 @@ HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 # With fewer samples than one each step, a line would have gaps: a sample may come a little late.
 SLICE_S = SAMPLE_S + 2
 KEPT = timedelta(seconds=4)
+# The coarsest samples stand for so long (jobs/host_sync/samples.py).
+LONGEST_S = 600
+
+_runs_of_job = SelectStatement(
+    lambda: (
+        Run.objects.filter(job=Parameter("job"))
+        .order_by("replica__pool", "replica__index", "pk")
+        .values_list("pk", "replica__name", "replica", "gpu_uuids", "cpus", "memory_mb")
+    )
+)
 
 # The column of each value.
 _COLUMNS = {
@@ -132,6 +145,7 @@ class _Of:
     """A run, as far as its lines need it."""
 
     replica: str
+    replica_id: int
     gpus: int
     cpus: float
     memory_mb: int
@@ -140,20 +154,55 @@ class _Of:
 
 def _metrics(job: Job, asked: Asked, now: datetime) -> Metrics:
     runs = _runs(job)
-    bounds = RunSample.objects.filter(run__in=list(runs)).order_by().aggregate(Min("at"), Max("at"))
-    first, last = bounds["at__min"], bounds["at__max"]
+    first, last = _bounds(job)
     end = asked.end or min(now, last + timedelta(seconds=SAMPLE_S) if last else now)
     start = asked.start or _start(end, SPANS[asked.span], first)
     names = list(dict.fromkeys(run.replica for run in runs.values()))
     chosen = [name for name in names if name in asked.replicas] if asked.replicas else names
     bands = len(chosen) > MOST_LINES if asked.bands is None else asked.bands
     span, thinned = _span(start, end, asked.step, len(chosen), now)
-    wanted = {pk: run for pk, run in runs.items() if run.replica in set(chosen)}
+    of = set(chosen)
+    wanted = {pk: run for pk, run in runs.items() if run.replica in of}
     by_gpu = len(chosen) == 1 and not bands
-    grid = Grid(span, by_gpu)
-    _read(grid, wanted, _rows(wanted, span, thinned))
-    charts = tuple(_charts(grid, bands, wanted))
+    lines: Grid | Bands | None = None
+    if bands and thinned:
+        lines = _bands(job, wanted, len(chosen) == len(names), span, now)
+    if lines is None:
+        lines = grid = Grid(span, by_gpu)
+        _read(grid, wanted, _rows(wanted, span, thinned))
+    charts = tuple(_charts(lines, bands, wanted))
     return Metrics(span, first, last, bands, thinned, tuple(names), charts, marks(job, span))
+
+
+def _bounds(job: Job) -> tuple[datetime | None, datetime | None]:
+    """The times of the first and of the last sample. Coarse samples are older than fine ones (host_sync/samples.py), so
+    at most four entries of the index are looked up for each run."""
+    ends = {}
+    for name, steps, order in (("first", (600, 60, 10), "at"), ("last", (10, 60, 600), "-at")):
+        of_run = RunSample.objects.filter(run=OuterRef("pk")).order_by(order).values("at")
+        ends[name] = Coalesce(*(Subquery(of_run.filter(step=step)[:1]) for step in steps))
+    found = Run.objects.filter(job=job).order_by().annotate(**ends).aggregate(Min("first"), Max("last"))
+    return found["first__min"], found["last__max"]
+
+
+def _bands(job: Job, runs: Mapping[str, _Of], all_of_job: bool, span: Span, now: datetime) -> Bands | None:
+    """The bands as the database joins them; None where a sample is longer than a step, or of an older version."""
+    since = datetime.fromtimestamp(span.start, UTC) - timedelta(seconds=LONGEST_S)
+    levels = [(until, seconds) for until, seconds in _stored_levels(now) if until > since]
+    if any(seconds > span.step for _until, seconds in levels):
+        return None
+    replicas = None if all_of_job else sorted({run.replica_id for run in runs.values()})
+    try:
+        return read_bands(job.pk, replicas, span, SLICE_S, levels, now)
+    except NotByDatabase:
+        return None
+
+
+def _stored_levels(now: datetime) -> Iterable[tuple[datetime, int]]:
+    """Until when there are samples of so many seconds, and a little longer. Fine ones may wait to be made coarser."""
+    yield datetime.max.replace(tzinfo=UTC), 10
+    yield now - HOUR + timedelta(seconds=60), 60
+    yield now - DAY + timedelta(seconds=LONGEST_S), LONGEST_S
 
 
 def _start(end: datetime, length: timedelta | None, first: datetime | None) -> datetime:
@@ -164,9 +213,10 @@ def _start(end: datetime, length: timedelta | None, first: datetime | None) -> d
 
 
 def _runs(job: Job) -> dict[str, _Of]:
-    columns = ("pk", "replica__name", "gpu_uuids", "cpus", "memory_mb")
-    rows = Run.objects.filter(job=job).order_by("replica__pool", "replica__index", "pk").values_list(*columns)
-    return {pk: _Of(replica, len(uuids), cpus, memory, uuids) for pk, replica, uuids, cpus, memory in rows}
+    return {
+        pk: _Of(name, replica, len(uuids), cpus, memory, uuids)
+        for pk, name, replica, uuids, cpus, memory in _runs_of_job(job=job.pk)
+    }
 
 
 def _span(start: datetime, end: datetime, step: int, replicas: int, now: datetime) -> tuple[Span, bool]:
@@ -193,7 +243,7 @@ def _overlap(start: datetime, end: datetime, since: datetime, until: datetime, s
 
 def _rows(runs: Mapping[str, _Of], span: Span, thinned: bool) -> QuerySet[RunSample]:
     # A sample of ten minutes that began before the span reaches into it.
-    since = datetime.fromtimestamp(span.start - 600, UTC)
+    since = datetime.fromtimestamp(span.start - LONGEST_S, UTC)
     until = datetime.fromtimestamp(span.end, UTC)
     rows = RunSample.objects.filter(run__in=list(runs), at__gte=since, at__lt=until).order_by()
     rows = rows.annotate(second=Epoch("at"))
@@ -237,11 +287,11 @@ def _gpus(
     return [(load[0], load[1], watt, degree) for load, watt, degree in zip(gpus, watts, degrees, strict=True)]
 
 
-def _charts(grid: Grid, bands: bool, runs: Mapping[str, _Of]) -> Iterable[Chart]:
+def _charts(grid: Grid | Bands, bands: bool, runs: Mapping[str, _Of]) -> Iterable[Chart]:
     tops = _tops(runs.values(), by_gpu=len({run.replica for run in runs.values()}) == 1 and not bands)
     order = {name: place for place, name in enumerate(dict.fromkeys(run.replica for run in runs.values()))}
     for metric in METRICS:
-        lines = grid.bands(metric) if bands else grid.lines(metric)
+        lines = grid.lines(metric) if isinstance(grid, Grid) and not bands else grid.bands(metric)
         if lines:
             lines.sort(key=lambda line: order.get(line.replica, 0))
             yield Chart(metric, tops.get(metric.name), tuple(lines))

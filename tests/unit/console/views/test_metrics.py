@@ -16,6 +16,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from agents.infra import shared_answers
+from console.presenters.metrics import bands, metrics
 from console.presenters.metrics.metric_lines import BY_NAME, METRICS, Grid, Sample, Span, step_for
 from console.presenters.metrics.metrics_page import newest_points
 from jobs.host_sync import samples
@@ -315,3 +316,95 @@ def test_rows_of_many_replicas_give_the_same_lines_as_samples(step):
 
     assert found(one) == found(other)
     assert found(one)[0]["networkSend"] == {} and len(found(one)[0]["cpu"]) == 4
+
+
+@pytest.fixture
+def gangs(project, cast, monkeypatch):
+    """A job of 12 replicas, one of them restarted, with two GPUs or none, and values that some hosts do not tell."""
+    job, now, dice = a_job(project, cast.bob, host=a_host(gpus=2)), timezone.now(), random.Random(7)
+    first = Run.objects.get(job=job)
+    for number in range(11):
+        replica = job.replicas.create(name=f"workerpool1-{number}", pool=1, index=number, state="RUNNING")
+        for start in range(2 if number == 4 else 1):
+            names = {"pk": f"{job.pk}-{number}-{start}", "number": start, "replica": replica}
+            Run.objects.create(
+                **names,
+                job=job,
+                attempt=1,
+                host=first.host,
+                port=7000 + 20 * start + number,
+                created_at=now,
+                order={},
+                cpus=4,
+                memory_mb=4096,
+            )
+    rows = []
+    for run in Run.objects.filter(job=job):
+        for back in range(3, 3 * 3600, 10 if dice.random() < 0.5 else 9):
+            coarse = back > 3600
+            if coarse and back % 60 > 9:
+                continue
+            at = now - timedelta(seconds=back)
+            at = start_of_step(at, 60) if coarse else at
+            tells = dice.random() < 0.8
+            gpus = [[dice.randrange(101), dice.randrange(9000)] for _ in range(2 * (run.number == 0))]
+            rows.append(
+                RunSample(
+                    run=run,
+                    step=60 if coarse else 10,
+                    at=at,
+                    cpu=dice.uniform(0, 4),
+                    memory_mb=dice.randrange(4096) if tells else None,
+                    gpus=gpus,
+                    gpu_power=[dice.randrange(700) for _ in gpus] if tells else None,
+                    net_rx=dice.randrange(10**10) if tells else None,
+                    disk_free_mb=dice.randrange(500_000),
+                )
+            )
+    samples.save(list({(row.run_id, row.step, row.at): row for row in rows}.values()))
+    monkeypatch.setattr(metrics, "MAX_ROWS", 600)
+    return job, now
+
+
+@pytest.mark.parametrize("span", ["hour", "all"])
+@pytest.mark.parametrize("some", [(), tuple(f"workerpool1-{number}" for number in range(9))])
+def test_the_database_joins_many_replicas_as_their_rows_are_joined(gangs, monkeypatch, span, some):
+    """Also in the second view, for which it reads only the steps that are not over."""
+    job, now = gangs
+    asked = metrics.Asked(replicas=some, span=span)
+    read = metrics.read_bands
+    by_database = metrics._metrics(job, asked, now)
+    again = metrics._metrics(job, asked, now)
+    monkeypatch.setattr(metrics, "_bands", lambda *arguments: None)
+    by_rows = metrics._metrics(job, asked, now)
+    assert read is metrics.read_bands and by_rows.thinned and by_rows.bands
+    assert {chart.metric.name for chart in by_rows.charts} >= {"cpu", "gpuUtilization", "networkReceive"}
+    assert by_database == by_rows and again == by_rows
+
+
+def test_steps_that_are_over_are_not_read_again(gangs, monkeypatch):
+    job, now = gangs
+    asked, read, seen = metrics.Asked(), bands._read, []
+
+    def reads(job_id, replicas, windows, slice_s):
+        seen.append(sorted({begin for begin, _at, _seconds in windows}))
+        return read(job_id, replicas, windows, slice_s)
+
+    monkeypatch.setattr(bands, "_read", reads)
+    step = metrics._metrics(job, asked, now).span.step
+    soon = start_of_step(now, step) + timedelta(seconds=step)
+    samples.save([RunSample(run=run, step=10, at=soon, cpu=1.5) for run in Run.objects.filter(job=job)])
+    later = metrics._metrics(job, asked, soon + timedelta(seconds=20))
+    assert len(seen[0]) > 10 and len(seen[1]) <= 3 and seen[1][-1] == soon.timestamp() > seen[0][-1]
+    shared_answers.forget_all()
+    assert metrics._metrics(job, asked, soon + timedelta(seconds=20)) == later and len(seen[2]) > 10
+
+
+def test_samples_of_an_older_version_are_joined_by_their_lists(gangs):
+    """Those have no sums of their GPUs, which the database would need."""
+    job, now = gangs
+    before = metrics._metrics(job, metrics.Asked(), now)
+    RunSample.objects.update(gpu_count=None, gpu_load=None, gpu_memory_mb=None, gpu_watts=None)
+    shared_answers.forget_all()
+    after = metrics._metrics(job, metrics.Asked(), now)
+    assert [chart.metric.name for chart in after.charts] == [chart.metric.name for chart in before.charts]
