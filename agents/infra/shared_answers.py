@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Hashable
@@ -23,28 +24,38 @@ def forget_all() -> None:
 
 
 class SharedAnswers(Generic[Key, Value]):
-    """Keeps at most `most` answers for `kept`. Threads that ask for the same answer wait for the first of them."""
+    """Keeps at most `most` answers for `kept`. Threads that ask for the same answer wait for the first of them.
 
-    def __init__(self, kept: timedelta, most: int) -> None:
+    Until `longest` an answer counts also after that, as long as the `stamp` that is given is what it was before it.
+    """
+
+    def __init__(self, kept: timedelta, most: int, longest: timedelta = timedelta(0)) -> None:
         _all.add(self)
-        self._kept_s = kept.total_seconds()
+        self._kept_s, self._longest_s = kept.total_seconds(), longest.total_seconds()
         self._most = most
         self._lock = threading.Lock()
         self._busy: dict[Key, threading.Lock] = {}
-        self._known: dict[Key, tuple[float, Value]] = {}
+        self._known: dict[Key, tuple[float, Value, Hashable]] = {}
 
-    def get(self, key: Key, compute: Callable[[], Value]) -> Value:
+    def get(
+        self, key: Key, compute: Callable[[], Value], stamp: Callable[[], Hashable] | None = None
+    ) -> Value:
         with self._lock:
             busy = self._busy.setdefault(key, threading.Lock())
         with busy:
             known = self._known.get(key)
-            if known is not None and time.monotonic() - known[0] < self._kept_s:
+            age_s = time.monotonic() - known[0] if known is not None else math.inf
+            if known is not None and age_s < self._kept_s:
                 return known[1]
             try:
+                # Read before the answer, which may be newer than it.
+                now = stamp() if stamp is not None else None
+                if known is not None and stamp is not None and age_s < self._longest_s and now == known[2]:
+                    return known[1]
                 value = compute()
                 with self._lock:
                     self._known.pop(key, None)
-                    self._known[key] = time.monotonic(), value
+                    self._known[key] = time.monotonic(), value, now
             finally:
                 with self._lock:
                     self._forget()

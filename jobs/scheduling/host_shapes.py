@@ -19,6 +19,7 @@ from agents.models import Gpu, GpuState, Host, HostStatus
 from jobs.models import Run
 from jobs.projects import claim_holders
 from jobs.rules.spec.machine_types import Needs
+from jobs.scheduling import changes
 
 # A submit may rely on shapes of so long ago: a job that fits no host any more waits, as it does when a host is removed.
 SUBMIT_RELIES_FOR = timedelta(seconds=2)
@@ -44,7 +45,7 @@ class HostShape:
 Shapes = Mapping[HostShape, int]
 _recent: SharedAnswers[str, Shapes] = SharedAnswers(SUBMIT_RELIES_FOR, 64)
 _both: SharedAnswers[tuple[str, tuple[int, ...] | None], tuple[Shapes, Shapes]] = SharedAnswers(
-    SUBMIT_RELIES_FOR, 64
+    SUBMIT_RELIES_FOR, 64, changes.LONGEST
 )
 
 
@@ -69,7 +70,9 @@ def recent_empty_shapes(location: str) -> Shapes:
 def recent_shapes(location: str, projects: Collection[int] | None = None) -> tuple[Shapes, Shapes]:
     """The hosts empty, and with what is free, as old: for pages, of which many ask at the same time."""
     key = location, None if projects is None else tuple(projects)
-    return _both.get(key, lambda: (empty_shapes(location, projects), free_shapes(location, projects)))
+    return _both.get(
+        key, lambda: (empty_shapes(location, projects), free_shapes(location, projects)), changes.stamp
+    )
 
 
 def free_shapes(location: str, projects: Collection[int] | None = None) -> Shapes:

@@ -5,11 +5,14 @@ It places and reserves nothing. It looks past the jobs that already wait, becaus
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 
 from agents.infra.shared_answers import SharedAnswers
 from jobs.projects import claim_holders
+from jobs.projects.claim_holders import ClaimHolder
 from jobs.rules.scheduling import resource_requests
 from jobs.rules.scheduling.backfill import find_reservation
 from jobs.rules.scheduling.placement import NoCapacity, Placer
@@ -19,7 +22,7 @@ from jobs.rules.scheduling.time_text import whole_minute
 from jobs.rules.spec.custom_job import CustomJobSpec
 from jobs.rules.spec.image_aliases import with_images
 from jobs.rules.spec.machine_types import Types
-from jobs.scheduling import capacity, machine_types, queue_snapshot
+from jobs.scheduling import capacity, changes, machine_types, queue_snapshot
 from jobs.scheduling.capacity import ClusterCapacity
 from jobs.scheduling.image_aliases import images_used
 
@@ -38,18 +41,25 @@ class Forecast:
     at: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Cluster:
     here: ClusterCapacity
-    running: tuple[RunningJob, ...]
+    held: Sequence[ClaimHolder]
+    now: datetime
+
+    @cached_property
+    def running(self) -> tuple[RunningJob, ...]:
+        """In the order of their ends. Only a job that could not start now needs them."""
+        running = queue_snapshot.read_running(self.held, self.here.kinds, self.now).running
+        return tuple(sorted(running, key=by_end))
 
 
-_recent: SharedAnswers[str, _Cluster] = SharedAnswers(RELIED_FOR, 1)
+_recent: SharedAnswers[str, _Cluster] = SharedAnswers(RELIED_FOR, 1, changes.LONGEST)
 
 
 def forecast(spec: CustomJobSpec, location: str, types: Types, project: int, now: datetime) -> Forecast:
     """For a job of this project that could start some day: see `services.check_can_start`."""
-    cluster = _recent.get("", lambda: _read(now))
+    cluster = _recent.get("", lambda: _read(now), changes.stamp)
     here = cluster.here
     images = images_used(spec, location)
     spec = with_images(spec, images, machine_types.engine_of(with_images(spec, images), location))
@@ -76,6 +86,4 @@ def forecast(spec: CustomJobSpec, location: str, types: Types, project: int, now
 
 def _read(now: datetime) -> _Cluster:
     held = claim_holders.read_holders()
-    here = capacity.read_capacity(held)
-    running = queue_snapshot.read_running(held, here.kinds, now).running
-    return _Cluster(here, tuple(sorted(running, key=by_end)))
+    return _Cluster(capacity.read_capacity(held), held, now)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import lru_cache
 
 from django.contrib.auth.models import User
@@ -15,6 +15,7 @@ from django.utils.translation import gettext as _
 
 from agents.infra.refusals import Exhausted, Refused
 from agents.infra.sentences import shown
+from agents.infra.shared_answers import SharedAnswers
 from agents.models import Gpu, Host, HostStatus
 from console.auth import access
 from jobs.models import Project
@@ -25,10 +26,11 @@ from jobs.rules.scheduling.quota import QuotaAccount, gpus_of
 from jobs.rules.spec.advice import WARNING, Advice
 from jobs.rules.spec.custom_job import CustomJobSpec
 from jobs.rules.spec.machine_types import Needs, Types
-from jobs.scheduling import capacity, host_shapes, machine_types, output_directories, start_forecast
+from jobs.scheduling import capacity, changes, host_shapes, machine_types, output_directories, start_forecast
 from jobs.scheduling.host_shapes import Shapes
 
 SHOWN_HOSTS = 8
+OFFERED_FOR = timedelta(seconds=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,9 @@ class GpuOffer:
     accelerator_type: str
     free: int
     total: int
+
+
+_gpu_offers: SharedAnswers[Hashable, list[GpuOffer]] = SharedAnswers(OFFERED_FOR, 64, changes.LONGEST)
 
 
 def of(
@@ -144,7 +149,12 @@ def _start(spec: CustomJobSpec, location: str, types: Types, project: Project) -
 
 def gpu_offers(user: User, location: str = "") -> list[GpuOffer]:
     """Return the GPU types of the hosts that are up and that the person may see, and how many of each are free: in this
-    location, or in all."""
+    location, or in all. People who see the same hosts share the answer."""
+    key = access.hosts_key(user), location
+    return _gpu_offers.get(key, lambda: _read_gpu_offers(user, location), changes.stamp)
+
+
+def _read_gpu_offers(user: User, location: str) -> list[GpuOffer]:
     up = Host.machines.filter(status=HostStatus.UP).order_by()
     if location:
         up = up.filter(location__name=locations.resolved(location, locations.names()))
