@@ -11,17 +11,24 @@ from datetime import timedelta
 
 from django.db import connection
 
+from agents.infra.shared_answers import SharedAnswers
 from agents.models import Gpu, Host, HostEvent
 from jobs.models import AuditEntry, GpuClaim, Transition, Usage
 
 # For so long an answer counts although nothing of this has changed.
 LONGEST = timedelta(minutes=1)
+_recent: SharedAnswers[None, Hashable] = SharedAnswers(timedelta(seconds=1), 1)
 _TABLES = [model._meta.db_table for model in (Transition, Usage, HostEvent, GpuClaim, AuditEntry, Gpu, Host)]
 _NEWEST = f"SELECT {', '.join(f'(SELECT max(id) FROM {table})' for table in _TABLES)}"
 
 
 def stamp() -> Hashable:
-    """Equal as long as nothing has changed. One query, of the ends of indexes."""
+    """Equal as long as nothing has changed, up to a second ago: a page asks several times. One query, of the ends of
+    indexes."""
+    return _recent.get(None, _read)
+
+
+def _read() -> Hashable:
     with connection.cursor() as cursor:
         cursor.execute(_NEWEST)
         return tuple(cursor.fetchone() or ())
