@@ -65,13 +65,14 @@ def forecast(spec: CustomJobSpec, location: str, types: Types, project: int, now
     spec = with_images(spec, images, machine_types.engine_of(with_images(spec, images), location))
     request = resource_requests.decode_request(resource_requests.encode_request(spec, types))
     scope = here.scope(here.location(location), project, request.engines)
-    placed = Placer(here.views, capacity.ports()).place(request.replica_requests(), scope)
+    placer = Placer(here.views, capacity.ports())
+    placed = placer.place(request.replica_requests(), scope)
     if not isinstance(placed, NoCapacity):
         return Forecast(tuple(sorted({here.hosts[seat.host_id].name for seat in placed})), at=now)
     if not here.in_service:
         return Forecast(waits=capacity.NO_HOST)
     found = find_reservation(
-        Placer(here.views, capacity.ports()).capacity,
+        placer.capacity,  # all of which is free again
         cluster.running,
         (),
         0,
