@@ -109,9 +109,6 @@ _kinds = SelectStatement(
         Gpu.objects.filter(uuid__among=Parameter("uuids")).order_by().values_list("uuid", "accelerator_type")
     )
 )
-_live = SelectStatement(
-    lambda: Run.objects.filter(released_at=None).order_by().values_list("job", "pk", "job__project")
-)
 _holding = SelectStatement(
     lambda: (
         Run.objects.filter(pk__among=Parameter("runs"), released_at=None).order_by("pk").values_list(*_OF_RUN)
@@ -286,7 +283,7 @@ def report_by_job(month: date, projects: Iterable[int], now: datetime) -> Iterat
     """
     ids = list(projects)
     # Which runs are live is read first: one that ends before its part is read has a row there.
-    living = _living(set(ids))
+    living = list(_live_runs(ids).order_by("job").values_list("job", "pk"))
     first, last = begin(month), begin(following(month))
     rows = Usage.objects.filter(project__in=ids, ended_at__gt=first, began_at__lt=last).order_by("-job")
     of_rows: int | None = None
@@ -310,12 +307,6 @@ def report_by_job(month: date, projects: Iterable[int], now: datetime) -> Iterat
         rows = rows.filter(job__lt=border)
         # The rows of a part that live runs have cut short are the next one's.
         of_rows = None if border == of_rows else of_rows
-
-
-def _living(projects: Collection[int]) -> list[tuple[int, str]]:
-    """The live runs of these projects, those of the newest job last. They are compared with the projects here: for all
-    projects, PostgreSQL would read all jobs."""
-    return sorted((job, run) for job, run, project in _live() if project in projects)
 
 
 def _job_lines(runs: Iterable[Sequence[Any]], first: datetime, last: datetime) -> list[JobLine]:
