@@ -77,7 +77,8 @@ def gpu_seconds_this_month(projects: Collection[int], now: datetime) -> dict[tup
     """The GPU-seconds of this month by project and owner, up to now: folded, not folded yet, and live."""
     month = month_of(now)
     first, last = Value(begin(month)), Value(begin(following(month)))
-    live = Run.objects.filter(released_at=None, job__project__in=projects).order_by()
+    # Of all projects: to find the live runs of some, PostgreSQL would read all jobs that these ever had.
+    live = Run.objects.filter(released_at=None).order_by()
     of_live = live.annotate(
         of_gpus=Seconds(Value(now) - Greatest("created_at", first)) * ListLength("gpu_uuids")
     ).values_list("job__project", "job__owner")
@@ -93,6 +94,8 @@ def gpu_seconds_this_month(projects: Collection[int], now: datetime) -> dict[tup
         all=True,
     )
     found: dict[tuple[int, int | None], float] = defaultdict(float)
+    wanted = set(projects)
     for project, owner, seconds in rows:
-        found[project, owner] += seconds
+        if project in wanted:
+            found[project, owner] += seconds
     return found
