@@ -40,6 +40,7 @@ def test_the_addresses_of_servers_change_only_database_broker_and_channel_layer(
         5433,
     )
     assert (database["NAME"], database["PASSWORD"]) == ("yard", "p@")
+    assert "-c jit=off" in database["OPTIONS"]["options"], "no statement of ours is worth a compiler's time"
     assert database["CONN_MAX_AGE"] == 0 and database["OPTIONS"]["pool"]["max_size"] > 1
     assert backend_settings.broker_url(far) == backend_settings.redis_url(far) == "rediss://:s@r:6380/2"
     rabbit = Environment(redis_url="redis://r", broker_url="amqp://u:p@m//")
