@@ -393,11 +393,14 @@ def test_steps_that_are_over_are_not_read_again(gangs, monkeypatch):
     monkeypatch.setattr(bands, "_read", reads)
     step = metrics._metrics(job, asked, now).span.step
     soon = start_of_step(now, step) + timedelta(seconds=step)
-    samples.save([RunSample(run=run, step=10, at=soon, cpu=1.5) for run in Run.objects.filter(job=job)])
-    later = metrics._metrics(job, asked, soon + timedelta(seconds=20))
-    assert len(seen[0]) > 10 and len(seen[1]) <= 3 and seen[1][-1] == soon.timestamp() > seen[0][-1]
+    for after_s, cpu in ((0, 1.5), (6, 3.5)):
+        at = soon + timedelta(seconds=after_s)
+        samples.save([RunSample(run=run, step=10, at=at, cpu=cpu) for run in Run.objects.filter(job=job)])
+        later = metrics._metrics(job, asked, at + timedelta(seconds=2))
+    assert len(seen[0]) > 10 and len(seen[1]) <= 3 and len(seen[2]) <= 3
+    assert seen[0][-1] < seen[1][-1] == seen[2][-1] == soon.timestamp()
     shared_answers.forget_all()
-    assert metrics._metrics(job, asked, soon + timedelta(seconds=20)) == later and len(seen[2]) > 10
+    assert metrics._metrics(job, asked, at + timedelta(seconds=2)) == later and len(seen[3]) > 10
 
 
 def test_samples_of_an_older_version_are_joined_by_their_lists(gangs):
