@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -39,8 +40,7 @@ MARKS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(NamedTuple):
     """One replica. `label`: its rank, or its pool and number if it does not train. `mark`: its state as a sign.
 
     `load`: of its GPUs in percent, or of its CPUs if it has none; None if it is not known. `odd`: it has printed

@@ -84,8 +84,7 @@ class RunLine:
     ended_at: datetime | None
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaLine:
+class ReplicaLine(NamedTuple):
     """One replica with its latest run. `badge` is Unreachable while its host does not answer.
 
     `current`: the latest run, if it is of the present attempt. What few replicas of a page show is made when it is

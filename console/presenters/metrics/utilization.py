@@ -48,8 +48,7 @@ class _Sample(NamedTuple):
     gpu_memory_mb: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class CurrentUse:
+class CurrentUse(NamedTuple):
     """What a replica uses at the moment. `unknown` says why nothing is known; then the others are empty.
 
     `quiet_since`: since when a running replica has printed nothing. `odd`: it is quiet for much longer than the others.
