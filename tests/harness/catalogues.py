@@ -110,8 +110,9 @@ def paths() -> list[Path]:
     return sorted(LOCALE.glob("*/LC_MESSAGES/*.po"))
 
 
-def texts_for(path: Path) -> set[Text]:
-    return in_scripts() if path.stem == "djangojs" else collect()
+def texts() -> dict[str, set[Text]]:
+    """What each catalogue should have, by the name of its file. All of the code is read: ask once for all languages."""
+    return {"django": collect(), "djangojs": in_scripts()}
 
 
 def read(path: Path) -> Catalog:

@@ -14,6 +14,7 @@ from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
 
 from console.runtime import database_setup
+from tests.harness import new_database
 from tests.harness.races import race
 from tests.harness.services import Postgres
 
@@ -146,8 +147,9 @@ def test_the_first_rows_are_dated_by_the_database_and_not_by_a_machine_whose_clo
 @pytest.mark.slow
 def test_a_database_of_another_version_is_refused_with_the_cure_and_left_alone(tmp_path):
     """Databases from before 0.1 had been through migrations that are not here any more."""
-    migrated(tmp_path)
+    tmp_path.chmod(0o700)
     database = tmp_path / "trainyard.sqlite3"
+    new_database.put_sqlite(database)
     subprocess.run(
         [sys.executable, "-c", "import sqlite3, sys; base = sqlite3.connect(sys.argv[1]);"
          " base.execute(\"INSERT INTO django_migrations (app, name, applied)"
