@@ -19,11 +19,19 @@ PASSWORD = "correct horse battery"
 
 @pytest.fixture
 def project(db):
-    return Project.objects.get_or_create(name="default", defaults={"created_at": timezone.now()})[0]
+    return make_project()
 
 
 @pytest.fixture
 def cast(project):
+    return make_cast(project)
+
+
+def make_project():
+    return Project.objects.get_or_create(name="default", defaults={"created_at": timezone.now()})[0]
+
+
+def make_cast(project):
     """All people by name. Charlie is a member of another project only."""
     elsewhere = Project.objects.create(name="elsewhere", created_at=timezone.now())
     roles = {"alice": Role.ADMIN, "bob": Role.SUBMITTER, "bella": Role.SUBMITTER, "vera": Role.VIEWER}
@@ -42,15 +50,18 @@ def browser(cast):
     """browser("bob") returns a client logged in as Bob, just now; browser() returns one that is not logged in."""
 
     def open_as(name=None, given_at=None, **options):
-        client = Client(**options)
-        if name:
-            client.force_login(getattr(cast, name))
-            session = client.session
-            confirmation.mark(session, given_at or timezone.now())
-            session.save()
-        return client
+        return logged_in(getattr(cast, name), given_at, **options) if name else Client(**options)
 
     return open_as
+
+
+def logged_in(person, given_at=None, **options):
+    client = Client(**options)
+    client.force_login(person)
+    session = client.session
+    confirmation.mark(session, given_at or timezone.now())
+    session.save()
+    return client
 
 
 @pytest.fixture(autouse=True)

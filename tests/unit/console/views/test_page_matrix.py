@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from django.contrib.auth.models import User
+from django.db import transaction
+from django.test import Client
 from django.utils import timezone
 
 from agents.models import Host
@@ -11,6 +15,7 @@ from console import saved_views
 from console.views.urls import urlpatterns
 from jobs.models import Job
 from jobs.notifications import targets
+from tests.unit.console.views.conftest import logged_in, make_cast, make_project
 from tests.unit.console.views.example_rows import (
     a_doubted_run,
     a_host,
@@ -279,12 +284,24 @@ OPEN = {
 REDIRECTS = {"home"}
 
 
-@pytest.fixture
-def addresses(cast, project, no_host_answers):
+@pytest.fixture(scope="module")
+def stored(django_db_setup, django_db_blocker):
+    """The rows of all tests, and a session of each person: made once. Each test is undone by itself."""
+    with django_db_blocker.unblock(), transaction.atomic():
+        project = make_project()
+        cast = make_cast(project)
+        people = {name: getattr(cast, name) for name in PEOPLE if name}
+        sessions = {name: logged_in(person).cookies for name, person in people.items()}
+        yield SimpleNamespace(values=example_values(project, cast), sessions=sessions)
+        transaction.set_rollback(True)
+
+
+def example_values(project, cast):
+    """What stands in the addresses for each of their parts."""
     host = a_host(gpus=1)
     job = a_job(project, cast.bob, host=host)
     a_pipeline(job, "digits")
-    values = {
+    return {
         "job_id": job.pk,
         "tuning_id": a_tuning_job(job).pk,
         "model_id": "digits",
@@ -317,11 +334,26 @@ def addresses(cast, project, no_host_answers):
         "name": "a/b.txt",
     }
 
+
+@pytest.fixture
+def addresses(stored, db, no_host_answers):
     def address(name):
         pattern = next(p for p in urlpatterns if p.name == name).pattern
-        return f"/{pattern}" if not pattern.converters else "/" + _filled(str(pattern), values)
+        return f"/{pattern}" if not pattern.converters else "/" + _filled(str(pattern), stored.values)
 
     return address
+
+
+@pytest.fixture
+def browser(stored, db):
+    """browser("bob") returns a client with Bob's session, as it was before all tests; browser(None) one without."""
+
+    def open_as(name, **options):
+        client = Client(**options)
+        client.cookies.update(stored.sessions[name] if name else {})
+        return client
+
+    return open_as
 
 
 def _filled(route, values):
