@@ -28,7 +28,8 @@ from tests.harness import attack_corpus as corpus
 from tests.harness.wait_and_processes import wait_for
 from tests.unit.console.views.conftest import browser, cast, no_host_answers, project
 from tests.unit.console.views.example_rows import a_host, a_job
-from tests.unit.console.views.test_page_matrix import DOWNLOADS, GET, LEADS_ON, addresses
+from tests.unit.console.views.page_addresses import addresses
+from tests.unit.console.views.test_page_matrix import DOWNLOADS, GET, LEADS_ON
 
 __all__ = ["addresses", "browser", "cast", "database_beside_the_browser", "no_host_answers", "project"]
 

@@ -17,7 +17,7 @@ from tests.browser.static_site import served
 from tests.harness import marked_language
 from tests.harness.marked_language import LONGER
 from tests.unit.console.views.conftest import browser, cast, no_host_answers, project
-from tests.unit.console.views.test_page_matrix import addresses
+from tests.unit.console.views.page_addresses import addresses
 
 __all__ = ["addresses", "browser", "cast", "no_host_answers", "project"]
 

@@ -9,12 +9,14 @@ import pytest
 
 from console.templatetags import display
 from tests.browser.static_site import served
+from tests.browser.test_job_lists import database_beside_the_browser
 from tests.harness import marked_language
 from tests.harness.marked_language import LONGER
-from tests.unit.console.views.conftest import browser, cast, no_host_answers, project
-from tests.unit.console.views.test_page_matrix import GET, addresses
+from tests.unit.console.views.conftest import no_host_answers
+from tests.unit.console.views.rows_of_a_file import addresses, browser, stored
+from tests.unit.console.views.test_page_matrix import GET
 
-__all__ = ["addresses", "browser", "cast", "no_host_answers", "project"]
+__all__ = ["addresses", "browser", "database_beside_the_browser", "no_host_answers", "stored"]
 WIDTHS = (1280, 360)
 
 # A terminal takes its new size after the next frame, or when the browser has nothing else to do.
@@ -68,9 +70,7 @@ def catalogues(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def longer(settings, catalogues, monkeypatch):
-    # Playwright keeps an event loop in this thread, which waits while a view asks the database.
-    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
+def longer(settings, catalogues):
     settings.LANGUAGES = [("en", "English"), (LONGER, "Longer")]
     settings.LOCALE_PATHS = [catalogues]
     display._script_texts.cache_clear()

@@ -8,8 +8,10 @@ Full-width letters have capitals, so code that changes the first letter does the
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -64,16 +66,23 @@ def write(folder: Path, change: Callable[[str], str] = wide, code: str = CODE) -
     """Make `folder` a place for `LOCALE_PATHS`: catalogues with all texts of ours and of Django."""
     target = folder / code / "LC_MESSAGES"
     target.mkdir(parents=True)
-    for domain, texts in (
-        ("django", {*_of_django(), *catalogues.collect()}),
-        ("djangojs", catalogues.in_scripts()),
-    ):
+    for domain, made in _compiled(change).items():
+        (target / f"{domain}.mo").write_bytes(made)
+
+
+@cache
+def _compiled(change: Callable[[str], str]) -> dict[str, bytes]:
+    """Both catalogues. All code is read for them, which takes seconds: once in a process."""
+    found = {}
+    for domain, texts in catalogues.texts().items():
         catalogue = Catalog(locale="en", charset="utf-8")
-        for text in texts:
+        for text in {*_of_django(), *texts} if domain == "django" else texts:
             new = change(text) if isinstance(text, str) else tuple(map(change, text))
             catalogue.add(text, new)
-        with (target / f"{domain}.mo").open("wb") as file:
-            write_mo(file, catalogue)
+        file = io.BytesIO()
+        write_mo(file, catalogue)
+        found[domain] = file.getvalue()
+    return found
 
 
 def _of_django() -> Iterator[catalogues.Text]:

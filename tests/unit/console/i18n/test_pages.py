@@ -9,10 +9,11 @@ import pytest
 
 from console.runtime import catalogues as compiled
 from tests.architecture.test_template_texts import SEEN
-from tests.unit.console.views.conftest import browser, cast, no_host_answers, project
-from tests.unit.console.views.test_page_matrix import GET, addresses
+from tests.unit.console.views.conftest import no_host_answers
+from tests.unit.console.views.rows_of_a_file import addresses, browser, stored
+from tests.unit.console.views.test_page_matrix import GET
 
-__all__ = ["addresses", "browser", "cast", "no_host_answers", "project"]
+__all__ = ["addresses", "browser", "no_host_answers", "stored"]
 
 # What differs from second to second, whatever the language: a time, and a signed address with its time in it.
 MOMENTS = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z?|/client/\d+\.\w+\.[\w-]+/")

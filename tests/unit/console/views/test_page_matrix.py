@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
-from django.contrib.auth.models import User
-from django.db import transaction
-from django.test import Client
-from django.utils import timezone
 
 from agents.models import Host
-from console import saved_views
 from console.views.urls import urlpatterns
 from jobs.models import Job
-from jobs.notifications import targets
-from tests.unit.console.views.conftest import logged_in, make_cast, make_project
-from tests.unit.console.views.example_rows import (
-    a_doubted_run,
-    a_host,
-    a_job,
-    a_machine_type,
-    a_pipeline,
-    a_recorded_shell,
-    a_stored_file,
-    a_template,
-    a_tuning_job,
-)
+from tests.unit.console.views.rows_of_a_file import addresses, browser, stored
+
+__all__ = ["addresses", "browser", "stored"]
 
 PEOPLE = ("root", "alice", "bob", "bella", "vera", "charlie", "loner", None)
 LOGIN = "login"
@@ -282,85 +265,6 @@ OPEN = {
     *("login", "login-code", "login-oidc", "oidc-callback", "logout", "begin-login-passkey", "login-passkey"),
 }
 REDIRECTS = {"home"}
-
-
-@pytest.fixture(scope="module")
-def stored(django_db_setup, django_db_blocker):
-    """The rows of all tests, and a session of each person: made once. Each test is undone by itself."""
-    with django_db_blocker.unblock(), transaction.atomic():
-        project = make_project()
-        cast = make_cast(project)
-        people = {name: getattr(cast, name) for name in PEOPLE if name}
-        sessions = {name: logged_in(person).cookies for name, person in people.items()}
-        yield SimpleNamespace(values=example_values(project, cast), sessions=sessions)
-        transaction.set_rollback(True)
-
-
-def example_values(project, cast):
-    """What stands in the addresses for each of their parts."""
-    host = a_host(gpus=1)
-    job = a_job(project, cast.bob, host=host)
-    a_pipeline(job, "digits")
-    return {
-        "job_id": job.pk,
-        "tuning_id": a_tuning_job(job).pk,
-        "model_id": "digits",
-        "number": 1,
-        "host_id": host.pk,
-        "gpu_id": host.gpus.get().pk,
-        "what": "recheck",
-        "topic": "jobs",
-        "view_id": saved_views.save(cast.alice, project, "ours", "state=active", timezone.now()).pk,
-        "stray_id": a_doubted_run(host).pk,
-        "act": "stop",
-        "token_id": 1,
-        "passkey_id": 1,
-        "ticket": "no-ticket",
-        "session_id": "0123456789abcdef",
-        "location": "default",
-        "type_id": a_machine_type().pk,
-        "replica": "workerpool0-0",
-        "template_id": a_template(project).pk,
-        "run_id": job.runs.get().pk,
-        "key": a_recorded_shell(job.runs.get(), cast.bob).key,
-        "token": "x",
-        "project": "default",
-        "target_id": targets.add(project, "slack", "https://x.example/", [], 1.0, "alice", timezone.now())[
-            0
-        ].pk,
-        "user_id": User.objects.create_user("yves").pk,
-        "sha256": a_stored_file(project, "ours", "a/b.txt"),
-        "bucket": "ours",
-        "name": "a/b.txt",
-    }
-
-
-@pytest.fixture
-def addresses(stored, db, no_host_answers):
-    def address(name):
-        pattern = next(p for p in urlpatterns if p.name == name).pattern
-        return f"/{pattern}" if not pattern.converters else "/" + _filled(str(pattern), stored.values)
-
-    return address
-
-
-@pytest.fixture
-def browser(stored, db):
-    """browser("bob") returns a client with Bob's session, as it was before all tests; browser(None) one without."""
-
-    def open_as(name, **options):
-        client = Client(**options)
-        client.cookies.update(stored.sessions[name] if name else {})
-        return client
-
-    return open_as
-
-
-def _filled(route, values):
-    for name, value in values.items():
-        for kind in ("int", "str", "slug", "path"):
-            route = route.replace(f"<{kind}:{name}>", str(value))
-    return route
 
 
 def test_every_page_has_a_row():
