@@ -31,8 +31,18 @@ def yard():
         print(product.tail())  # pytest shows it when something failed
 
 
+@pytest.fixture(scope="module")
+def session(chromium, yard):
+    """The cookies of a login. No test ends it: one that needs a browser without a session forgets its cookies."""
+    context = chromium.new_context()
+    log_in(context.new_page(), yard.url)
+    cookies = context.cookies()
+    context.close()
+    return cookies
+
+
 @pytest.fixture
-def page(page, yard):
+def page(page, yard, session):
     """Logged in. A page fails the test where the content security policy refused something, or a socket did."""
     page.set_default_timeout(60_000)
     expect.set_options(timeout=60_000)
@@ -40,8 +50,7 @@ def page(page, yard):
         "console",
         lambda said: page.problems.append(said.text) if "Content Security Policy" in said.text else None,
     )
-    log_in(page, yard.url)
-    expect(page.get_by_role("heading", name="Jobs")).to_be_visible()
+    page.context.add_cookies(session)
     return page
 
 
