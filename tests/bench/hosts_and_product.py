@@ -26,6 +26,8 @@ SHIPPED = {
 class Shipped(Product):
     """One process of each role, with the settings that people get."""
 
+    password_rounds = ""
+
     def __init__(self, shape, **settings):
         super().__init__(shape, **{**SHIPPED, **settings})
 

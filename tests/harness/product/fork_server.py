@@ -27,7 +27,6 @@ from django.utils.module_loading import import_string
 from setproctitle import setproctitle
 
 PR_SET_PDEATHSIG = 1
-ITERATIONS = 1
 QUEUES = {"dispatcher": "dispatch", "worker": "default"}
 
 
@@ -37,7 +36,8 @@ def main():
     django.setup()
     import_string("console.runtime.processes.children.load_shared")()
     import_module("console.commands")
-    PBKDF2PasswordHasher.iterations = ITERATIONS
+    if rounds := os.environ.get("PASSWORD_ROUNDS"):
+        PBKDF2PasswordHasher.iterations = int(rounds)
     gc.freeze()  # pages that the collector does not touch stay shared
     print("ready", flush=True)
     for line in sys.stdin:

@@ -53,6 +53,9 @@ SHAPES = ("embedded", "apart")
 class Product:
     """Shape "embedded": SQLite, private Redis. Shape "apart": PostgreSQL, Redis, a second dispatcher and worker."""
 
+    # How often what is forked hashes a password. Empty: as often as the product does.
+    password_rounds = "1"
+
     def __init__(self, shape="embedded", data_mb=None, clocks=None, forked=True, **settings):
         self.shape = shape
         self.forked = forked
@@ -155,6 +158,7 @@ class Product:
         environment["TRAINYARD_PORT"] = "0"
         # Otherwise the title of a fork would be written over what /proc shows of the environment.
         environment["SPT_NOENV"] = "1"
+        environment["PASSWORD_ROUNDS"] = self.password_rounds
         return {**environment, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
     def start_beat(self):

@@ -48,7 +48,8 @@ def test_pip_installs_it_alone_with_the_oldest_python(tmp_path):
 
 
 def test_each_verb_explains_itself(command):
-    assert all(verb in command.run("--help").stdout for verb in main.VERBS)
+    listed = command.run("--help").stdout
+    assert all(verb in listed for verb in main.VERBS)
     for verb, (_, what) in main.VERBS.items():
         shown = command.run(verb, "--help").stdout
         assert f"usage: trainyard {verb}" in shown and what.split(";")[0][:20].lower() in shown.lower()

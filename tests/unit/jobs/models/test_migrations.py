@@ -117,6 +117,7 @@ def is_as_it_should_be(found):
     assert found["first rows"] == [[["default", "Default"]]] * 2
 
 
+@pytest.mark.slow
 def test_a_new_database_has_tables_guards_and_first_rows_on_sqlite(tmp_path):
     is_as_it_should_be(migrated(tmp_path))
 
