@@ -41,6 +41,9 @@ if "sqlite" in DATABASES["default"]["ENGINE"]:
     DATABASES["default"]["TEST"] = {"NAME": str(DATA / "test.sqlite3")}
     # No power cut is tested through this door, and an fsync per commit is most of a database test's time.
     DATABASES["default"]["OPTIONS"]["init_command"] = "PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF;"
+else:
+    # tools/run-tests has made its tables: each process takes a copy instead of going through all migrations.
+    DATABASES["default"]["TEST"] = {"TEMPLATE": DATABASES["default"]["NAME"]}
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
 # Each client of a test makes its own middleware, which would look for all static files anew. Tests of prepared files

@@ -12,6 +12,7 @@ import redis
 import requests
 
 from tests.harness.product import Product
+from tests.harness.product.product import PASSWORD
 from tests.harness.wait_and_processes import process_alive, wait_for
 
 ROLES = ("web", "worker", "dispatcher", "beat", "broker", "watchdog")
@@ -94,8 +95,9 @@ def test_a_used_port_is_reported_with_the_cure(product, tmp_path):
 
 
 def test_the_command_line_works_while_it_runs(product):
-    product.with_admin()
-    assert product.command("user", "list").stdout.splitlines()[0] == "ada\tadmin\tdefault:admin"
+    add = ("user", "add", "ada", "--admin", "--password-stdin")
+    _, listed = product.commands(add, ("user", "list"), stdin=PASSWORD + "\n")
+    assert listed == "ada\tadmin\tdefault:admin\n"
 
 
 def test_every_process_that_is_killed_comes_back(product):
