@@ -108,7 +108,7 @@ behaviour: install
 programs: install
 	@tools/install-test-packages
 	@tools/install-frameworks
-	@PROGRAMS=1 tools/with-hosts $(PY) -m pytest -q tests/behaviour/test_frameworks.py
+	@PROGRAMS=1 tools/with-hosts $(PY) -m pytest -q tests/behaviour/test_frameworks.py tests/behaviour/test_frameworks_in_containers.py
 
 runner-pythons: install
 	@tools/install-test-packages

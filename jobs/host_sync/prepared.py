@@ -20,7 +20,7 @@ from jobs.host_sync import facts
 from jobs.host_sync.apply_reports import PendingWrites
 from jobs.lifecycle import snapshot
 from jobs.models import Job, MetricsProof, Preparation, PreparationNeed, Run
-from jobs.preparations import asking, commits, history, images, reasons
+from jobs.preparations import asking, cache_entries, commits, history, images, reasons
 from jobs.preparations.kinds import KINDS
 from jobs.preparations.masking import Mask
 from jobs.rules.lifecycle.preparation_states import HOST_NOT_PREPARED, NOT_PREPARED, PreparationState
@@ -165,6 +165,7 @@ def _release(jobs: set[int], now: datetime) -> tuple[set[int], set[int]]:
     found = list(ready.order_by("pk").values_list("pk", "job", "host"))
     released = {job for _, job, _ in found}
     history.prepared([pk for pk, _, _ in found], now)
+    cache_entries.show_installs([pk for pk, _, _ in found])
     Run.objects.filter(pk__in=[pk for pk, _, _ in found]).update(preparing=False, prepared_at=now)
     return released, {host for _, _, host in found}
 

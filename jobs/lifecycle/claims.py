@@ -19,6 +19,7 @@ from jobs.models import GpuClaim, Job, Replica, Run
 from jobs.outputs import ordering
 from jobs.outputs.ordering import JobOutputs
 from jobs.preparations import asking, brought, images, kinds, reasons
+from jobs.preparations.cache_entries import INSTALL_LOG
 from jobs.projects import usage
 from jobs.rules.lifecycle.decide import timeout_left_s
 from jobs.rules.metrics.log_lines import names_asked
@@ -187,6 +188,7 @@ def restart_run(
     if NEEDS & order.keys():
         new.follows = old.pk
     new.order = {**order, "mark": new.pk, "timeout_s": _timeout_s(spec, job, now)}
+    new.order.pop(INSTALL_LOG, None)
     if addresses is not None:
         new.order["env"] = _environment(new, spec, addresses)
         new.order["peers"] = _peers(new, spec, addresses)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from django.db.models import F
+
 from agents.infra.texts import said
-from jobs.models import Preparation, Run
+from jobs.models import Preparation, PreparationNeed, Run
 from jobs.preparations import brought
 from jobs.preparations.need import Need
 from jobs.rules.lifecycle.states import TERMINAL
 from jobs.rules.spec.custom_job import CustomJobSpec, Pool
 from jobs.rules.spec.secret_variables import GIT_CREDENTIAL
 from jobs.secrets import of_jobs
+
+# In an order: the log of the run begins with what pip printed.
+INSTALL_LOG = "install_log"
 
 
 class TreeKind:
@@ -49,3 +54,15 @@ class EnvironmentKind:
         """The address of the index: it may have a password in it."""
         need = preparation.needs.order_by("-pk").select_related("run__job").first()
         return {"index": brought.index_of(need.run.job)} if need is not None else {}
+
+
+def show_installs(runs: Sequence[str]) -> None:
+    """Of these runs, which are about to start, let the logs of those begin with the output of pip that have waited for
+    it. An environment that was there before tells the others in a line (agents/runner/cache/install_log.py)."""
+    waited = PreparationNeed.objects.filter(
+        run__in=runs, preparation__kind=brought.ENVIRONMENT, preparation__ended_at__gte=F("run__created_at")
+    )
+    found = [need.run for need in waited.select_related("run").order_by("run")]
+    for run in found:
+        run.order[INSTALL_LOG] = True
+    Run.objects.bulk_update(found, ["order"])

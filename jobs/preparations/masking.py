@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
-from agents.runner.logs.mask_patterns import MaskPatterns, blank
+from agents.runner.logs.mask_patterns import MaskPatterns, blank, parts_of
 
 # They name an account, and are no secrets.
 _NAMES = frozenset({"registry", "username"})
@@ -40,15 +39,4 @@ def _values(secrets: Mapping[str, Any]) -> Iterator[str]:
         if isinstance(value, Mapping):
             yield from _values(value)
         elif name not in _NAMES and value:
-            yield from _parts(str(value))
-
-
-def _parts(value: str) -> Iterator[str]:
-    """Of an address only the password is a secret. Of `user:password` the password alone is one too."""
-    if "://" in value:
-        password = urlsplit(value).password or ""
-        yield from {password, unquote(password)}
-        return
-    yield value
-    if "\n" not in value.strip() and ":" in value:
-        yield value.partition(":")[2]
+            yield from parts_of(str(value))

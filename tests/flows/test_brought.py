@@ -118,9 +118,17 @@ def test_a_gang_runs_a_python_package_on_two_hosts(yard, client, storage):
     job = submit(yard, pool, pool, name="package")
     for number in range(2):
         words = f"helper 42 workerpool{number} 1 ['--epochs', '3']\n"
-        assert client.wait_for_log(job, "\n", f"workerpool{number}-0", timeout=400).decode() == words
+        log = client.wait_for_log(job, words, f"workerpool{number}-0", timeout=400).decode()
+        assert log.startswith(("Looking in ", "Processing ")) and log.endswith(words)
+        assert "\nSuccessfully installed aiplatform_custom_trainer_script-0.1 helper-1.2\nhelper 42" in log
     tell(yard, "package-done")
     client.wait(job, "SUCCEEDED")
+    later = submit(yard, pool, pool, name="package again")
+    client.wait(later, "SUCCEEDED")
+    for number in range(2):
+        line, rest = client.log(later, f"workerpool{number}-0").decode().split("\n", 1)
+        assert line.startswith("trainyard: the packages were installed") and "helper==1.2" in line
+        assert rest == f"helper 42 workerpool{number} 1 ['--epochs', '3']\n"
     [row] = yard.query("SELECT result FROM jobs_preparation WHERE kind = 'environment' LIMIT 1")
     assert "helper==1.2" in str(row["result"])
     yard.check()

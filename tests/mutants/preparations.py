@@ -10,6 +10,8 @@ REGISTRIES = "tests/unit/jobs/secrets/test_image_registries.py"
 SIF = "tests/unit/agents/runner/test_sif.py"
 ARCHIVES = "tests/unit/agents/runner/test_image_archives.py"
 STORED = "tests/unit/jobs/preparations/test_stored_images.py"
+BROUGHT = "tests/unit/jobs/preparations/test_brought.py"
+ENVIRONMENTS = "tests/unit/agents/runner/test_environments.py"
 DOCKER = "tests/unit/agents/runner/runtimes/test_docker.py"
 ENGINES = "tests/unit/jobs/scheduling/test_engines.py"
 
@@ -215,6 +217,27 @@ PREPARATIONS = (
         "return place if os.path.isdir(place) else",
         "return",
         (f"{SIF}::test_what_is_ours_keeps_what_the_scripts_of_a_sif_file_set",),
+    ),
+    Safeguard(
+        "head-of-a-log-for-those-who-waited",
+        "jobs/preparations/cache_entries.py",
+        'preparation__ended_at__gte=F("run__created_at")',
+        "preparation__ended_at__isnull=False",
+        (f"{BROUGHT}::test_the_log_of_a_run_begins_with_the_install_that_it_waited_for",),
+    ),
+    Safeguard(
+        "head-of-a-log-not-for-a-restart",
+        "jobs/lifecycle/claims.py",
+        "    new.order.pop(INSTALL_LOG, None)\n",
+        "",
+        (f"{BROUGHT}::test_the_log_of_a_run_begins_with_the_install_that_it_waited_for",),
+    ),
+    Safeguard(
+        "password-of-the-index-in-the-head-of-a-log",
+        "agents/runner/cache/install_log.py",
+        "    blank(data, MaskPatterns(secrets).spans(bytes(data)))\n",
+        "",
+        (f"{ENVIRONMENTS}::test_what_pip_printed_is_kept_and_tells_no_password",),
     ),
     Safeguard(
         "bytes-of-a-stored-image-kept",

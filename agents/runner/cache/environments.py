@@ -13,9 +13,11 @@ import re
 import shutil
 from typing import Any, Callable, Dict, List, Tuple
 
+from agents.runner.cache.install_log import keep_install_log
 from agents.runner.cache.python_environment import STAMP, identity, is_ready
 from agents.runner.cache.store import BLOBS, ENVIRONMENTS, Cache, delete_tree
 from agents.runner.files import read_json, write_file
+from agents.runner.logs.mask_patterns import parts_of
 from agents.runner.preparations.long_programs import LongProgram, Unprepared
 from agents.runner.runs.orders import login_env
 
@@ -115,8 +117,10 @@ class _Making:
         self.must([self.python, "-m", "venv", "--without-pip", "--system-site-packages", self.path], "host")
         self.see_libraries(version, libraries)
         pip = self.find_pip()
+        before = os.path.getsize(self.program.output)
         for command in self.installs(pip):
             self.must(command, "user")
+        keep_install_log(self.path, self.program.output, before, parts_of(self.index))
         stamp = {
             "python": executable,
             "interpreter": identity(executable),

@@ -10,7 +10,7 @@ import base64
 import json
 import re
 from typing import Dict, Iterable, Iterator, List, Tuple
-from urllib.parse import quote, quote_plus
+from urllib.parse import quote, quote_plus, unquote, urlsplit
 
 # A shorter value would mask half of a log, and is no secret.
 LEAST = 6
@@ -89,6 +89,17 @@ def _base64(raw: bytes) -> Iterator[bytes]:
             text = encode(bytes(before) + raw)[first:last]
             if len(text) >= LEAST_BASE64:
                 yield text
+
+
+def parts_of(value: str) -> Iterator[str]:
+    """What is secret in a value. Of an address only the password. Of `user:password` the password alone is one too."""
+    if "://" in value:
+        password = urlsplit(value).password or ""
+        yield from {password, unquote(password)}
+        return
+    yield value
+    if "\n" not in value.strip() and ":" in value:
+        yield value.partition(":")[2]
 
 
 def merged(spans: Iterable[Span]) -> List[Span]:

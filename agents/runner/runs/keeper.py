@@ -13,6 +13,7 @@ import socket
 import time
 from typing import Any, Dict, List, NamedTuple, Tuple
 
+from agents.runner.cache.install_log import head_of_log
 from agents.runner.failpoints import failpoint
 from agents.runner.files import clean_directory, fsync_directory, make_spares, read_deadline, write_file
 from agents.runner.forks import close_all_but, has_no_child
@@ -152,10 +153,19 @@ class Keeper(RunLifecycle):
         )
         self.oom.begin()
         self.open_channels()
+        self.begin_log()
 
     def open_log(self) -> None:
         path = os.path.join(self.directory, "log")
         self.log = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def begin_log(self) -> None:
+        """Write what stands before the first byte of the program. Once a run: nobody prepares one again."""
+        assert self.order is not None
+        if self.facts["environment"]:
+            head = head_of_log(self.facts["environment"], self.order.install_log)
+            with contextlib.suppress(OSError):  # on a full disk the program finds out
+                os.write(self.log, head)
 
     def open_channels(self) -> None:
         control = os.path.join(self.directory, "control")

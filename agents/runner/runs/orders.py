@@ -41,6 +41,7 @@ class Order(NamedTuple):
     code: Tuple[str, str] | None
     runtime: Mapping[str, Any] | None
     environment: str | None
+    install_log: bool
     reduction: str | None
 
 
@@ -85,6 +86,7 @@ def parse_order(found: Dict[str, Any]) -> Order:
         code=_code(found),
         runtime=_runtime(found),
         environment=_environment(found),
+        install_log=found.get("install_log") is True,
         reduction=found["reduction"] if found.get("reduction") in REDUCTION_ROLES else None,
     )
 

@@ -122,7 +122,35 @@ def test_a_module_of_a_package_runs_in_its_environment(host, environment):
         "r1", command, runtime={"kind": "python", "environment": KEY}, env={"A": "b", "PATH": "/usr/bin"}
     )
     assert console.closed("r1")["exit_code"] == 0
-    assert printed(host, "r1") == "42 ['--epochs', '3'] b\n"
+    line, rest = printed(host, "r1").split("\n", 1)
+    assert line.startswith("trainyard: the packages were installed on this host for an earlier start, at 20")
+    assert "helper==1.2" in line and rest == "42 ['--epochs', '3'] b\n"
+
+
+OUTPUT = ["sh", "-c", "printf 'of the program'"]
+
+
+def test_the_log_of_a_run_that_waited_for_pip_begins_with_what_pip_printed(host, environment):
+    console, told = environment
+    console.start("r1", OUTPUT, runtime={"kind": "python", "environment": KEY}, install_log=True)
+    console.closed("r1")
+    log, digest = console.ended_log("r1")
+    assert log == printed(host, "r1").encode() and digest == "sha256:" + hashlib.sha256(log).hexdigest()
+    head, _, rest = log.rpartition(b"\n")
+    assert head.startswith(b"Looking in links: ") and rest == b"of the program"
+    assert b"Successfully installed" in head and b"TRAINYARD-PYTHON" not in head and b"==" not in head
+
+
+def test_what_pip_printed_stands_in_a_log_once_whenever_a_keeper_is_killed(host, environment):
+    console, _ = environment
+    for point in ("after_order", "before_gate", "after_gate", "before_started", "before_ended"):
+        host.arm(point)
+        console.start(point, OUTPUT, runtime={"kind": "python", "environment": KEY}, install_log=True)
+        facts = console.closed(point)
+        assert host.fired(point)
+        log, _ = console.ended_log(point)
+        assert log.count(b"Successfully installed helper-1.2") == 1, point
+        assert log.endswith(b"of the program") is (facts["exit_code"] == 0), point
 
 
 def test_an_environment_is_kept_while_a_process_of_a_run_lives(host, environment):

@@ -6,6 +6,7 @@ import functools
 import hashlib
 import http.server
 import io
+import json
 import os
 import subprocess
 import sys
@@ -19,9 +20,11 @@ import pytest
 
 from agents.runner.cache import environments, python_environment
 from agents.runner.cache.environments import make_environment
+from agents.runner.cache.install_log import INSTALL_LOG, head_of_log, keep_install_log
 from agents.runner.cache.python_environment import is_ready
 from agents.runner.cache.store import BLOBS, ENVIRONMENTS, Cache
 from agents.runner.home import Home
+from agents.runner.logs.mask_patterns import parts_of
 from agents.runner.preparations.long_programs import LongProgram, Unprepared
 from agents.runner.runs import orders
 
@@ -118,6 +121,45 @@ def test_a_source_archive_and_a_wheel_are_installed_without_the_internet(make, c
     assert "helper==1.2" in made["installed"] and made["python"].startswith("3.")
     assert len(made["installed"]) < 6, "only what was installed here, not what the host has"
     assert not os.path.exists(cache.path(ENVIRONMENTS, KEY) + ".packages")
+
+
+def test_what_pip_printed_is_kept_and_tells_no_password(make, cache):
+    wheels = {"helper-1.2-py3-none-any.whl": wheel("helper", "1.2", "ANSWER = 42")}
+    make(wheels, index="http://lab:pass%20word@127.0.0.1:9/simple")
+    place = cache.path(ENVIRONMENTS, KEY)
+    head = head_of_log(place, True)
+    assert b"Successfully installed helper-1.2\n" in head and head.endswith(b"\n")
+    make.output.write_text("not this\nfrom http://lab:pass%20word@127.0.0.1:9 as 'pass word'")
+    keep_install_log(place, str(make.output), 9, parts_of("http://lab:pass%20word@127.0.0.1:9/simple"))
+    assert head_of_log(place, True) == b"from http://lab:***********@127.0.0.1:9 as '*********'\n"
+
+
+def test_of_a_very_long_output_of_pip_the_end_is_kept(make, cache, tmp_path):
+    make.output.write_text("".join(f"line {number} of secret-word\n" for number in range(40_000)))
+    keep_install_log(str(tmp_path), str(make.output), 0, ["secret-word"])
+    first, *lines, last = head_of_log(str(tmp_path), True).splitlines()
+    left_out = make.output.stat().st_size - sum(len(line) + 1 for line in [*lines, last])
+    assert first == b"trainyard: the first %d bytes of the install's output are left out" % left_out
+    assert last == b"line 39999 of ***********" and lines[0].startswith(b"line ")
+
+
+@pytest.mark.parametrize(
+    "stamp",
+    [
+        None,
+        {"version": "3.11\x1b]0;x", "installed": ["helper==1.2", "a==\x1b[2J\n", 7, "x" * 500, {}]},
+        {"version": {}, "installed": "helper==1.2"},
+        {"version": "3.11.2", "installed": [f"package-{number}==1.0" for number in range(500)]},
+    ],
+)
+def test_the_line_about_an_earlier_install_is_one_line_whatever_a_job_wrote_there(tmp_path, stamp):
+    if stamp:
+        (tmp_path / python_environment.STAMP).write_text(json.dumps(stamp))
+    (tmp_path / INSTALL_LOG).symlink_to("/etc/passwd")
+    for made_for_it in (False, True):
+        line = head_of_log(str(tmp_path), made_for_it)
+        assert line.startswith(b"trainyard: the packages were installed") and line.endswith(b"\n")
+        assert len(line) < 2500 and not any(byte < 32 for byte in line[:-1])
 
 
 def test_what_a_killed_process_left_is_not_in_the_way(make, cache):

@@ -16,6 +16,8 @@ from agents.ssh.put import PutRefused
 from jobs import services
 from jobs.artifacts import artifacts, blobs, buckets, objects
 from jobs.host_sync import prepared, shipping
+from jobs.lifecycle import snapshot
+from jobs.lifecycle.claims import restart_run
 from jobs.models import (
     BlobHold,
     Job,
@@ -165,6 +167,31 @@ def test_packages_become_an_environment_and_a_module_is_run_in_it(submit, hosts,
     assert order(job)["runtime"] == {"kind": "python", "environment": row.key}
     assert order(job)["command"] == ["python3", "-m", "trainer.task", "--x"]
     assert control_plane_orders(row) == {**row.what, "index": "none"}
+
+
+def test_the_log_of_a_run_begins_with_the_install_that_it_waited_for(
+    submit, hosts, project, bucket, control_plane
+):
+    """Of every replica of the job; not of a restart, nor of a later job, for which nothing is installed."""
+    objects.put_object(project, bucket.name, "train-1.0.whl", [DATA])
+    job = submit(gang(*[package("gs://lab-bucket/train-1.0.whl")] * 2))
+    settle(control_plane, *hosts)
+    for host in hosts:
+        for name in host.asked:
+            host.prepare(control_plane, name)
+    settle(control_plane, *hosts)
+    first = Run.objects.filter(job=job)
+    assert [run.order.get("install_log") for run in first] == [True] * 2
+    for host in hosts:
+        for run in list(host.runs):
+            host.end(control_plane, run, exit_code=0)
+    settle(control_plane, *hosts)
+    again = submit(gang(package("gs://lab-bucket/train-1.0.whl")))
+    settle(control_plane, *hosts)
+    assert "install_log" not in order(again)
+    old = first.get(replica__name="workerpool0-0")
+    restarted = restart_run(job, snapshot.spec_of(job), old, 1, timezone.now())
+    assert "install_log" not in restarted.order and restarted.order["runtime"] == old.order["runtime"]
 
 
 def control_plane_orders(row):

@@ -1,0 +1,89 @@
+"""Images of a program that trains: this machine's Python, with what the framework has loaded, and the program."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from tests.harness.containers import Podman, root_archive
+from tests.harness.reduction import PROGRAMS, PYTHON
+
+# What a program that trains has loaded: shared libraries, and where Python has found modules.
+LOADED = """
+import os, sys
+{warm_up}
+lines = [line.split()[-1] for line in open("/proc/self/maps") if "/" in line]
+print("LOADED", *sorted({{line for line in lines if ".so" in line}}), sep="\\n")
+files = [getattr(module, "__file__", None) for name, module in sys.modules.items() if "." not in name]
+for file in filter(None, files):
+    if "dist-packages" in file or file.startswith({place!r}):
+        print(os.path.dirname(file) if os.path.basename(file) == "__init__.py" else file)
+print(os.path.dirname(os.__file__), os.path.realpath(sys.executable), sep="\\n")
+"""
+IGNORED = shutil.ignore_patterns("__pycache__", "test", "tests", "*.a", "include")
+
+
+def framework_image(place, program, warm_up, packages=None):
+    """The archive of an image that runs `program`, of tests/programs. `warm_up`: lines that load what it needs.
+    `packages`: a directory in which Python finds packages; in the image it is /opt/packages."""
+    root, libraries = _root(place, program, warm_up, packages)
+    (place / "root.tar").unlink()
+    subprocess.run(["tar", "-C", str(root), "-cf", str(place / "root.tar"), "."], check=True)
+    shutil.rmtree(root)
+    podman, name = Podman(place / "podman"), f"localhost/lab/{program.partition('_')[0]}:1"
+    try:
+        shutil.move(place / "root.tar", podman.place / "framework.tar")
+        changes = (
+            f"ENV LD_LIBRARY_PATH={libraries} PYTHONPATH=/opt/packages",
+            'ENTRYPOINT ["/usr/bin/python3", "/train.py"]',
+        )
+        words = [word for change in changes for word in ("--change", change)]
+        podman("import", *words, str(podman.place / "framework.tar"), name)
+        (podman.place / "framework.tar").unlink()
+        podman("save", "--output", str(place / "image.tar"), name)
+    finally:
+        podman.remove()
+    return place / "image.tar"
+
+
+def _root(place, program, warm_up, packages):
+    root_archive(place)
+    root, loaded = place / "root", _loaded(warm_up, packages)
+
+    def inside(line):
+        return line.replace(str(packages), "/opt/packages").removeprefix("/")
+
+    for line in loaded:
+        source, target = Path(line), root / inside(line)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, target, symlinks=True, ignore=IGNORED, dirs_exist_ok=True)
+        else:
+            shutil.copyfile(source, target)
+            target.chmod(0o755)
+    # Libraries are looked for where their links are.
+    libraries = sorted({"/" + str(Path(inside(line)).parent) for line in loaded if ".so" in line})
+    names = subprocess.run(["ldconfig", "-p"], check=True, capture_output=True, text=True).stdout
+    for name, path in re.findall(r"^\s+(\S+) .* => (\S+)$", names, re.M):
+        real = Path(path).resolve()
+        copied = root / str(real).removeprefix("/")
+        if copied.exists() and not (copied.parent / name).exists():
+            (copied.parent / name).symlink_to(copied.name)
+    (root / "lib64").mkdir(exist_ok=True)
+    shutil.copyfile("/lib64/ld-linux-x86-64.so.2", root / "lib64" / "ld-linux-x86-64.so.2")
+    (root / "lib64" / "ld-linux-x86-64.so.2").chmod(0o755)
+    (root / "usr" / "bin").mkdir(exist_ok=True)
+    (root / "usr" / "bin" / "python3").symlink_to(loaded[-1])
+    shutil.copyfile(PROGRAMS / program, root / "train.py")
+    return root, ":".join(libraries)
+
+
+def _loaded(warm_up, packages):
+    code = LOADED.format(warm_up=warm_up, place=str(packages))
+    env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(packages or "")}
+    found = subprocess.run(
+        [PYTHON, "-c", code], check=True, capture_output=True, text=True, timeout=300, env=env
+    )
+    return found.stdout.partition("LOADED\n")[2].split()
