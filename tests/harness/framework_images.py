@@ -18,11 +18,13 @@ lines = [line.split()[-1] for line in open("/proc/self/maps") if "/" in line]
 print("LOADED", *sorted({{line for line in lines if ".so" in line}}), sep="\\n")
 files = [getattr(module, "__file__", None) for name, module in sys.modules.items() if "." not in name]
 for file in filter(None, files):
-    if "dist-packages" in file or file.startswith({place!r}):
+    if "dist-packages" in file:
         print(os.path.dirname(file) if os.path.basename(file) == "__init__.py" else file)
 print(os.path.dirname(os.__file__), os.path.realpath(sys.executable), sep="\\n")
 """
 IGNORED = shutil.ignore_patterns("__pycache__", "test", "tests", "*.a", "include")
+# What only those need who build extensions. TensorFlow imports a package of its own that is called `test`.
+OF_BUILDS = shutil.ignore_patterns("__pycache__", "*.a", "include", "clang")
 
 
 def framework_image(place, program, warm_up, packages=None):
@@ -52,11 +54,10 @@ def _root(place, program, warm_up, packages):
     root_archive(place)
     root, loaded = place / "root", _loaded(warm_up, packages)
 
-    def inside(line):
-        return line.replace(str(packages), "/opt/packages").removeprefix("/")
-
+    if packages:
+        shutil.copytree(packages, root / "opt" / "packages", symlinks=True, ignore=OF_BUILDS)
     for line in loaded:
-        source, target = Path(line), root / inside(line)
+        source, target = Path(line), root / line.removeprefix("/")
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
             shutil.copytree(source, target, symlinks=True, ignore=IGNORED, dirs_exist_ok=True)
@@ -64,7 +65,7 @@ def _root(place, program, warm_up, packages):
             shutil.copyfile(source, target)
             target.chmod(0o755)
     # Libraries are looked for where their links are.
-    libraries = sorted({"/" + str(Path(inside(line)).parent) for line in loaded if ".so" in line})
+    libraries = sorted({str(Path(line).parent) for line in loaded if ".so" in line})
     names = subprocess.run(["ldconfig", "-p"], check=True, capture_output=True, text=True).stdout
     for name, path in re.findall(r"^\s+(\S+) .* => (\S+)$", names, re.M):
         real = Path(path).resolve()
@@ -81,9 +82,10 @@ def _root(place, program, warm_up, packages):
 
 
 def _loaded(warm_up, packages):
-    code = LOADED.format(warm_up=warm_up, place=str(packages))
+    code = LOADED.format(warm_up=warm_up)
     env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(packages or "")}
     found = subprocess.run(
         [PYTHON, "-c", code], check=True, capture_output=True, text=True, timeout=300, env=env
     )
-    return found.stdout.partition("LOADED\n")[2].split()
+    lines = found.stdout.partition("LOADED\n")[2].split()
+    return [line for line in lines if packages is None or not line.startswith(str(packages))]
