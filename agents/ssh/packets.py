@@ -20,7 +20,12 @@ from typing import Protocol
 
 import paramiko
 from cryptography.exceptions import InvalidTag
-from paramiko.common import MSG_CHANNEL_DATA, MSG_CHANNEL_EXTENDED_DATA, MSG_KEXINIT
+from paramiko.common import (
+    MSG_CHANNEL_DATA,
+    MSG_CHANNEL_EXTENDED_DATA,
+    MSG_CHANNEL_WINDOW_ADJUST,
+    MSG_KEXINIT,
+)
 from paramiko.packet import NeedRekeyException
 
 from agents.ssh.gcm_packets import TAG_BYTES, GcmPackets
@@ -74,9 +79,13 @@ class PacketReader(GcmPackets):
         super().__init__(socket)
         self._limits = PacketLimits()
         self.is_open: Callable[[int], bool] = lambda number: False
+        # The number that paramiko had counted when it was looked at.
+        self._counted = 0
 
     def read_message(self) -> Packet:
         kind, message = super().read_message() if self.reader is None else self.reader.next()
+        if kind == MSG_CHANNEL_WINDOW_ADJUST:
+            self._count_sent_bytes()
         wait_s = self._limits.count_packet(kind, self._is_wanted(kind, message))
         if wait_s > 0:
             time.sleep(min(wait_s, LONGEST_PAUSE_S))
@@ -85,6 +94,12 @@ class PacketReader(GcmPackets):
     def count_output(self, size: int) -> float:
         """Count output that the loop has read. Returns how many seconds to wait after it."""
         return self._limits.count_packet(MSG_CHANNEL_DATA, size > 0)
+
+    def _count_sent_bytes(self) -> None:
+        """What was sent since the last look. paramiko begins at 0 again with each key exchange."""
+        sent = self._Packetizer__sent_bytes
+        self._limits.count_sent(sent - self._counted if sent >= self._counted else sent)
+        self._counted = sent
 
     def _is_wanted(self, kind: int, message: paramiko.Message) -> bool:
         """Whether it is output of an open channel, and not empty, or the answer to our own request for new keys."""

@@ -28,8 +28,11 @@ MAX_BANNER_BYTES = 64 * 1024
 MAX_KEY_BYTES = 16 * 1024
 # paramiko fills a field that is shorter than it claims with zeros, up to a megabyte. Up to here that does no harm.
 MAX_FILLED_BYTES = 4096
-# (at once, a second). sshd sends a keep-alive now and then, and a window for each 96 KiB that it was sent.
+# (at once, a second). sshd sends a keep-alive now and then.
 HOUSEKEEPING_RATE = (2_000, 100.0)
+# A new window answers what was sent: sshd sends one for each piece that its program has taken, mostly 64 KiB, of a slow
+# program a page. So many are owed for so many bytes that were sent, at most for this much; the others are housekeeping.
+BYTES_FOR_A_WINDOW, OWED_BYTES = 4096, 4 << 20
 # A key exchange costs milliseconds of CPU. One is due after each half gigabyte, or when sshd's RekeyLimit says so.
 KEY_EXCHANGE_RATE = (10, 0.2)
 # Packets with output, beyond which the connection is read more slowly. Whole ones would be 260 MB a second.
@@ -76,11 +79,15 @@ class PacketLimits:
         self._key_exchanges = TokenBucket(*KEY_EXCHANGE_RATE, clock)
         self._output = TokenBucket(*OUTPUT_RATE, clock)
         self._banner_bytes = 0
+        self._owed_bytes = 0
 
     def count_banner(self, size: int) -> None:
         self._banner_bytes += size
         if self._banner_bytes > MAX_BANNER_BYTES:
             raise PeerMisbehaved(f"it sent {self._banner_bytes} bytes before its SSH version")
+
+    def count_sent(self, size: int) -> None:
+        self._owed_bytes = min(OWED_BYTES, self._owed_bytes + size)
 
     def count_packet(self, kind: int, wanted: bool) -> float:
         """Count a packet. Returns how many seconds to wait after it.
@@ -89,6 +96,9 @@ class PacketLimits:
         """
         if kind in _OUTPUT and wanted:
             return self._output.spend()
+        if kind == MSG_CHANNEL_WINDOW_ADJUST and self._owed_bytes >= BYTES_FOR_A_WINDOW:
+            self._owed_bytes -= BYTES_FOR_A_WINDOW
+            return 0.0
         if kind == MSG_KEXINIT and not wanted and not self._key_exchanges.take():
             raise PeerMisbehaved("it asks for one key exchange after the other")
         if not self._housekeeping.take():

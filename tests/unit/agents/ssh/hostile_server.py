@@ -17,6 +17,7 @@ from paramiko.common import (
     MSG_CHANNEL_DATA,
     MSG_CHANNEL_EXTENDED_DATA,
     MSG_CHANNEL_REQUEST,
+    MSG_CHANNEL_WINDOW_ADJUST,
     MSG_DEBUG,
     MSG_EXT_INFO,
     MSG_GLOBAL_REQUEST,
@@ -91,6 +92,7 @@ AFTER_LOGIN = {
     "a debug message that claims more": lambda near: kind(MSG_DEBUG, b"\0", 1_000_000),
     "global requests": lambda near: kind(MSG_GLOBAL_REQUEST, text(b"x@y"), b"\1"),
     "channel requests": lambda near: kind(MSG_CHANNEL_REQUEST, near, text(b"x@y"), b"\1"),
+    "windows that nobody waits for": lambda near: kind(MSG_CHANNEL_WINDOW_ADJUST, near, 1),
     "unimplemented": lambda near: kind(MSG_UNIMPLEMENTED, 1),
 }
 

@@ -11,12 +11,21 @@ import time
 from pathlib import Path
 
 import pytest
+from paramiko.common import MSG_CHANNEL_WINDOW_ADJUST
 
 from agents.runner.cache import put as runner_put
 from agents.runner.cache.put import PutFailed, receive
 from agents.runner.cache.store import BLOBS, Cache
 from agents.runner.home import Home
+from agents.ssh import peer_limits
 from agents.ssh.dial import DialError
+from agents.ssh.peer_limits import (
+    BYTES_FOR_A_WINDOW,
+    HOUSEKEEPING_RATE,
+    OWED_BYTES,
+    PacketLimits,
+    PeerMisbehaved,
+)
 from agents.ssh.put import Blob, PutRefused, PutStopped, Rate, put_blob
 from tests.harness.wait_and_processes import wait_for
 from tests.unit.agents.conftest import target
@@ -105,6 +114,28 @@ def test_a_file_is_put_whole_and_only_once(put, blobs):
     put(source)
     assert source.starts == [0], "the host has it: nothing is read again"
     assert sorted(path.name for path in blobs.iterdir()) == [source.blob.sha256, source.blob.sha256 + ".lock"]
+
+
+def test_the_windows_of_a_host_that_takes_a_large_file_are_no_flood(put, blobs, monkeypatch):
+    """sshd sends one for each piece. After 150 MB the connection was cut for that, and the host read all it had again."""
+    monkeypatch.setattr(peer_limits, "HOUSEKEEPING_RATE", (20, 0.1))
+    source = Source(DATA * 3)
+    put(source)
+    assert source.starts == [0] and (blobs / source.blob.sha256).stat().st_size == len(DATA) * 3
+
+
+def test_windows_are_owed_for_what_was_sent_and_not_for_more():
+    limits = PacketLimits(lambda: 0.0)
+    for _ in range(300):
+        limits.count_sent(BYTES_FOR_A_WINDOW * 10)
+        for _ in range(10):
+            limits.count_packet(MSG_CHANNEL_WINDOW_ADJUST, False)
+    limits.count_sent(1 << 40)
+    most = OWED_BYTES // BYTES_FOR_A_WINDOW + HOUSEKEEPING_RATE[0]
+    with pytest.raises(PeerMisbehaved):
+        for number in range(most + 1):
+            limits.count_packet(MSG_CHANNEL_WINDOW_ADJUST, False)
+    assert number == most
 
 
 @pytest.mark.parametrize("size", [0, 1, (1 << 18) + 1])
