@@ -12,6 +12,7 @@ from struct import Struct
 from threading import RLock
 from typing import Any, Protocol
 
+import paramiko
 from paramiko.packet import Packetizer
 
 # Of a packet: the length of what follows without the tag, and the length of the padding.
@@ -27,7 +28,20 @@ class Aead(Protocol):
     """AESGCM of the package cryptography."""
 
     def encrypt(self, nonce: bytes, data: bytes, associated_data: bytes, /) -> bytes: ...
+    def encrypt_into(
+        self, nonce: bytes, data: memoryview, associated_data: memoryview, buf: memoryview, /
+    ) -> int: ...
     def decrypt(self, nonce: bytes, data: bytes, associated_data: bytes, /) -> bytes: ...
+
+
+class Piece:
+    """A message with data of a channel, as paramiko sends one. Its parts are joined where they are sealed."""
+
+    def __init__(self, head: bytes, data: memoryview) -> None:
+        self.head, self.data = head, data
+
+    def asbytes(self) -> bytes:
+        return self.head + self.data
 
 
 class GcmPackets(Packetizer):
@@ -48,6 +62,8 @@ class GcmPackets(Packetizer):
     _Packetizer__sequence_number_in: int
     _Packetizer__remainder: bytes
     _Packetizer__write_lock: RLock
+    # A long message before and after it was sealed.
+    _plain = _packet = bytearray()
 
     def send_at_once(self, payload: bytes, fd: int) -> bool:
         """Send a short message through this descriptor of the socket. False, and nothing is sent, if it had to wait, or
@@ -70,6 +86,31 @@ class GcmPackets(Packetizer):
         finally:
             lock.release()
 
+    def send_message(self, data: paramiko.Message | Piece) -> None:
+        with self._Packetizer__write_lock:
+            if isinstance(data, Piece) and self._may_seal(len(data.head) + len(data.data)):
+                packet = self._sealed_piece(data.head, data.data)
+                self.write_all(packet)
+                self._count_sent(len(packet))
+            else:
+                super().send_message(data)
+
+    def _sealed_piece(self, head: bytes, data: memoryview) -> memoryview:
+        """The packet of such a message. It lies where the next one will."""
+        size = len(head) + len(data)
+        padding = _padding(size)
+        inner, packet = 1 + size + padding, 4 + 1 + size + padding + TAG_BYTES
+        if len(self._plain) < inner:
+            self._plain, self._packet = bytearray(inner), bytearray(packet)
+        plain, out = memoryview(self._plain)[:inner], memoryview(self._packet)[:packet]
+        out[:4] = inner.to_bytes(4, "big")
+        plain[0] = padding
+        plain[1 : 1 + len(head)] = head
+        plain[1 + len(head) : 1 + size] = data
+        plain[1 + size :] = bytes(padding)
+        self._Packetizer__block_engine_out.encrypt_into(self._Packetizer__iv_out, plain, out[:4], out[4:])
+        return out
+
     def _may_seal(self, size: int) -> bool:
         return (
             self._Packetizer__aead_out
@@ -82,9 +123,7 @@ class GcmPackets(Packetizer):
 
     def _sealed(self, payload: bytes) -> bytes:
         """The packet of a message. Its padding is zeros: it is encrypted like the rest."""
-        padding = BLOCK_BYTES - (1 + len(payload)) % BLOCK_BYTES
-        if padding < MIN_PADDING:
-            padding += BLOCK_BYTES
+        padding = _padding(len(payload))
         head = HEAD.pack(1 + len(payload) + padding, padding)
         inner = head[4:] + payload + bytes(padding)
         return head[:4] + self._Packetizer__block_engine_out.encrypt(
@@ -127,6 +166,12 @@ class GcmPackets(Packetizer):
         self._Packetizer__sequence_number_in += 1
         self._Packetizer__received_bytes += size
         self._Packetizer__received_packets += 1
+
+
+def _padding(size: int) -> int:
+    """How many bytes a message of this size is filled up with."""
+    padding = BLOCK_BYTES - (1 + size) % BLOCK_BYTES
+    return padding if padding >= MIN_PADDING else padding + BLOCK_BYTES
 
 
 def _next(nonce: bytes) -> bytes:

@@ -21,6 +21,7 @@ from agents.infra.texts import said
 from agents.runner.shells.frames import json_line
 from agents.runner.wire import MAX_HEADER, Message, WireError, decode_object
 from agents.ssh import install_runner
+from agents.ssh.bulk import send_all
 from agents.ssh.dial import Connection, DialError, dial
 from agents.ssh.modes import RunnerMissing, start_mode
 from agents.ssh.sockets import CONNECTION_ERRORS
@@ -177,7 +178,7 @@ class _Source:
 
     def send(self, data: bytes) -> None:
         try:
-            self._channel.sendall(data)
+            send_all(self._channel, data)
         except CONNECTION_ERRORS as problem:
             raise OutputsBroken(_broken(problem)) from problem
 

@@ -20,6 +20,7 @@ from agents.infra.texts import said
 from agents.runner.shells.frames import json_line
 from agents.runner.wire import MAX_HEADER, Message, WireError, decode_object
 from agents.ssh import install_runner
+from agents.ssh.bulk import send_all
 from agents.ssh.dial import Connection, DialError, dial
 from agents.ssh.modes import RunnerMissing, start_mode
 from agents.ssh.sockets import CONNECTION_ERRORS
@@ -137,7 +138,7 @@ class _Shipping:
                 if self._channel.recv_ready() or self._channel.closed:
                     return
                 self._rate.take(len(data))
-                self._channel.sendall(data)
+                send_all(self._channel, data)
                 done += len(data)
                 self._progress(done)
 
@@ -158,7 +159,7 @@ class _Shipping:
             raise PutRefused(reason if isinstance(reason, str) else "", words)
 
 
-def _blocks(parts: Iterator[bytes]) -> Iterator[bytes]:
+def _blocks(parts: Iterator[bytes]) -> Iterator[memoryview]:
     for part in parts:
         for start in range(0, len(part), BLOCK):
-            yield part[start : start + BLOCK]
+            yield memoryview(part)[start : start + BLOCK]

@@ -58,8 +58,9 @@ def with_env(document, part, **env):
 def trained(yard, client, job):
     """Both replicas were one cluster, on two hosts, with the same weights. The job ends with its chief, who does not
     wait for the other's last line."""
-    client.wait(job, "SUCCEEDED", timeout=900)
+    client.wait(job, "SUCCEEDED", "FAILED", timeout=900)
     logs = [client.log(job, name).decode() for name in TRAINERS]
+    assert client.state(job) == "SUCCEEDED", logs
     [chief] = RANK.findall(logs[0])
     assert chief[:3] == ("chief", "0", "2"), logs
     workers = RANK.findall(logs[1])

@@ -38,7 +38,8 @@ def framework_image(place, program, warm_up, packages=None):
     try:
         shutil.move(place / "root.tar", podman.place / "framework.tar")
         changes = (
-            f"ENV LD_LIBRARY_PATH={libraries} PYTHONPATH=/opt/packages",
+            f"ENV LD_LIBRARY_PATH={libraries}",
+            "ENV PYTHONPATH=/opt/packages",
             'ENTRYPOINT ["/usr/bin/python3", "/train.py"]',
         )
         words = [word for change in changes for word in ("--change", change)]

@@ -8,6 +8,7 @@ arrived, so that nobody sends it twice.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import select
@@ -22,6 +23,8 @@ from agents.runner.shells.frames import json_line
 from agents.runner.wire import PUT_PREFACE, WireError, decode_object
 
 BLOCK = 256 * 1024
+# Each piece that sshd hands over costs both, and the console a message: so there is room for larger ones.
+F_SETPIPE_SZ, PIPE_BYTES = 1031, 1 << 20
 # A console that sends nothing for so long is gone, though the connection does not say so.
 SILENT_S = 120.0
 # How often the length of the file is told while somebody else ships it, or its begin is read.
@@ -154,13 +157,16 @@ def hash_begin(fd: int, size: int, digest: Any) -> None:
 
 
 def fill(fd: int, missing: int, digest: Any) -> None:
+    with contextlib.suppress(OSError):  # it is no pipe, or the login has many
+        fcntl.fcntl(0, F_SETPIPE_SZ, PIPE_BYTES)
+    block = memoryview(bytearray(BLOCK))
     while missing > 0:
-        data = os.read(0, min(BLOCK, missing))
-        if not data:
+        size = os.readv(0, [block[:missing]])
+        if not size:
             raise PutFailed("cut", "the connection ended %d bytes before the end" % missing)
         signal.alarm(int(SILENT_S))
-        digest.update(data)
-        missing -= len(data)
-        view = memoryview(data)
+        view = block[:size]
+        digest.update(view)
+        missing -= size
         while view:
             view = view[os.write(fd, view) :]

@@ -15,10 +15,15 @@ from paramiko import Message
 from paramiko.packet import Packetizer
 
 from agents.ssh import gcm_packets
-from agents.ssh.gcm_packets import GcmPackets
+from agents.ssh.gcm_packets import GcmPackets, Piece
 
 KEY, NONCE = b"k" * 16, b"abcd" + bytes(7) + b"\xfe"
 PAYLOADS = st.lists(st.tuples(st.booleans(), st.binary(min_size=1, max_size=200)), min_size=1, max_size=8)
+PIECES = st.lists(
+    st.tuples(st.booleans(), st.binary(min_size=1, max_size=40), st.binary(max_size=400)),
+    min_size=1,
+    max_size=8,
+)
 
 
 class Ends:
@@ -63,6 +68,36 @@ def test_paramiko_reads_what_is_sent_in_either_way(messages):
             else:
                 ends.ours.send_message(Message(payload))
             assert read(ends.theirs) == (payload, number)
+
+
+@settings(max_examples=60, deadline=None)
+@given(PIECES, st.booleans())
+def test_paramiko_reads_pieces_between_other_messages_and_with_any_cipher(messages, aead):
+    with Ends(aead) as ends:
+        for number, (as_piece, head, data) in enumerate(messages):
+            message = Piece(head, memoryview(data)) if as_piece else Message(head + data)
+            ends.ours.send_message(message)
+            assert read(ends.theirs) == (head + data, number)
+
+
+def test_the_rest_of_a_piece_follows_when_the_socket_has_room(monkeypatch):
+    with Ends() as ends:
+        honest = socket.socket.send
+        monkeypatch.setattr(socket.socket, "send", lambda self, data: honest(self, data[:7]))
+        for text in (b"one piece", b"another, which is longer", b"x"):
+            ends.ours.send_message(Piece(b"head ", memoryview(text)))
+        assert [read(ends.theirs)[0] for _ in range(3)] == [
+            b"head one piece", b"head another, which is longer", b"head x",
+        ]  # fmt: skip
+
+
+def test_pieces_near_a_limit_ask_for_new_keys():
+    with Ends() as ends:
+        ends.ours.REKEY_BYTES = 5000
+        for _ in range(10):
+            ends.ours.send_message(Piece(b"h", memoryview(bytes(500))))
+            assert read(ends.theirs)[0] == b"h" + bytes(500)
+        assert ends.ours.need_rekey()
 
 
 @settings(max_examples=60, deadline=None)

@@ -17,8 +17,10 @@ from agents.runner.cache import put as runner_put
 from agents.runner.cache.put import PutFailed, receive
 from agents.runner.cache.store import BLOBS, Cache
 from agents.runner.home import Home
+from agents.ssh import dial as dialling
 from agents.ssh import peer_limits
 from agents.ssh.dial import DialError
+from agents.ssh.packets import PacketReader
 from agents.ssh.peer_limits import (
     BYTES_FOR_A_WINDOW,
     HOUSEKEEPING_RATE,
@@ -27,6 +29,7 @@ from agents.ssh.peer_limits import (
     PeerMisbehaved,
 )
 from agents.ssh.put import Blob, PutRefused, PutStopped, Rate, put_blob
+from agents.ssh.targets import Jump
 from tests.harness.wait_and_processes import wait_for
 from tests.unit.agents.conftest import target
 
@@ -122,6 +125,26 @@ def test_the_windows_of_a_host_that_takes_a_large_file_are_no_flood(put, blobs, 
     source = Source(DATA * 3)
     put(source)
     assert source.starts == [0] and (blobs / source.blob.sha256).stat().st_size == len(DATA) * 3
+
+
+def test_a_file_is_put_through_a_jump_host(machines, key, deployment, blobs):
+    """A channel of another connection is what the bytes go through."""
+    inner, gate = machines
+    jump = Jump(gate.user, gate.address, gate.port, gate.host_key_line)
+    source = Source()
+    put_blob(target(inner, jumps=(jump,)), key, deployment, source.blob, source.read, FREE)
+    assert (blobs / source.blob.sha256).read_bytes() == DATA
+
+
+@pytest.mark.parametrize("limit", ["cipher", "new keys"])
+def test_a_file_is_put_whole_with_another_cipher_and_over_new_keys(put, blobs, monkeypatch, limit):
+    if limit == "cipher":
+        monkeypatch.setattr(dialling, "CIPHERS_FIRST", ("aes128-ctr",))
+    else:
+        monkeypatch.setattr(PacketReader, "REKEY_BYTES", 1 << 20)
+    source = Source()
+    put(source)
+    assert source.starts == [0] and (blobs / source.blob.sha256).read_bytes() == DATA
 
 
 def test_windows_are_owed_for_what_was_sent_and_not_for_more():
