@@ -120,8 +120,8 @@ def test_a_file_is_put_whole_and_only_once(put, blobs):
 
 
 def test_the_windows_of_a_host_that_takes_a_large_file_are_no_flood(put, blobs, monkeypatch):
-    """sshd sends one for each piece. After 150 MB the connection was cut for that, and the host read all it had again."""
-    monkeypatch.setattr(peer_limits, "HOUSEKEEPING_RATE", (20, 0.1))
+    """sshd sends one for each piece. After 150 MB the connection was cut for that, and the host began to read anew."""
+    monkeypatch.setattr(peer_limits, "HOUSEKEEPING_RATE", (50, 0.1))
     source = Source(DATA * 3)
     put(source)
     assert source.starts == [0] and (blobs / source.blob.sha256).stat().st_size == len(DATA) * 3
@@ -155,10 +155,10 @@ def test_windows_are_owed_for_what_was_sent_and_not_for_more():
             limits.count_packet(MSG_CHANNEL_WINDOW_ADJUST, False)
     limits.count_sent(1 << 40)
     most = OWED_BYTES // BYTES_FOR_A_WINDOW + HOUSEKEEPING_RATE[0]
+    for _ in range(most):
+        limits.count_packet(MSG_CHANNEL_WINDOW_ADJUST, False)
     with pytest.raises(PeerMisbehaved):
-        for number in range(most + 1):
-            limits.count_packet(MSG_CHANNEL_WINDOW_ADJUST, False)
-    assert number == most
+        limits.count_packet(MSG_CHANNEL_WINDOW_ADJUST, False)
 
 
 @pytest.mark.parametrize("size", [0, 1, (1 << 18) + 1])

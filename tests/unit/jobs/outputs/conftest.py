@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from agents.runner.shells.frames import json_line
 from agents.runner.wire import OUTPUTS_PREFACE, decode_object
+from agents.ssh import outputs
 from agents.ssh.outputs import OutputsConversation
 from jobs.artifacts import leftovers, storage
 from jobs.models import HostOutputs, OutputFile
@@ -69,6 +70,11 @@ class HostWithFiles:
 
     def outputs(self, job):
         return HostOutputs.objects.get(job=job, host=self.row)
+
+
+@pytest.fixture(autouse=True)
+def channels_that_are_pipes(monkeypatch):
+    monkeypatch.setattr(outputs, "send_all", lambda channel, data: channel.sendall(data))
 
 
 @pytest.fixture(autouse=True)
