@@ -132,10 +132,9 @@ class Engine:
         self.env = {}
         place.mkdir(parents=True, exist_ok=True)
 
-    def __call__(self, *words, check=True):
-        done = subprocess.run(
-            [self.kind, *words], env={**os.environ, **self.env}, text=True, capture_output=True, timeout=120
-        )
+    def __call__(self, *words, check=True, timeout=120):
+        env = {**os.environ, **self.env}
+        done = subprocess.run([self.kind, *words], env=env, text=True, capture_output=True, timeout=timeout)
         assert not check or done.returncode == 0, f"{self.kind} {' '.join(words)}: {done.stderr}"
         return done.stdout
 

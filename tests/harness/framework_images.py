@@ -43,9 +43,9 @@ def framework_image(place, program, warm_up, packages=None):
             'ENTRYPOINT ["/usr/bin/python3", "/train.py"]',
         )
         words = [word for change in changes for word in ("--change", change)]
-        podman("import", *words, str(podman.place / "framework.tar"), name)
+        podman("import", *words, str(podman.place / "framework.tar"), name, timeout=900)
         (podman.place / "framework.tar").unlink()
-        podman("save", "--output", str(place / "image.tar"), name)
+        podman("save", "--output", str(place / "image.tar"), name, timeout=900)
     finally:
         podman.remove()
     return place / "image.tar"
