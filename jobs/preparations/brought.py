@@ -17,6 +17,7 @@ from typing import Any
 from django.conf import settings
 
 from agents.infra.texts import said
+from agents.runner.runtimes.loaded_images import name_of_archive
 from jobs.artifacts import artifacts, blobs, objects
 from jobs.models import Blob, Job, Project
 from jobs.rules.spec import reduction
@@ -277,8 +278,11 @@ def archive_of(job: Job, number: int) -> dict[str, Any]:
     """What a host is told of an image that lies in the storage; nothing of others. Its name is that of its bytes."""
     if not (archive := pool_of(job, number).get(ARCHIVE)):
         return {}
-    image = f"localhost/trainyard/archive:{archive['sha256']}"
-    return {"image": image, "archive": archive["sha256"], "blobs": [_file(archive)]}
+    return {
+        "image": name_of_archive(archive["sha256"]),
+        "archive": archive["sha256"],
+        "blobs": [_file(archive)],
+    }
 
 
 def _file(each: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,8 +12,6 @@ from agents.runner.preparations.report import HOST, USER, Failed
 
 # The list of images in an archive, by its form. Those of newer versions of Docker have both.
 OF_DOCKER, OF_OCI = "manifest.json", "index.json"
-# The name under which an engine keeps the image of an archive is this one, with the SHA-256 of the archive.
-OURS = "localhost/trainyard/archive"
 _LAYOUT = "oci-layout"
 _MOST_BYTES, _MOST_ENTRIES = 16 << 20, 10_000
 _TAR = slice(257, 262), b"ustar"

@@ -17,11 +17,12 @@ from agents.runner.cache.work import blobs_of, wait_for_blobs
 from agents.runner.files import free_bytes, kept_free, unlink
 from agents.runner.home import Home
 from agents.runner.preparations.apptainer_images import Check, described, prepare_in_cache
-from agents.runner.preparations.archive_contents import OF_DOCKER, OF_OCI, OURS, names_of, read_contents
+from agents.runner.preparations.archive_contents import OF_DOCKER, OF_OCI, names_of, read_contents
 from agents.runner.preparations.long_programs import Unprepared
 from agents.runner.preparations.report import HOST, USER, Failed, Report
 from agents.runner.preparations.sif import has_magic, prepare_shipped_sif
 from agents.runner.runtimes.engine_commands import APPTAINER, DOCKER
+from agents.runner.runtimes.loaded_images import OURS
 
 _PACKED, _PIECE = b"\x1f\x8b", 1 << 20
 

@@ -31,6 +31,7 @@ from agents.runner.runtimes.engine_commands import (
     pull_image,
     tag_image,
 )
+from agents.runner.runtimes.loaded_images import give_names_back, names_here, note_use
 
 # A name that no engine takes for an option or a path, and that has no letter which a terminal acts on.
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,1000}\Z")
@@ -70,6 +71,7 @@ def prepare_image(what: Dict[str, Any], report: Report, home: Home) -> Dict[str,
         found = fetch(what, program, found, env, report, home)
     if found is None:
         raise Failed(USER, "%s says that it has got the image, but does not know it as %s" % (engine, image))
+    note_use(home, engine, image)
     return found
 
 
@@ -139,6 +141,7 @@ def load(what: Dict[str, Any], program: str, path: str, env: Dict[str, str], rep
     """Load the archive, and give its image the name that was asked for."""
     check_archive(path, str(what["engine"]))
     report.message("loading the image")
+    before = names_here(program)
     status, text = run_on_terminal(load_image(program, path), env, report)
     raise_if_failed(status, text)
     names = re.findall(r"Loaded image(?:\(s\)| ID)?:\s*(\S+)", text)
@@ -147,6 +150,7 @@ def load(what: Dict[str, Any], program: str, path: str, env: Dict[str, str], rep
     status, _, errors = run_quietly(tag_image(program, names[0], str(what["image"])), env)
     if status:
         raise Failed(HOST, last_line(errors))
+    give_names_back(program, [name for name in names if not name.startswith("sha256:")], before)
 
 
 def raise_if_failed(status: int, text: str) -> None:

@@ -26,6 +26,7 @@ from agents.runner.runs.held_resources import remove_cgroups
 from agents.runner.runs.known import Run, Runs
 from agents.runner.runs.scratch import remove_scratch
 from agents.runner.runtimes.containers import MAY_COME, remove_later
+from agents.runner.runtimes.loaded_images import has_loaded, throw_away
 from agents.runner.wire import Message
 
 WORK_KEPT_S = 24 * 3600
@@ -34,6 +35,7 @@ RECORD_KEPT_S = 24 * 3600
 DRAFT_KEPT_S = 3600
 COMPILED_KEPT_S = 14 * 24 * 3600
 SWEEP_EVERY_S = 600.0  # how often everything is swept, after the first sweep of a connection
+IMAGES_S = 1800.0  # an engine may need minutes for one
 # How long what comes next waits for more: each time costs two forks, and many short runs are forgotten one by one.
 REST_S = 5.0
 
@@ -205,6 +207,10 @@ class Cleanup:
             else:
                 self.pending = True
                 self.next_sweep_at = 0.0 if sweep else self.next_sweep_at
+        if sweep and has_loaded(home):
+            self.background.start(
+                "images", lambda: throw_away(home, time.time()), lambda answer: None, IMAGES_S
+            )
         if os.listdir(home.trash):
             self.pending |= not self.background.start(
                 "trash", lambda: empty_trash(home.trash), lambda answer: None, math.inf

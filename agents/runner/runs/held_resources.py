@@ -32,6 +32,7 @@ from agents.runner.runs.orders import Order, Refused
 from agents.runner.runs.scratch import make_scratch
 from agents.runner.runtimes.adapters import describe, is_of_this_host
 from agents.runner.runtimes.containers import can_limit
+from agents.runner.runtimes.loaded_images import note_use
 
 
 def check_port(port: int) -> None:
@@ -112,6 +113,7 @@ class HeldResources:
                 # The engine makes one, and limits the memory there.
                 facts.update(memory_mb=order.memory_mb, containment="container")
                 facts["memory_enforced"] = can_limit(known, "memory") if order.memory_mb else None
+                note_use(self.home, known["kind"], known["image"])
                 return
             known["root"] = self.hold_image(known["image"])
         facts["cgroup"] = make_cgroup(cgroup_path(self.run, facts["mark"]))

@@ -45,6 +45,16 @@ def tag_image(program: str, image: str, name: str) -> List[str]:
     return [program, "tag", image, name]
 
 
+def list_images(program: str) -> List[str]:
+    """Prints a name and an ID a line."""
+    return [program, "image", "ls", "--no-trunc", "--format", "{{.Repository}}:{{.Tag}} {{.ID}}"]
+
+
+def remove_image(program: str, image: str) -> List[str]:
+    """Takes a name from its image, which goes with the last one. Refused while a container is made of it."""
+    return [program, "image", "rm", image]
+
+
 def remove_container_words(engine: str, program: str, name: str) -> List[str]:
     """Ends a container at once, and removes all that the engine keeps for it."""
     if engine == DOCKER:

@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import io
 import json
+import os
 import shutil
 import tarfile
 import time
@@ -14,11 +15,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from agents.runner.cache.store import UNUSED_S
 from agents.runner.home import Home
 from agents.runner.preparations import images
 from agents.runner.preparations.image_archives import check_archive
 from agents.runner.preparations.report import USER, Failed
+from agents.runner.runtimes.loaded_images import OURS
 from tests.harness.containers import ENGINES, Podman
+from tests.unit.agents.runner.protocol_client import wait_for
 from tests.unit.agents.runner.runtimes.container_runs import connect, start
 from tests.unit.agents.runner.test_preparations import hear, leftovers, prepare
 
@@ -68,7 +72,7 @@ def console(host, engine):
 
 
 def name_of(data):
-    return f"localhost/trainyard/archive:{hashlib.sha256(data).hexdigest()}"
+    return f"{OURS}:{hashlib.sha256(data).hexdigest()}"
 
 
 def ask(console, data, **more):
@@ -108,6 +112,73 @@ def test_an_archive_is_waited_for_loaded_and_run(host, console, engine, made, ki
     start(console, "r1", image=name_of(data), runtime={"entrypoint": None, "args": ["archive"]})
     assert console.closed("r1")["exit_code"] == 0
     assert console.ended_log("r1")[0] == b"from archive\n"
+
+
+OF_DAEMONS = pytest.mark.parametrize("engine", ["podman", "docker"], indirect=True)
+
+
+@OF_DAEMONS
+def test_the_names_in_an_archive_are_given_to_no_image(host, console, engine, made):
+    """A user's image keeps its name, and a name that was nobody's is nobody's again."""
+    data, own = made["docker-archive"], "localhost/lab/made:1"
+    before = id_of(engine, own)
+    ship(host, data)
+    ask(console, data)
+    result = hear(console, "READY")["result"]
+    assert id_of(engine, own) == before != result["id"] == id_of(engine, name_of(data))
+    engine.make_image(own, "ENV A=user")
+    engine("image", "rm", name_of(data))
+    kept = id_of(engine, own)
+    ask(console, data, key="k2")
+    hear(console, "READY", key="k2")
+    assert id_of(engine, own) == kept != result["id"] == id_of(engine, name_of(data))
+    engine("image", "rm", own)
+
+
+def id_of(engine, name):
+    form = "{{.Id}}"
+    return engine("image", "inspect", "--format", form, name, check=False).strip().rpartition(":")[2]
+
+
+@OF_DAEMONS
+def test_a_loaded_image_that_nothing_uses_is_thrown_away_and_loaded_again_for_the_next_run(
+    host, console, engine, made
+):
+    """Never one of which there is a container, and never another image than those that were loaded."""
+    data, others = made["docker-archive"], engine.make_image("localhost/lab/kept:1", "ENV KEPT=1")
+    # Another archive of the same image would be another name of it.
+    for name in engine("image", "ls", "--format", "{{.Repository}}:{{.Tag}}").split():
+        if name.startswith(f"{OURS}:"):
+            engine("image", "rm", name)
+    note = host.home / ".trainyard" / "dep" / "cache" / "loaded" / f"{engine.kind}-{name_of(data)[-64:]}"
+    ship(host, data)
+    ask(console, data)
+    hear(console, "READY")
+    runtime = {"entrypoint": ["sleep"], "args": ["600"]}
+    start(console, "r1", image=name_of(data), runtime=runtime)
+    console.running("r1")
+    old = time.time() - UNUSED_S - 3600
+    # What a job may write there: an image that is another's.
+    forged = note.parent / "forged"
+    forged.write_text(json.dumps({"engine": engine.kind, "image": others}))
+    os.utime(forged, (old, old))
+    os.utime(note, (old, old))
+    later = connect(host, engine)
+    wait_for(lambda: note.stat().st_mtime > old + 3600, "somebody to have looked at it")
+    assert id_of(engine, name_of(data)), "a container is made of it"
+    later.stop("r1")
+    later.closed("r1")
+    os.utime(note, (old, old))
+    last = connect(host, engine)
+    wait_for(lambda: not note.exists(), "the image to be thrown away")
+    assert not id_of(engine, name_of(data)) and id_of(engine, others)
+    start(last, "r2", image=name_of(data), runtime=runtime)
+    assert last.closed("r2")["refusal"] == "unprepared"
+    ask(last, data, asked=2)
+    last.hear("prepared", lambda told: (told["asked"], told["state"]) == (2, "READY"))
+    start(last, "r3", image=name_of(data), runtime={"entrypoint": ["true"], "args": []})
+    assert last.closed("r3")["exit_code"] == 0
+    assert note.stat().st_mtime > time.time() - 600
 
 
 @pytest.mark.parametrize("kind", ["noise", "tree", "empty", "torn", "both"])
