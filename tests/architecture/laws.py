@@ -44,7 +44,7 @@ DATES_IN = frozenset({"agents/infra/clock.py"})
 # of what Docker has kept.
 RUNNER_DATES = frozenset(
     {"cleanup", "collect", "containment", "facts", "linux", "budget", "shipper", "probe", "put"}
-    | {"lifecycle", "samples", "serve", "docker_follower"}
+    | {"lifecycle", "samples", "serve", "docker_follower", "install_log"}
 )
 MAX_FILE, MAX_FUNCTION = 450, 70
 # The runner: what hosts get. It stands alone, and inside it imports go down too, from the first of these to the last.
@@ -57,15 +57,16 @@ RUNNER_STOREYS = (
     "preparations.archive_contents", "preparations.registry",
     "preparations.cache_entries", "preparations.programs_output", "preparations.report", "shells.holder",
     "shells.requests", "shells.viewers", "shells.terminal", "shells.ring", "shells.tools", "shells.recording_pull",
-    "shells.recording", "logs.mask_patterns", "cache.work", "cache.put", "cache.trees",
+    "shells.recording", "cache.work", "cache.put", "cache.trees",
     "cache.git_checkout", "cache.environments", "preparations.long_programs", "cache.unpack",
     "cache.archives", "metrics.pull", "runs.claims", "runs.cleanup", "host.gpu_watch", "runs.samples",
     "host.load", "runs.known", "runs.keepers", "runs.keeper_pair", "runs.keeper", "runs.lifecycle",
-    "runs.held_resources", "cache.work_tree", "cache.python_environment", "cache.images",
+    "runs.held_resources", "cache.work_tree", "cache.install_log", "logs.mask_patterns", "cache.python_environment",
+    "cache.images",
     "outputs.directories", "runs.no_exit", "runtimes.adapters", "runtimes.apptainer_containers",
     "runtimes.apptainer_options",
     "runtimes.docker_containers", "runtimes.docker_follower", "runtimes.containers", "runtimes.image_user",
-    "cache.store", "runtimes.devices", "runtimes.docker_options", "runtimes.engine_commands", "runs.scratch",
+    "runtimes.loaded_images", "cache.store", "runtimes.devices", "runtimes.docker_options", "runtimes.engine_commands", "runs.scratch",
     "runs.shared_memory", "host.gpus", "host.cdi",
     "logs.shipper", "logs.sent_tail", "logs.budget", "runs.facts", "background_tasks", "metrics.collect",
     "metrics.hypertune_file", "metrics.journal", "metrics.directories", "metrics.tensorboard",

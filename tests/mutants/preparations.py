@@ -17,6 +17,20 @@ ENGINES = "tests/unit/jobs/scheduling/test_engines.py"
 
 PREPARATIONS = (
     Safeguard(
+        "windows-that-a-host-owes",
+        "agents/ssh/peer_limits.py",
+        "self._owed_bytes >= BYTES_FOR_A_WINDOW",
+        "False",
+        ("tests/unit/agents/ssh/test_outputs.py::test_a_large_checkpoint_arrives_whole",),
+    ),
+    Safeguard(
+        "windows-that-a-host-does-not-owe",
+        "agents/ssh/peer_limits.py",
+        "self._owed_bytes >= BYTES_FOR_A_WINDOW",
+        "True",
+        ("tests/unit/agents/ssh/test_put.py::test_windows_are_owed_for_what_was_sent_and_not_for_more",),
+    ),
+    Safeguard(
         "stop-of-a-program-whose-client-goes-on",
         "agents/runner/runs/lifecycle.py",
         "not self.container.is_up_at_a_stop()",
@@ -238,6 +252,22 @@ PREPARATIONS = (
         "    blank(data, MaskPatterns(secrets).spans(bytes(data)))\n",
         "",
         (f"{ENVIRONMENTS}::test_what_pip_printed_is_kept_and_tells_no_password",),
+    ),
+    Safeguard(
+        "loaded-images-alone-thrown-away",
+        "agents/runner/runtimes/loaded_images.py",
+        'if not image.startswith(OURS + ":") or program is None:',
+        "if program is None:",
+        (
+            f"{ARCHIVES}::test_a_loaded_image_that_nothing_uses_is_thrown_away_and_loaded_again_for_the_next_run",
+        ),
+    ),
+    Safeguard(
+        "names-of-users-after-an-archive",
+        "agents/runner/preparations/images.py",
+        '    give_names_back(program, [name for name in names if not name.startswith("sha256:")], before)\n',
+        "",
+        (f"{ARCHIVES}::test_the_names_in_an_archive_are_given_to_no_image",),
     ),
     Safeguard(
         "bytes-of-a-stored-image-kept",
