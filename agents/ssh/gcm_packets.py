@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from struct import Struct
 from threading import RLock
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import paramiko
 from paramiko.packet import Packetizer
@@ -93,7 +93,7 @@ class GcmPackets(Packetizer):
                 self.write_all(packet)
                 self._count_sent(len(packet))
             else:
-                super().send_message(data)
+                super().send_message(cast(paramiko.Message, data))  # what paramiko asks for is `asbytes`
 
     def _sealed_piece(self, head: bytes, data: memoryview) -> memoryview:
         """The packet of such a message. It lies where the next one will."""
