@@ -60,7 +60,8 @@ def trained(yard, client, job):
     wait for the other's last line."""
     client.wait(job, "SUCCEEDED", "FAILED", timeout=900)
     logs = [client.log(job, name).decode() for name in TRAINERS]
-    assert client.state(job) == "SUCCEEDED", (client.job(job).get("error"), logs)
+    told = yard.query(f"SELECT cause FROM jobs_transition WHERE job_id = {job} ORDER BY id")
+    assert client.state(job) == "SUCCEEDED", (told, logs)
     [chief] = RANK.findall(logs[0])
     assert chief[:3] == ("chief", "0", "2"), logs
     workers = RANK.findall(logs[1])
