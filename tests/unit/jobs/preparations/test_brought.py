@@ -170,7 +170,7 @@ def test_packages_become_an_environment_and_a_module_is_run_in_it(submit, hosts,
 
 
 def test_the_log_of_a_run_begins_with_the_install_that_it_waited_for(
-    submit, hosts, project, bucket, control_plane
+    submit, hosts, project, bucket, artifact, control_plane
 ):
     """Of every replica of the job; not of a restart, nor of a later job, for which nothing is installed."""
     objects.put_object(project, bucket.name, "train-1.0.whl", [DATA])
@@ -186,9 +186,18 @@ def test_the_log_of_a_run_begins_with_the_install_that_it_waited_for(
         for run in list(host.runs):
             host.end(control_plane, run, exit_code=0)
     settle(control_plane, *hosts)
-    again = submit(gang(package("gs://lab-bucket/train-1.0.whl")))
+    # This one waits too, but for its code.
+    again = submit(
+        gang({**package("gs://lab-bucket/train-1.0.whl"), "trainyard": {"code": {"artifact": SHA}}})
+    )
     settle(control_plane, *hosts)
-    assert "install_log" not in order(again)
+    assert Run.objects.get(job=again).preparing
+    for host in hosts:
+        for name in host.asked:
+            if name.kind == "tree":
+                host.prepare(control_plane, name)
+    settle(control_plane, *hosts)
+    assert not Run.objects.get(job=again).preparing and "install_log" not in order(again)
     old = first.get(replica__name="workerpool0-0")
     restarted = restart_run(job, snapshot.spec_of(job), old, 1, timezone.now())
     assert "install_log" not in restarted.order and restarted.order["runtime"] == old.order["runtime"]
