@@ -37,7 +37,7 @@ def image(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def yard():
-    fleet = Fleet(2, disk_mb=6000, cgroups=True, binds={"/opt/programs": ROOT / "var" / "programs"}).boot()
+    fleet = Fleet(2, disk_mb=10000, cgroups=True, binds={"/opt/programs": ROOT / "var" / "programs"}).boot()
     product = Product()
     try:
         for host in fleet:
