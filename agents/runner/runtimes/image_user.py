@@ -1,7 +1,7 @@
 """What an image says of itself: its PYTHONPATH; and its user, and how it comes to own the directories of its run.
 
-An image that is named by its ID never changes, and an engine needs about as long to describe it as to start a
-container: so what was found is kept in the cache.
+An image that is named by its ID, or by the archive that it came as, never changes, and an engine needs about as long
+to describe it as to start a container: so what was found is kept in the cache.
 
 The directories belong to the login and are closed to all others. Without root, the engine lets the image's user be
 the login: what it writes then belongs to the login, as without a container. A login that is root gives it the
@@ -19,6 +19,7 @@ from agents.runner.cache.store import USERS, Cache
 from agents.runner.files import read_json, write_file
 from agents.runner.home import is_key
 from agents.runner.programs import Program
+from agents.runner.runtimes.loaded_images import archive_of
 
 ANSWER_S = 20.0
 # How many users a login without root has: the engine maps no higher number.
@@ -60,11 +61,12 @@ def _known(
     cache: Cache, image: str, what: str, is_right: Callable[[Any], bool], ask: Callable[[], Any]
 ) -> Any:
     """What is kept of this image, or what `ask` finds: None is not kept."""
-    if not is_key(image):
+    key = archive_of(image) or image
+    if not is_key(key):
         return ask()
-    path = cache.path(USERS, image)
+    path = cache.path(USERS, key)
     # Shared: replicas that start together need not wait for each other, and all find the same.
-    with cache.locked(USERS, image, shared=True):
+    with cache.locked(USERS, key, shared=True):
         kept = read_json(path) or {}
         found = kept.get(what)
         if not is_right(found):

@@ -15,7 +15,7 @@ from typing import Dict, List, Tuple
 
 from agents.runner.cache.store import UNUSED_S, UNUSED_SHORT_S, is_short_of_room
 from agents.runner.files import read_json, unlink, write_file
-from agents.runner.home import Home
+from agents.runner.home import Home, is_key
 from agents.runner.runtimes.engine_commands import find_engine, list_images, remove_image, tag_image
 
 # An engine keeps the image of an archive under this name, with the SHA-256 of the archive.
@@ -26,6 +26,12 @@ _GONE = ("image not known", "no such image")
 
 def name_of_archive(sha256: str) -> str:
     return "%s:%s" % (OURS, sha256)
+
+
+def archive_of(image: str) -> str:
+    """The SHA-256 of the archive that this image came as; "" for other images."""
+    ours, _, sha256 = image.rpartition(":")
+    return sha256 if ours == OURS and is_key(sha256) else ""
 
 
 def note_use(home: Home, engine: str, image: str) -> None:
