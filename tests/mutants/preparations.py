@@ -9,6 +9,7 @@ RUNNER = "tests/unit/agents/runner/test_preparations.py"
 REGISTRIES = "tests/unit/jobs/secrets/test_image_registries.py"
 SIF = "tests/unit/agents/runner/test_sif.py"
 ARCHIVES = "tests/unit/agents/runner/test_image_archives.py"
+LOADED = "tests/unit/agents/runner/runtimes/test_loaded_images.py"
 STORED = "tests/unit/jobs/preparations/test_stored_images.py"
 BROUGHT = "tests/unit/jobs/preparations/test_brought.py"
 ENVIRONMENTS = "tests/unit/agents/runner/test_environments.py"
@@ -256,11 +257,23 @@ PREPARATIONS = (
     Safeguard(
         "loaded-images-alone-thrown-away",
         "agents/runner/runtimes/loaded_images.py",
-        'if not image.startswith(OURS + ":") or program is None:',
-        "if program is None:",
-        (
-            f"{ARCHIVES}::test_a_loaded_image_that_nothing_uses_is_thrown_away_and_loaded_again_for_the_next_run",
-        ),
+        "    if archive_of(image):\n",
+        "    if True:\n",
+        (f"{LOADED}::test_the_images_of_archives_alone_are_thrown_away",),
+    ),
+    Safeguard(
+        "loaded-image-used-while-others-are-removed",
+        "agents/runner/runtimes/loaded_images.py",
+        "    if _look(path) != seen:\n",
+        "    if False:\n",
+        (f"{LOADED}::test_an_image_that_is_used_while_others_are_removed_stays",),
+    ),
+    Safeguard(
+        "use-noted-while-a-loaded-image-is-removed",
+        "agents/runner/runtimes/loaded_images.py",
+        "    if _look(path) == seen:\n",
+        "    if True:\n",
+        (f"{LOADED}::test_a_use_that_is_noted_while_the_image_is_removed_stays_noted",),
     ),
     Safeguard(
         "names-of-users-after-an-archive",

@@ -302,7 +302,8 @@ def command_of(
     env = container_env(order, directory, work, facts)
     reduction = directory_of(os.path.dirname(os.path.dirname(directory))) if order.reduction else ""
     module = module_for_containers(directory)
-    # The variable of the image would be lost. Where its engine does not say what it is, it stays as it is.
+    # The variable of the image would be lost. Where its engine does not say what it is, it stays as it is; but where
+    # there is a reduction, whose hook no replica can do without, it is lost.
     path = "" if "PYTHONPATH" in order.env else python_path_of_image(_cache_of(directory), known)
     module = "" if path is None else module
     if reduction or module:

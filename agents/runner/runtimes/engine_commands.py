@@ -55,6 +55,12 @@ def remove_image(program: str, image: str) -> List[str]:
     return [program, "image", "rm", image]
 
 
+def say_storage(engine: str, program: str) -> List[str]:
+    """Prints the directory where the engine has its images."""
+    form = "{{.DockerRootDir}}" if engine == DOCKER else "{{.Store.GraphRoot}}"
+    return [program, "info", "--format", form]
+
+
 def remove_container_words(engine: str, program: str, name: str) -> List[str]:
     """Ends a container at once, and removes all that the engine keeps for it."""
     if engine == DOCKER:

@@ -1,27 +1,37 @@
 """Images that were loaded from archives of the storage: their names in an engine, when they were used last, and how
 they are thrown away. Other images of an engine are its admin's and its users': they are never touched.
 
-A note for each lies in the cache; its time is that of the last use. The engine refuses to remove an image of which it
-has a container. A run that comes just too late finds its image gone, which makes the console ask for it anew.
+A note for each lies beside the deployments, which share the engine of their login; its time is that of the last use.
+The engine refuses to remove an image of which it has a container. A run that comes just too late finds its image gone,
+which makes the console ask for it anew.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import subprocess
+import re
 from typing import Dict, List, Tuple
 
 from agents.runner.cache.store import UNUSED_S, UNUSED_SHORT_S, is_short_of_room
-from agents.runner.files import read_json, unlink, write_file
+from agents.runner.files import unlink, write_file
 from agents.runner.home import Home, is_key
-from agents.runner.runtimes.engine_commands import find_engine, list_images, remove_image, tag_image
+from agents.runner.programs import Program, output_of
+from agents.runner.runtimes.engine_commands import (
+    find_engine,
+    list_images,
+    remove_image,
+    say_storage,
+    tag_image,
+)
 
 # An engine keeps the image of an archive under this name, with the SHA-256 of the archive.
 OURS = "localhost/trainyard/archive"
-REMOVE_S = 300.0
+ANSWER_S, REMOVE_S = 20.0, 300.0
+_NOTE = re.compile(r"([a-z]{1,20})-([0-9a-f]{64})\Z")
 _GONE = ("image not known", "no such image")
+# What podman and docker say of an image of which there is a container.
+_USED = ("in use", "is using", "used by")
 
 
 def name_of_archive(sha256: str) -> str:
@@ -34,50 +44,88 @@ def archive_of(image: str) -> str:
     return sha256 if ours == OURS and is_key(sha256) else ""
 
 
+def place_of_notes(home: Home) -> str:
+    """No deployment can have this name."""
+    return os.path.join(home.root, "loaded_images")
+
+
 def note_use(home: Home, engine: str, image: str) -> None:
     """The engine has this image, and somebody is about to use it."""
-    if image.startswith(OURS + ":"):
-        note = json.dumps({"engine": engine, "image": image}).encode()
+    if archive_of(image):
         with contextlib.suppress(OSError):  # a full disk: it is noted the next time
-            os.makedirs(_place(home), 0o700, exist_ok=True)
-            write_file(os.path.join(_place(home), "%s-%s" % (engine, image.rpartition(":")[2])), note)
+            os.makedirs(place_of_notes(home), 0o700, exist_ok=True)
+            write_file(os.path.join(place_of_notes(home), "%s-%s" % (engine, archive_of(image))), b"")
 
 
 def has_loaded(home: Home) -> bool:
-    return os.path.isdir(_place(home)) and bool(os.listdir(_place(home)))
+    return os.path.isdir(place_of_notes(home)) and bool(os.listdir(place_of_notes(home)))
 
 
 def throw_away(home: Home, now: float) -> List[str]:
     """Remove the images that nothing has used for long, the longest unused first, until there is room. Returns their
     names."""
-    place, gone, notes = _place(home), [], []
-    for name in os.listdir(place) if os.path.isdir(place) else ():
-        with contextlib.suppress(OSError):
-            notes.append((os.lstat(os.path.join(place, name)).st_mtime, os.path.join(place, name)))
-    for used, path in sorted(notes):
-        if used > now - (UNUSED_SHORT_S if is_short_of_room(place) else UNUSED_S):
+    place, gone = place_of_notes(home), []
+    roots: Dict[str, str] = {}
+    for seen in _unused(place, now - UNUSED_SHORT_S):
+        is_old, path = seen[0] <= now - UNUSED_S, seen[2]
+        note = _NOTE.match(os.path.basename(path))
+        if note is None:
+            # Of a process that was killed: a draft, or what names were before an archive was loaded.
+            if is_old:
+                unlink(path)
             continue
-        note = read_json(path) or {}
-        image, program = str(note.get("image")), find_engine(str(note.get("engine")))
-        if not image.startswith(OURS + ":") or program is None:
-            unlink(path)
-        elif _remove(program, image):
-            unlink(path)
+        engine, image = note.group(1), name_of_archive(note.group(2))
+        program = find_engine(engine)
+        if program is None:
+            continue  # it may come back, with its images
+        if engine not in roots:
+            roots[engine] = _root_of(engine, program, place)
+        if (is_old or is_short_of_room(roots[engine])) and _remove(program, image, seen):
             gone.append(image)
-        else:
-            with contextlib.suppress(OSError):  # it is used: looked at again when as much time has passed
-                os.utime(path)
     return gone
 
 
-def _remove(program: str, image: str) -> bool:
-    status, errors = _run(remove_image(program, image))
-    return status == 0 or any(words in errors.lower() for words in _GONE)
+def _remove(program: str, image: str, seen: Tuple[float, int, str]) -> bool:
+    """`seen`: the note. One that is another by now is of a use meanwhile: it stays, and so does its image if it may."""
+    path = seen[2]
+    if _look(path) != seen:
+        return False
+    status, text = output_of(remove_image(program, image), REMOVE_S)
+    is_gone = status == 0 or any(words in text.lower() for words in _GONE)
+    if _look(path) == seen:
+        if is_gone:
+            unlink(path)
+        elif any(words in text.lower() for words in _USED):
+            with contextlib.suppress(OSError):  # looked at again when as much time has passed
+                os.utime(path)
+    return is_gone
+
+
+def _unused(place: str, since: float) -> List[Tuple[float, int, str]]:
+    """(time, inode, path) of the notes that are as old, the oldest first."""
+    names = os.listdir(place) if os.path.isdir(place) else []
+    found = [_look(os.path.join(place, name)) for name in names]
+    return sorted(each for each in found if each[1] and each[0] <= since)
+
+
+def _look(path: str) -> Tuple[float, int, str]:
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return 0.0, 0, path
+    return found.st_mtime, found.st_ino, path
+
+
+def _root_of(engine: str, program: str, place: str) -> str:
+    """Where the engine has its images: often on another disk than the home. If it does not say it, `place`."""
+    status, text = Program(say_storage(engine, program), with_stderr=False).answer(ANSWER_S)
+    root = text.strip()
+    return root if status == 0 and os.path.isdir(root) else place
 
 
 def names_here(program: str) -> Dict[str, str]:
     """All names of images, each with its ID."""
-    _, text = _run(list_images(program))
+    _, text = output_of(list_images(program), REMOVE_S)
     found: Dict[str, str] = {}
     for line in text.splitlines():
         name, _, image = line.partition(" ")
@@ -90,24 +138,6 @@ def give_names_back(program: str, names: List[str], before: Dict[str, str]) -> N
     that one's again, a new one is nobody's. `before`: what `names_here` was before the archive was loaded."""
     for name in names:
         if name not in before:
-            _run(remove_image(program, name))
+            output_of(remove_image(program, name), REMOVE_S)
         else:
-            _run(tag_image(program, before[name], name))
-
-
-def _run(command: List[str]) -> Tuple[int, str]:
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=REMOVE_S,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return 1, str(error)
-    return done.returncode, done.stdout.decode("utf-8", "replace")
-
-
-def _place(home: Home) -> str:
-    return os.path.join(home.base, "cache", "loaded")
+            output_of(tag_image(program, before[name], name), REMOVE_S)

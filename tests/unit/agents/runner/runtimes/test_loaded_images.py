@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 
 import pytest
 
-from agents.runner.cache.store import Cache
+from agents.runner.cache.store import UNUSED_S, UNUSED_SHORT_S, Cache
 from agents.runner.home import Home
+from agents.runner.runtimes import loaded_images
 from agents.runner.runtimes.image_user import python_path_of_image
-from agents.runner.runtimes.loaded_images import name_of_archive
+from agents.runner.runtimes.loaded_images import (
+    has_loaded,
+    name_of_archive,
+    note_use,
+    place_of_notes,
+    throw_away,
+)
 
 SHA = "a" * 64
 # Says what the file `says` has, with the status in `status`, and notes what it was asked.
@@ -66,3 +75,124 @@ def test_an_engine_is_asked_once_what_the_image_of_an_archive_has(engine, home):
     tag = {"program": engine.program, "image": f"localhost/lab/archive:{SHA}"}
     assert [python_path_of_image(Cache(home), tag) for _ in range(2)] == ["/opt/lib"] * 2
     assert len(engine.calls()) == 3
+
+
+OLD, RECENT = UNUSED_S + 60, UNUSED_SHORT_S + 60
+IN_USE = "Error: image used by 0123: image is in use by a container: consider listing external containers"
+
+
+@pytest.fixture
+def note(home):
+    """Of an image that was used so many seconds ago."""
+
+    def make(age, sha=SHA, engine="podman"):
+        note_use(home, engine, name_of_archive(sha))
+        path = os.path.join(place_of_notes(home), f"{engine}-{sha}")
+        os.utime(path, (time.time() - age,) * 2)
+        return path
+
+    return make
+
+
+def sweep(home):
+    return throw_away(home, time.time())
+
+
+def is_fresh(path):
+    return os.stat(path).st_mtime > time.time() - 60
+
+
+def removals(engine):
+    return [call.split()[-1] for call in engine.calls() if call.startswith("image rm ")]
+
+
+def test_the_images_of_archives_alone_are_thrown_away(home, engine, note):
+    note(OLD), note(60, "b" * 64)
+    note_use(home, "podman", "localhost/lab/train:7")
+    note_use(home, "podman", "localhost/trainyard/archive:latest")
+    assert has_loaded(home)
+    assert sweep(home) == removals(engine) == [name_of_archive(SHA)]
+    assert os.listdir(place_of_notes(home)) == [f"podman-{'b' * 64}"]
+
+
+@pytest.mark.parametrize(("says", "is_fresh_then"), [(IN_USE, True), ("Cannot connect to the daemon", False)])
+def test_an_image_waits_as_long_again_only_where_the_engine_says_that_it_is_used(
+    home, engine, note, says, is_fresh_then
+):
+    path = note(OLD)
+    engine.says(says, 1)
+    assert sweep(home) == []
+    assert is_fresh(path) is is_fresh_then
+    engine.says("")
+    os.utime(path, (time.time() - OLD,) * 2)
+    assert sweep(home) == [name_of_archive(SHA)] and not os.path.exists(path)
+
+
+def test_an_engine_that_is_not_there_for_a_moment_keeps_its_notes(home, engine, note, monkeypatch):
+    path = note(OLD)
+    with monkeypatch.context() as patch:
+        patch.setattr(loaded_images, "find_engine", lambda name: None)
+        assert sweep(home) == []
+    assert os.path.exists(path)
+    assert sweep(home) == [name_of_archive(SHA)]
+
+
+def test_an_image_that_is_used_while_others_are_removed_stays(home, engine, note):
+    note(OLD + 60)
+    path = note(OLD, "b" * 64)
+    # The first removal takes long: a run comes meanwhile.
+    (engine.place / "act").write_text(f"os.utime({path!r})")
+    assert sweep(home) == removals(engine) == [name_of_archive(SHA)]
+    assert is_fresh(path)
+
+
+def test_a_use_that_is_noted_while_the_image_is_removed_stays_noted(home, engine, note):
+    path = note(OLD)
+    (engine.place / "act").write_text(f"open({path!r} + '.new', 'w'); os.rename({path!r} + '.new', {path!r})")
+    sweep(home)
+    assert removals(engine) and is_fresh(path)
+
+
+def test_deployments_of_one_login_see_each_others_uses(home, engine, note):
+    """Their engine is one, and so is the image of an archive."""
+    path = note(OLD)
+    other = Home("other")
+    note_use(other, "podman", name_of_archive(SHA))
+    assert sweep(home) == removals(engine) == [] and is_fresh(path)
+
+
+def test_a_draft_of_a_note_is_no_note_and_goes_when_it_is_old(home, engine, note):
+    path = note(60)
+    for age in (RECENT, OLD):
+        draft = f"{path}.new.{age}"
+        open(draft, "w").close()
+        os.utime(draft, (time.time() - age,) * 2)
+    assert sweep(home) == removals(engine) == []
+    assert sorted(os.listdir(place_of_notes(home))) == sorted(
+        map(os.path.basename, (path, f"{path}.new.{RECENT}"))
+    )
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_the_disk_that_is_short_is_that_of_the_engine(home, engine, note, monkeypatch, answers):
+    """Where the engine does not say where its images are, it is that of the home."""
+    root = engine.place / "graph"
+    root.mkdir()
+    if answers:
+        (engine.place / "root").write_text(str(root))
+    short = [str(root)]
+    monkeypatch.setattr(loaded_images, "is_short_of_room", lambda path: path in short)
+    note(RECENT)
+    assert sweep(home) == ([name_of_archive(SHA)] if answers else [])
+    note(RECENT)
+    short[:] = [place_of_notes(home)]
+    assert sweep(home) == ([] if answers else [name_of_archive(SHA)])
+
+
+def test_an_engine_is_asked_for_its_disk_only_if_something_may_go(home, engine, note, monkeypatch):
+    monkeypatch.setattr(loaded_images, "is_short_of_room", lambda path: False)
+    note(60)
+    assert sweep(home) == engine.calls() == []
+    note(RECENT, "b" * 64), note(RECENT, "c" * 64)
+    assert sweep(home) == []
+    assert [call.split()[0] for call in engine.calls()] == ["info"]
