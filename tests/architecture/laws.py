@@ -53,7 +53,7 @@ RUNNER = "agents/runner/"
 RUNNER_STOREYS = (
     "__main__", "serve", "shells.shell", "shells.attach", "outputs.transfer", "file_access", "host.probe",
     "host.engine_probe", "preparations.tasks", "preparations.worker", "preparations.images",
-    "preparations.image_archives", "preparations.sif", "preparations.apptainer_images",
+    "preparations.archive_names", "preparations.image_archives", "preparations.sif", "preparations.apptainer_images",
     "preparations.archive_contents", "preparations.registry",
     "preparations.cache_entries", "preparations.programs_output", "preparations.report", "shells.holder",
     "shells.requests", "shells.viewers", "shells.terminal", "shells.ring", "shells.tools", "shells.recording_pull",

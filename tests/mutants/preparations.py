@@ -278,9 +278,23 @@ PREPARATIONS = (
     Safeguard(
         "names-of-users-after-an-archive",
         "agents/runner/preparations/images.py",
-        '    give_names_back(program, [name for name in names if not name.startswith("sha256:")], before)\n',
-        "",
+        "        taken.give_back()\n",
+        "        pass\n",
         (f"{ARCHIVES}::test_the_names_in_an_archive_are_given_to_no_image",),
+    ),
+    Safeguard(
+        "names-of-users-after-a-kill",
+        "agents/runner/preparations/archive_names.py",
+        "        if not self.are_taken():\n",
+        "        if True:\n",
+        (f"{ARCHIVES}::test_names_come_back_though_the_preparation_was_killed",),
+    ),
+    Safeguard(
+        "names-of-users-where-none-can-be-listed",
+        "agents/runner/preparations/archive_names.py",
+        "        if status:\n",
+        "        if False:\n",
+        (f"{ARCHIVES}::test_nothing_is_loaded_while_the_names_cannot_be-listed",),
     ),
     Safeguard(
         "bytes-of-a-stored-image-kept",

@@ -13,6 +13,7 @@ from agents.runner.cache.images import key_of
 from agents.runner.cache.store import IMAGES, Cache
 from agents.runner.home import Home
 from agents.runner.preparations.apptainer_images import LOCAL, prepare_in_cache
+from agents.runner.preparations.archive_names import ArchiveNames
 from agents.runner.preparations.image_archives import (
     check_archive,
     prepare_archive_for_apptainer,
@@ -31,7 +32,7 @@ from agents.runner.runtimes.engine_commands import (
     pull_image,
     tag_image,
 )
-from agents.runner.runtimes.loaded_images import give_names_back, names_here, note_use
+from agents.runner.runtimes.loaded_images import note_use
 
 # A name that no engine takes for an option or a path, and that has no letter which a terminal acts on.
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,1000}\Z")
@@ -67,6 +68,8 @@ def prepare_image(what: Dict[str, Any], report: Report, home: Home) -> Dict[str,
     env = dict(os.environ)
     found = look_up(program, str(what["id"]), env) if what.get("id") else None
     found = found or look_up(program, image, env)
+    if found is not None and what.get("archive"):
+        give_left_names_back(ArchiveNames(program, env, home, str(what["archive"])), home)
     if found is None or (what.get("always") and not image.startswith(LOCAL)):
         found = fetch(what, program, found, env, report, home)
     if found is None:
@@ -89,7 +92,8 @@ def fetch(
         if what.get("archive"):
             # One at a time: two archives may give their images one name, and what is loaded is tagged by it.
             with shipped_archive(what, report, home) as path, Cache(home).locked(IMAGES, _LOADING):
-                load(what, program, path, env, report)
+                names = ArchiveNames(program, env, home, str(what["archive"]))
+                load(what, program, path, env, report, names)
         else:
             pull(str(what["engine"]), program, image, env, report, what.get("credentials"))
     except Failed as failed:
@@ -137,20 +141,36 @@ def keep_credentials(engine: str, place: str, credentials: Dict[str, Any]) -> st
     return place if engine == DOCKER else path
 
 
-def load(what: Dict[str, Any], program: str, path: str, env: Dict[str, str], report: Report) -> None:
-    """Load the archive, and give its image the name that was asked for."""
+def give_left_names_back(names: ArchiveNames, home: Home) -> None:
+    """What a preparation that was killed could not do itself."""
+    if names.are_taken():
+        with Cache(home).locked(IMAGES, _LOADING):
+            if names.are_taken():
+                names.give_back()
+
+
+def load(
+    what: Dict[str, Any], program: str, path: str, env: Dict[str, str], report: Report, taken: ArchiveNames
+) -> None:
+    """Load the archive, and give its image the name that was asked for, and no other."""
     check_archive(path, str(what["engine"]))
     report.message("loading the image")
-    before = names_here(program)
+    taken.note_before()
     status, text = run_on_terminal(load_image(program, path), env, report)
     raise_if_failed(status, text)
     names = re.findall(r"Loaded image(?:\(s\)| ID)?:\s*(\S+)", text)
     if not names:
         raise Failed(USER, "the archive holds no image: %s" % last_line(text))
-    status, _, errors = run_quietly(tag_image(program, names[0], str(what["image"])), env)
-    if status:
-        raise Failed(HOST, last_line(errors))
-    give_names_back(program, [name for name in names if not name.startswith("sha256:")], before)
+    found = look_up(program, names[0], env)
+    taken.note_loaded(
+        found["id"] if found else "", [name for name in names if not name.startswith("sha256:")]
+    )
+    try:
+        status, _, errors = run_quietly(tag_image(program, names[0], str(what["image"])), env)
+        if status:
+            raise Failed(HOST, last_line(errors))
+    finally:
+        taken.give_back()
 
 
 def raise_if_failed(status: int, text: str) -> None:

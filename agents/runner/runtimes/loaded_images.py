@@ -17,13 +17,7 @@ from agents.runner.cache.store import UNUSED_S, UNUSED_SHORT_S, is_short_of_room
 from agents.runner.files import unlink, write_file
 from agents.runner.home import Home, is_key
 from agents.runner.programs import Program, output_of
-from agents.runner.runtimes.engine_commands import (
-    find_engine,
-    list_images,
-    remove_image,
-    say_storage,
-    tag_image,
-)
+from agents.runner.runtimes.engine_commands import find_engine, remove_image, say_storage
 
 # An engine keeps the image of an archive under this name, with the SHA-256 of the archive.
 OURS = "localhost/trainyard/archive"
@@ -121,23 +115,3 @@ def _root_of(engine: str, program: str, place: str) -> str:
     status, text = Program(say_storage(engine, program), with_stderr=False).answer(ANSWER_S)
     root = text.strip()
     return root if status == 0 and os.path.isdir(root) else place
-
-
-def names_here(program: str) -> Dict[str, str]:
-    """All names of images, each with its ID."""
-    _, text = output_of(list_images(program), REMOVE_S)
-    found: Dict[str, str] = {}
-    for line in text.splitlines():
-        name, _, image = line.partition(" ")
-        found[name] = image.strip()
-    return found
-
-
-def give_names_back(program: str, names: List[str], before: Dict[str, str]) -> None:
-    """An archive has given its own names to its image, which has one of ours now: a name that was another image's is
-    that one's again, a new one is nobody's. `before`: what `names_here` was before the archive was loaded."""
-    for name in names:
-        if name not in before:
-            output_of(remove_image(program, name), REMOVE_S)
-        else:
-            output_of(tag_image(program, before[name], name), REMOVE_S)

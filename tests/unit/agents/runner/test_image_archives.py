@@ -135,6 +135,96 @@ def test_the_names_in_an_archive_are_given_to_no_image(host, console, engine, ma
     engine("image", "rm", own)
 
 
+# In the place of the engine: does `act` at its first call of this kind.
+MEDDLING = """#!/bin/sh
+real={real}
+if [ "$1" = {verb} ] && mkdir {place}/done 2>/dev/null; then {act}; exit 1; fi
+exec $real "$@"
+"""
+
+
+def meddle(host, engine, place, verb, act):
+    place.mkdir()
+    program = place / engine.kind
+    program.write_text(MEDDLING.format(real=shutil.which(engine.kind), place=place, verb=verb, act=act))
+    program.chmod(0o755)
+    return connect(host, engine, PATH=f"{place}:{host.env['PATH']}")
+
+
+@pytest.fixture
+def users(engine, made):
+    """A user's image that has the name which the archive gives to its own, and no archive is loaded yet."""
+    for name in (name_of(made["docker-archive"]), OWN_NAME):
+        engine("image", "rm", "--force", name, check=False)
+    engine.make_image(OWN_NAME, "ENV A=user")
+    yield id_of(engine, OWN_NAME)
+    engine("image", "rm", OWN_NAME, check=False)
+
+
+OWN_NAME = "localhost/lab/made:1"
+KILL = "kill -9 $PPID"
+
+
+@OF_DAEMONS
+@pytest.mark.parametrize(
+    ("verb", "act"),
+    [("load", f'$real "$@"; {KILL}'), ("tag", KILL), ("tag", f'$real "$@"; {KILL}')],
+    ids=["loaded", "noted", "tagged"],
+)
+def test_names_come_back_though_the_preparation_was_killed(host, engine, made, users, tmp_path, verb, act):
+    data = made["docker-archive"]
+    console = meddle(host, engine, tmp_path / "meddling", verb, act)
+    ship(host, data)
+    ask(console, data)
+    hear(console, "LOST")
+    assert id_of(engine, OWN_NAME) != users
+    ask(console, data, asked=2)
+    result = console.hear("prepared", lambda told: (told["asked"], told["state"]) == (2, "READY"))["result"]
+    assert id_of(engine, OWN_NAME) == users != result["id"] == id_of(engine, name_of(data))
+    assert not list((host.home / ".trainyard" / "loaded_images").glob("*.names"))
+
+
+@OF_DAEMONS
+def test_a_name_that_somebody_has_given_since_the_kill_stays(host, engine, made, users, tmp_path):
+    data = made["docker-archive"]
+    console = meddle(host, engine, tmp_path / "meddling", "tag", KILL)
+    ship(host, data)
+    ask(console, data)
+    hear(console, "LOST")
+    engine.make_image(OWN_NAME, "ENV A=newer")
+    newer = id_of(engine, OWN_NAME)
+    ask(console, data, asked=2)
+    console.hear("prepared", lambda told: (told["asked"], told["state"]) == (2, "READY"))
+    assert id_of(engine, OWN_NAME) == newer != users
+
+
+@OF_DAEMONS
+def test_names_come_back_though_the_image_cannot_get_ours(host, engine, made, users, tmp_path):
+    data = made["docker-archive"]
+    console = meddle(host, engine, tmp_path / "meddling", "tag", "echo Error: no >&2")
+    ship(host, data)
+    ask(console, data)
+    failed = hear(console, "FAILED")
+    assert (failed["fault"], failed["message"]) == ("host", "Error: no")
+    assert id_of(engine, OWN_NAME) == users and not id_of(engine, name_of(data))
+
+
+@OF_DAEMONS
+def test_nothing_is_loaded_while_the_names_cannot_be_listed(host, engine, made, users, tmp_path):
+    """Names that are not known would be taken from the images of users."""
+    data = made["docker-archive"]
+    act = 'case "$2" in ls) echo Error: no >&2;; *) rmdir {place}/done; exec $real "$@";; esac'
+    console = meddle(host, engine, tmp_path / "meddling", "image", act.format(place=tmp_path / "meddling"))
+    ship(host, data)
+    ask(console, data)
+    failed = hear(console, "FAILED")
+    assert failed["fault"] == "host" and "cannot be listed: Error: no" in failed["message"]
+    assert id_of(engine, OWN_NAME) == users
+    ask(console, data, asked=2)
+    console.hear("prepared", lambda told: (told["asked"], told["state"]) == (2, "READY"))
+    assert id_of(engine, OWN_NAME) == users
+
+
 def id_of(engine, name):
     form = "{{.Id}}"
     return engine("image", "inspect", "--format", form, name, check=False).strip().rpartition(":")[2]
