@@ -18,6 +18,8 @@ from jobs.secrets import of_jobs
 
 # In an order: the log of the run begins with what pip printed.
 INSTALL_LOG = "install_log"
+# With many replicas an order is long, and a job has as many of them.
+BATCH = 100
 
 
 class TreeKind:
@@ -58,11 +60,17 @@ class EnvironmentKind:
 
 def show_installs(runs: Sequence[str]) -> None:
     """Of these runs, which are about to start, let the logs of those begin with the output of pip that have waited for
-    it. An environment that was there before tells the others in a line (agents/runner/cache/install_log.py)."""
+    it. An environment that was there before tells the others in a line (agents/runner/cache/install_log.py): also one
+    that the host was asked for anew, and had."""
     waited = PreparationNeed.objects.filter(
-        run__in=runs, preparation__kind=brought.ENVIRONMENT, preparation__ended_at__gte=F("run__created_at")
+        run__in=runs,
+        preparation__kind=brought.ENVIRONMENT,
+        preparation__ended_at__gte=F("run__created_at"),
+        preparation__result__made=True,
     )
-    found = [need.run for need in waited.select_related("run").order_by("run")]
-    for run in found:
-        run.order[INSTALL_LOG] = True
-    Run.objects.bulk_update(found, ["order"])
+    names = list(waited.order_by("run").values_list("run", flat=True))
+    for first in range(0, len(names), BATCH):
+        found = list(Run.objects.filter(pk__in=names[first : first + BATCH]).only("order").order_by("pk"))
+        for run in found:
+            run.order[INSTALL_LOG] = True
+        Run.objects.bulk_update(found, ["order"])

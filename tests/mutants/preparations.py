@@ -241,6 +241,13 @@ PREPARATIONS = (
         (f"{BROUGHT}::test_the_log_of_a_run_begins_with_the_install_that_it_waited_for",),
     ),
     Safeguard(
+        "head-of-a-log-for-an-install-alone",
+        "jobs/preparations/cache_entries.py",
+        "        preparation__result__made=True,\n",
+        "",
+        (f"{BROUGHT}::test_the_log_of_a_run_begins_with_an_install_only_if_there_was_one",),
+    ),
+    Safeguard(
         "head-of-a-log-not-for-a-restart",
         "jobs/lifecycle/claims.py",
         "    new.order.pop(INSTALL_LOG, None)\n",

@@ -36,13 +36,15 @@ print("TRAINYARD-PYTHON " + json.dumps([sys.executable, sys.version.split()[0], 
 def make_environment(
     cache: Cache, key: str, document: Dict[str, Any], output: str, report: Callable[[int, int, str], None]
 ) -> Dict[str, Any]:
-    """Make the environment, unless it is here. The caller holds its lock. Returns what is in it. Raises Unprepared.
+    """Make the environment, unless it is here. The caller holds its lock. Returns what is in it, and whether it was
+    made now. Raises Unprepared.
 
     `packages`: [{sha256, name}], files of the cache. `index`: the address of a package index, "none" for the packages
     alone, or "" for what the login's own pip is configured to use.
     """
     path = cache.path(ENVIRONMENTS, key)
-    if not is_ready(cache, key):
+    made = not is_ready(cache, key)
+    if made:
         # A process that was killed may have left its files.
         cache.delete(ENVIRONMENTS, key)
         try:
@@ -53,7 +55,7 @@ def make_environment(
         finally:
             delete_tree(path + ".packages")
     found = read_json(os.path.join(path, STAMP)) or {}
-    return {"python": found.get("version"), "installed": found.get("installed")}
+    return {"python": found.get("version"), "installed": found.get("installed"), "made": made}
 
 
 class _Making:

@@ -108,12 +108,11 @@ TASK = "import sys, helper; print(helper.ANSWER, sys.argv[1:], sys.prefix != sys
 
 
 def test_a_source_archive_and_a_wheel_are_installed_without_the_internet(make, cache):
-    made = make(
-        {
-            "trainer-0.1.tar.gz": source_archive(TASK),
-            "helper-1.2-py3-none-any.whl": wheel("helper", "1.2", "ANSWER = 42"),
-        }
-    )
+    packages = {
+        "trainer-0.1.tar.gz": source_archive(TASK),
+        "helper-1.2-py3-none-any.whl": wheel("helper", "1.2", "ANSWER = 42"),
+    }
+    made = make(packages)
     assert (
         run_module(cache, "aiplatform_custom_trainer_script.task", "--epochs", "3")
         == "42 ['--epochs', '3'] True\n"
@@ -121,6 +120,7 @@ def test_a_source_archive_and_a_wheel_are_installed_without_the_internet(make, c
     assert "helper==1.2" in made["installed"] and made["python"].startswith("3.")
     assert len(made["installed"]) < 6, "only what was installed here, not what the host has"
     assert not os.path.exists(cache.path(ENVIRONMENTS, KEY) + ".packages")
+    assert made["made"] and make(packages) == {**made, "made": False}
 
 
 def test_what_pip_printed_is_kept_and_tells_no_password(make, cache):

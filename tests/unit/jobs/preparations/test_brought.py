@@ -29,7 +29,7 @@ from jobs.models import (
     Role,
     Run,
 )
-from jobs.preparations import brought
+from jobs.preparations import brought, cache_entries
 from jobs.rules.lifecycle.states import JobState
 from jobs.rules.spec.json_fields import InvalidDocument
 from jobs.rules.spec.parse import parse_custom_job
@@ -169,16 +169,32 @@ def test_packages_become_an_environment_and_a_module_is_run_in_it(submit, hosts,
     assert control_plane_orders(row) == {**row.what, "index": "none"}
 
 
+@pytest.mark.parametrize(("result", "shown"), [({"made": True}, True), ({"made": False}, False), ({}, False)])
+def test_the_log_of_a_run_begins_with_an_install_only_if_there_was_one(
+    submit, hosts, project, bucket, control_plane, result, shown
+):
+    """A host that was asked anew may have had the environment."""
+    objects.put_object(project, bucket.name, "train-1.0.whl", [DATA])
+    job = submit(gang(package("gs://lab-bucket/train-1.0.whl")))
+    settle(control_plane, *hosts)
+    for host in hosts:
+        for name in host.asked:
+            host.prepare(control_plane, name, result=result)
+    settle(control_plane, *hosts)
+    assert not Run.objects.get(job=job).preparing and order(job).get("install_log", False) is shown
+
+
 def test_the_log_of_a_run_begins_with_the_install_that_it_waited_for(
-    submit, hosts, project, bucket, artifact, control_plane
+    submit, hosts, project, bucket, artifact, control_plane, monkeypatch
 ):
     """Of every replica of the job; not of a restart, nor of a later job, for which nothing is installed."""
     objects.put_object(project, bucket.name, "train-1.0.whl", [DATA])
+    monkeypatch.setattr(cache_entries, "BATCH", 1)
     job = submit(gang(*[package("gs://lab-bucket/train-1.0.whl")] * 2))
     settle(control_plane, *hosts)
     for host in hosts:
         for name in host.asked:
-            host.prepare(control_plane, name)
+            host.prepare(control_plane, name, result={"made": True})
     settle(control_plane, *hosts)
     first = Run.objects.filter(job=job)
     assert [run.order.get("install_log") for run in first] == [True] * 2
