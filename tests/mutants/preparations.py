@@ -301,7 +301,7 @@ PREPARATIONS = (
         "agents/runner/preparations/archive_names.py",
         "        if status:\n",
         "        if False:\n",
-        (f"{ARCHIVES}::test_nothing_is_loaded_while_the_names_cannot_be-listed",),
+        (f"{ARCHIVES}::test_nothing_is_loaded_while_the_names_cannot_be_listed",),
     ),
     Safeguard(
         "bytes-of-a-stored-image-kept",

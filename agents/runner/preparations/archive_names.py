@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Dict, List, TypeVar
+from typing import Any, Dict, List, Tuple
 
 from agents.runner.files import fsync_directory, read_json, unlink, write_file
 from agents.runner.home import Home
@@ -18,8 +18,6 @@ from agents.runner.preparations.programs_output import run_quietly
 from agents.runner.preparations.report import HOST, Failed
 from agents.runner.runtimes.engine_commands import list_images, remove_image, tag_image
 from agents.runner.runtimes.loaded_images import place_of_notes
-
-T = TypeVar("T")
 
 
 class ArchiveNames:
@@ -42,14 +40,15 @@ class ArchiveNames:
 
     def note_loaded(self, image: str, names: List[str]) -> None:
         """The archive is loaded: the ID of its image, and the names that it has taken."""
-        noted = self._read("before", {})
+        noted = self._read()[0]
         before = {name: noted.get(name, "") if of == image else of for name, of in self.now.items()}
         self._write({"before": before, "image": image, "names": names})
 
     def give_back(self) -> None:
         """The note stays where the engine fails: the next preparation tries again."""
-        before, image, now = self._read("before", {}), self._read("image", ""), self.names_here()
-        taken = [name for name in self._read("names", []) if now.get(name) == image]
+        before, image, names = self._read()
+        now = self.names_here()
+        taken = [name for name in names if now.get(name) == image]
         statuses = [self._name(name, before.get(name, "")) for name in taken]
         if not any(statuses):
             unlink(self.path)
@@ -67,9 +66,15 @@ class ArchiveNames:
         found = (line.partition(" ") for line in output.splitlines())
         return {name: image.strip().rpartition(":")[2] for name, _, image in found}
 
-    def _read(self, what: str, otherwise: T) -> T:
-        found = (read_json(self.path) or {}).get(what)
-        return found if isinstance(found, type(otherwise)) else otherwise
+    def _read(self) -> Tuple[Dict[str, str], str, List[str]]:
+        """What is noted: what the names were, the archive's image, the names that it has taken."""
+        note = read_json(self.path) or {}
+        before, names = note.get("before"), note.get("names")
+        return (
+            before if isinstance(before, dict) else {},
+            str(note.get("image", "")),
+            names if isinstance(names, list) else [],
+        )
 
     def _write(self, note: Dict[str, Any]) -> None:
         place = os.path.dirname(self.path)
