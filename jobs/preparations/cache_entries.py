@@ -66,7 +66,7 @@ def show_installs(runs: Sequence[str]) -> None:
         run__in=runs,
         preparation__kind=brought.ENVIRONMENT,
         preparation__ended_at__gte=F("run__created_at"),
-        preparation__result__made=True,
+        preparation__result__made="now",
     )
     names = list(waited.order_by("run").values_list("run", flat=True))
     for first in range(0, len(names), BATCH):

@@ -243,7 +243,7 @@ PREPARATIONS = (
     Safeguard(
         "head-of-a-log-for-an-install-alone",
         "jobs/preparations/cache_entries.py",
-        "        preparation__result__made=True,\n",
+        '        preparation__result__made="now",\n',
         "",
         (f"{BROUGHT}::test_the_log_of_a_run_begins_with_an_install_only_if_there_was_one",),
     ),

@@ -55,7 +55,11 @@ def make_environment(
         finally:
             delete_tree(path + ".packages")
     found = read_json(os.path.join(path, STAMP)) or {}
-    return {"python": found.get("version"), "installed": found.get("installed"), "made": made}
+    return {
+        "python": found.get("version"),
+        "installed": found.get("installed"),
+        "made": "now" if made else "earlier",
+    }
 
 
 class _Making:

@@ -169,7 +169,9 @@ def test_packages_become_an_environment_and_a_module_is_run_in_it(submit, hosts,
     assert control_plane_orders(row) == {**row.what, "index": "none"}
 
 
-@pytest.mark.parametrize(("result", "shown"), [({"made": True}, True), ({"made": False}, False), ({}, False)])
+@pytest.mark.parametrize(
+    ("result", "shown"), [({"made": "now"}, True), ({"made": "earlier"}, False), ({}, False)]
+)
 def test_the_log_of_a_run_begins_with_an_install_only_if_there_was_one(
     submit, hosts, project, bucket, control_plane, result, shown
 ):
@@ -194,7 +196,7 @@ def test_the_log_of_a_run_begins_with_the_install_that_it_waited_for(
     settle(control_plane, *hosts)
     for host in hosts:
         for name in host.asked:
-            host.prepare(control_plane, name, result={"made": True})
+            host.prepare(control_plane, name, result={"made": "now"})
     settle(control_plane, *hosts)
     first = Run.objects.filter(job=job)
     assert [run.order.get("install_log") for run in first] == [True] * 2
