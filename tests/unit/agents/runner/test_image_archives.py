@@ -20,6 +20,7 @@ from agents.runner.home import Home
 from agents.runner.preparations import images
 from agents.runner.preparations.image_archives import check_archive
 from agents.runner.preparations.report import USER, Failed
+from agents.runner.runtimes.engine_commands import say_storage
 from agents.runner.runtimes.loaded_images import OURS
 from tests.harness.containers import ENGINES, Podman
 from tests.unit.agents.runner.protocol_client import wait_for
@@ -228,6 +229,13 @@ def test_nothing_is_loaded_while_the_names_cannot_be_listed(host, engine, made, 
 def id_of(engine, name):
     form = "{{.Id}}"
     return engine("image", "inspect", "--format", form, name, check=False).strip().rpartition(":")[2]
+
+
+@OF_DAEMONS
+def test_an_engine_says_where_its_images_are(engine):
+    """On another disk than the home, perhaps, which is not short of room then."""
+    root = engine(*say_storage(engine.kind, engine.kind)[1:]).strip()
+    assert os.path.isdir(root) and root.startswith(str(engine.place))
 
 
 @OF_DAEMONS
