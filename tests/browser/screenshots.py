@@ -74,8 +74,13 @@ def main():
         wait_for(lambda: sampled(yard, job), "samples of the job", timeout=120)
         page = browser.new_page(viewport=SIZE, color_scheme="light", reduced_motion="reduce")
         log_in(page, yard.url)
-        paths = {"jobs": "/jobs/", "job": f"/jobs/{job}/", "gpus": "/hosts/gpus"}
-        for name, path in (paths | {"study": tuned(page, yard.url)}).items():
+        paths = {
+            "study": tuned(page, yard.url),
+            "jobs": "/jobs/",
+            "job": f"/jobs/{job}/",
+            "gpus": "/hosts/gpus",
+        }
+        for name, path in paths.items():
             page.goto(yard.url + path)
             if name == "job":
                 page.get_by_text("loss").first.wait_for()
