@@ -28,6 +28,9 @@ from jobs.rules.tuning.trials import TrialState, cost
 
 # So many dots a plot has.
 MOST_DOTS = 1_000
+# Results of which the largest is so many times the smallest are drawn by their logarithms: else the steps of a loss
+# from 0.01 to 0.0001 would all lie at the bottom, if one trial has 1.4.
+WIDE = 100
 # The plots of so many pages are kept, for so long. Those of a thousand trials are 100 kB.
 MOST_KEPT, KEPT = 30, timedelta(minutes=10)
 
@@ -38,6 +41,7 @@ class ResultPlot:
 
     name: str
     goal: str
+    logarithmic: bool
     dots: str
     best: str
     first: int
@@ -163,14 +167,21 @@ def _result_plot(metric: Metric, trials: Iterable[TrialRow]) -> ResultPlot | Non
     low, high = (pick(value for _number, value in found) for pick in (min, max))
     first, last = 1, max(found[-1][0], 2)
     best = _best_so_far(metric, found)
+    logarithmic = low > 0 and high / low >= WIDE
+
+    def place(at: int, value: float) -> tuple[int, int]:
+        y = y_of(math.log(value), math.log(low), math.log(high)) if logarithmic else y_of(value, low, high)
+        return across((at - first) / (last - first)), y
+
     shown = [found[index] for index in spread(len(found), MOST_DOTS)]
     # The newest result is a dot too, wherever it lies.
     shown = shown if shown[-1] == found[-1] else [*shown, found[-1]]
     return ResultPlot(
         name=visible(metric.name),
         goal=goal_words(metric),
-        dots=" ".join(dot(_x(at, first, last), y_of(value, low, high)) for at, value in shown),
-        best=_steps(best, first, last, low, high),
+        logarithmic=logarithmic,
+        dots=" ".join(dot(*place(at, value)) for at, value in shown),
+        best=_steps([place(at, value) for at, value in best]),
         first=first,
         last=last,
         low=number(low),
@@ -199,13 +210,10 @@ def _best_so_far(metric: Metric, found: Sequence[tuple[int, float]]) -> list[tup
     return best
 
 
-def _steps(best: Sequence[tuple[int, float]], first: int, last: int, low: float, high: float) -> str:
+def _steps(best: Sequence[tuple[int, int]]) -> str:
     """A line that falls or rises where a trial was better than all before it."""
-    at, value = best[0]
-    steps = [f"M{_x(at, first, last)} {y_of(value, low, high)}"]
-    for at, value in best[1:]:
-        steps.append(f"H{_x(at, first, last)}V{y_of(value, low, high)}")
-    return "".join([*steps, f"H{WIDTH:.0f}"])
+    (x, y), *others = best
+    return "".join([f"M{x} {y}", *(f"H{x}V{y}" for x, y in others), f"H{WIDTH:.0f}"])
 
 
 def spread(count: int, most: int) -> list[int]:
@@ -213,7 +221,3 @@ def spread(count: int, most: int) -> list[int]:
     if count <= most:
         return list(range(count))
     return [index * count // most for index in range(max(most, 0))]
-
-
-def _x(at: int, first: int, last: int) -> int:
-    return across((at - first) / (last - first))

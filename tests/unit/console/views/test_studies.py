@@ -130,6 +130,30 @@ def test_a_study_shows_its_state_its_best_trial_and_all_trials(browser, study):
     assert "loss: 2 results, from 0.25 to 0.5; the best is 0.25 of trial 2." in text
 
 
+@pytest.mark.parametrize(
+    ("losses", "is_logarithmic", "heights"),
+    [
+        ([100.0, 10.0, 1.0], True, [4, 45, 86]),
+        ([99.0, 50.0, 1.0], False, [4, 45, 86]),
+        ([100.0, 50.0, 0.0], False, [4, 45, 86]),
+        ([1.0, 0.0, -1e300], False, [4, 4, 86]),
+        ([2.0, 2.0], False, [45, 45]),
+    ],
+)
+def test_results_of_several_magnitudes_are_drawn_by_their_logarithms(
+    browser, cast, project, losses, is_logarithmic, heights
+):
+    made = a_tuning_job(a_job(project, cast.bob, state="SUCCEEDED"), study=TWO, max_trials=5)
+    made.trials.all().delete()
+    for number, loss in enumerate(losses, 1):
+        a_trial(made, number, loss)
+    text = text_of(browser("vera").get(address(made)))
+    figure = text.partition('<figure class="chart study">')[2].partition("</figure>")[0]
+    assert ("logarithmic" in figure) is is_logarithmic
+    [dots] = re.findall(r'class="dots rest" d="([^"]*)"', figure)
+    assert [int(y) for y in re.findall(r"M\d+ (\d+)h", dots)] == heights
+
+
 def test_arguments_to_copy_are_quoted_for_a_shell(browser, study):
     study.study = {
         **TWO,
