@@ -263,7 +263,7 @@ def _named(named: str) -> Project:
     if named.isascii() and named.isdecimal():
         try:
             return Project.objects.get(pk=named)
-        except (Project.DoesNotExist, OverflowError):
+        except (Project.DoesNotExist, ValueError, OverflowError):
             raise Http404 from None
     rows = _project_by_name(name=named)
     if not rows:

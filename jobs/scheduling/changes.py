@@ -24,7 +24,10 @@ _NEWEST = f"SELECT {', '.join(f'(SELECT max(id) FROM {table})' for table in _TAB
 
 def stamp() -> Hashable:
     """Equal as long as nothing has changed, up to a second ago: a page asks several times. One query, of the ends of
-    indexes."""
+    indexes.
+
+    A transaction that took its numbers before another one, and ends after it, is missed: until LONGEST is over.
+    """
     return _recent.get(None, _read)
 
 

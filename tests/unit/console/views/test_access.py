@@ -101,6 +101,13 @@ def test_projects_allowing_returns_the_projects_of_a_verb(cast, project):
     assert names["vera"] == names["loner"] == names["gone"] == names["nobody"] == []
 
 
+@pytest.mark.parametrize("number", ["9" * 18, "9" * 30, "9" * 5_000])
+def test_a_project_with_a_number_that_nothing_has_is_not_found(cast, project, number):
+    """Python itself refuses to read more than 4,300 digits."""
+    with pytest.raises(Http404):
+        access.project_or_404(cast.bob, "see", number)
+
+
 def test_a_permission_check_costs_one_query(cast, objects, django_assert_num_queries):
     job = Job.objects.get(pk=objects["job"].pk)
     with django_assert_num_queries(1):

@@ -105,7 +105,10 @@ def test_the_list_says_that_trials_are_left_out_and_leads_to_them(cast, trials, 
 def test_where_only_trials_were_submitted_the_list_says_where_they_are(cast, trials, browser):
     Job.objects.exclude(trial="2").update(deleted_at=timezone.now())
     page = browser("vera").get("/jobs/").content.decode()
-    assert "Trials that are over are left out" in page and "No job has been submitted yet" not in page
+    assert "Trials that are over are left out" in page and "/jobs/?trials=1" in page
+    assert "No job" not in page
+    page = browser("vera").get("/jobs/", {"owner": "nobody"}).content.decode()
+    assert "No job fits these filters" in page and "trials=1" in page
 
 
 def test_scripts_get_all_jobs_unless_they_leave_out_trials(cast, trials):
