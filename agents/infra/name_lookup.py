@@ -33,10 +33,13 @@ def addresses(host: str, port: int, seconds: float) -> tuple[str, ...]:
     if found := literal(host, port):
         return found
     until = time.monotonic() + seconds
-    if not _places.acquire(timeout=seconds):
+    places = _places
+    if not places.acquire(timeout=seconds):
         raise TimeoutError(f"{MAX_LOOKUPS} other names wait for the name server already")
     lookup = _Lookup()
-    threading.Thread(target=_look_up, args=(host, port, lookup), name="name-lookup", daemon=True).start()
+    threading.Thread(
+        target=_look_up, args=(host, port, lookup, places), name="name-lookup", daemon=True
+    ).start()
     if not lookup.done.wait(max(0.0, until - time.monotonic())):
         raise TimeoutError(f"the name server has not answered for {seconds:g} s")
     if lookup.problem is not None:
@@ -52,13 +55,13 @@ def literal(host: str, port: int = 0) -> tuple[str, ...]:
         return ()
 
 
-def _look_up(host: str, port: int, lookup: _Lookup) -> None:
+def _look_up(host: str, port: int, lookup: _Lookup, places: threading.BoundedSemaphore) -> None:
     try:
         lookup.found = _resolve(host, port)
     except Exception as problem:
         lookup.problem = problem
     finally:
-        _places.release()
+        places.release()
         lookup.done.set()
 
 

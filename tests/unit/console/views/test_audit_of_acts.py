@@ -18,8 +18,10 @@ from jobs.models import AuditEntry, Project, Run
 from jobs.secrets import store
 from tests.unit.console.views import test_page_matrix as pages
 from tests.unit.console.views.example_rows import KEY
+from tests.unit.console.views.page_addresses import addresses
 
-addresses = pages.addresses
+__all__ = ["addresses"]
+
 EDITED = {"address": "10.0.0.11", "port": "22", "user": "train", "jump": "", "location": "default"}
 # Page → (what, the form that is sent).
 DONE = {
