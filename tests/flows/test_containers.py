@@ -162,7 +162,8 @@ def test_a_container_and_a_package_learn_the_same_of_their_cluster(yard, registr
                  baseOutputDirectory={"outputUriPrefix": "gs://lab/same"})  # fmt: skip
     in_container = client.wait_for_log(job, "CLOUD_ML_JOB_ID=", timeout=300).decode()
     found = dict(line.split("=", 1) for line in in_container.splitlines())
-    by_package = json.loads(client.wait_for_log(job, "\n", "workerpool1-0", timeout=400))
+    # What pip printed comes before.
+    by_package = json.loads(client.wait_for_log(job, "}\n", "workerpool1-0", timeout=400).splitlines()[-1])
     client.cancel(job)
     assert json.loads(found["CLUSTER_SPEC"])["cluster"] == json.loads(by_package["CLUSTER_SPEC"])["cluster"]
     assert json.loads(found["TF_CONFIG"])["cluster"] == json.loads(by_package["TF_CONFIG"])["cluster"]
