@@ -17,7 +17,7 @@ from django.db.models.functions import Coalesce
 from agents.infra.shared_answers import SharedAnswers
 from agents.infra.sql import Parameter, SelectStatement
 from agents.models import Gpu
-from console.presenters.metrics.bands import Bands, NotByDatabase, read_bands
+from console.presenters.metrics.bands import COLUMNS, Bands, NotByDatabase, read_bands
 from console.presenters.metrics.metric_lines import (
     METRICS,
     OF_GPUS,
@@ -55,18 +55,10 @@ _runs_of_job = SelectStatement(
     )
 )
 
-# The column of each value.
-_COLUMNS = {
-    "cpu": "cpu",
-    "memory": "memory_mb",
-    "networkReceive": "net_rx",
-    "networkSend": "net_tx",
-    "diskRead": "io_read",
-    "diskWrite": "io_write",
-    "diskFree": "disk_free_mb",
-}
+# The column of each value that is no GPU's.
+_COLUMNS = {name: column for name, column in COLUMNS.items() if name not in OF_GPUS}
 # All GPUs of a run as one. Samples that an older version stored have only lists.
-_SUMS = ("gpu_load", "gpu_memory_mb", "gpu_watts", "gpu_celsius")
+_SUMS = tuple(COLUMNS[name] for name in OF_GPUS)
 
 
 @dataclass(frozen=True, slots=True)
