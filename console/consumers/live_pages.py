@@ -8,8 +8,7 @@ joins gets a whole part that was checked after it joined, so a page never goes b
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Hashable
+from collections.abc import Coroutine, Hashable
 from functools import partial
 from typing import Any
 from urllib.parse import parse_qs
@@ -56,16 +55,8 @@ class PartsSocket(Socket):
         for follower, seen in zip(self._followers, answer, strict=True):
             follower.may_see(seen)
 
-    async def serve(self) -> None:
-        tasks = [asyncio.create_task(follower.follow()) for follower in self._followers]
-        try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+    def work(self) -> list[Coroutine[Any, Any, None]]:
+        return [follower.follow() for follower in self._followers]
 
     async def send_message(self, message: Message) -> None:
         # A client that does not keep up waits, and gets the newest message then.
@@ -87,32 +78,32 @@ class _Follower:
         self._socket = socket
         self._part = part
         self._seen = seen
-        self._other_rights = asyncio.Event()
+        # What is sent for these rights is sent within this. It is over when they change.
+        self._same_rights: asyncio.Timeout | None = None
 
     def may_see(self, seen: Seen) -> None:
         changed = seen.rights != self._seen.rights
         self._seen = seen
-        if changed:
-            self._other_rights.set()
+        if changed and self._same_rights is not None:
+            self._same_rights.reschedule(0)
+            self._same_rights = None
 
     async def follow(self) -> None:
         """Follow the part; when rights have changed, follow the one for the rights that this person has now."""
         while True:
-            self._other_rights.clear()
-            async with fragments.follow(self._source()) as fragment:
-                sending = asyncio.create_task(self._send_each(fragment, fragment.join()))
-                moved = asyncio.create_task(self._other_rights.wait())
-                try:
-                    await asyncio.wait({sending, moved}, return_when=asyncio.FIRST_COMPLETED)
-                finally:
-                    sending.cancel()
-                    moved.cancel()
-                if not sending.done():
-                    continue
-                with contextlib.suppress(RightsChanged):
-                    sending.result()
-            # Not a shared answer: an old one would lead back to the same fragment.
-            self._seen = await self._socket.look_again(self._part)
+            try:
+                async with (
+                    asyncio.timeout(None) as self._same_rights,
+                    fragments.follow(self._source()) as fragment,
+                ):
+                    await self._send_each(fragment, fragment.join())
+            except RightsChanged:
+                self._same_rights = None
+                # Not a shared answer: an old one would lead back to the same fragment.
+                self._seen = await self._socket.look_again(self._part)
+            except TimeoutError:
+                if self._same_rights is not None:
+                    raise
 
     def _source(self) -> Source:
         part, place, form = self._part, self._socket.place, self._socket.form

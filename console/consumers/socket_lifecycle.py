@@ -68,7 +68,7 @@ class BadMessage(Closed):
 class Socket:
     """Checks the right to be here before the handshake is answered and again every RECHECK_S.
 
-    After the handshake `serve` and `on_message` run until one of them ends. `authorize` runs in a thread; it raises
+    After the handshake its `work` and `on_message` run until one of them ends. `authorize` runs in a thread; it raises
     Http404 or PermissionDenied where the visitor may not be here. `recheck` is the same unless a subclass overrides it.
     """
 
@@ -112,8 +112,14 @@ class Socket:
         """The key of the question that `recheck` asks. Sockets of one person with the same key share one answer."""
         return self
 
+    def work(self) -> list[Coroutine[Any, Any, None]]:
+        """What runs side by side until one of it ends: then the socket is closed. Each is a task, and a thousand
+        sockets hold it in memory a thousand times.
+        """
+        return [self.serve()]
+
     async def serve(self) -> None:
-        """Send what the socket is for. When this returns, the socket is closed."""
+        """Send what the socket is for."""
         raise NotImplementedError
 
     async def on_message(self, message: dict[str, Any]) -> None:
@@ -195,7 +201,7 @@ class Socket:
 
     async def _run_until_one_ends(self) -> Closed | None:
         """Run the socket's tasks until one ends. Returns None when the client has closed the connection itself."""
-        work = [self._read(), self._recheck_regularly(), self.serve()]
+        work = [self._read(), self._recheck_regularly(), *self.work()]
         if self.has_beats and self._write is None:
             work.append(self._beat())
         tasks = [asyncio.create_task(task) for task in work]
