@@ -10,6 +10,7 @@ from dataclasses import replace
 from importlib import import_module
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.harness import left_behind
 
@@ -49,6 +50,11 @@ LONG = (
     "tests/browser/",
     "tests/unit/console/runtime/",
 )
+
+
+# A red property means that the code is wrong, not that the machine was busy while an example ran.
+settings.register_profile("at any speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("at any speed")
 
 
 def pytest_configure():

@@ -9,7 +9,7 @@ import os
 import stat
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.runner.logs.mask_patterns import MaskPatterns, blank
@@ -45,7 +45,6 @@ def path(tmp_path):
     return tmp_path / "run" / "shells" / "k.cast"
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.sampled_from([*SECRETS, "tok-abcabc", "abcabc-tok-", "abd", "-9", "plain ", "line two of it", "é"])

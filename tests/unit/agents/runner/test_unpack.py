@@ -158,7 +158,7 @@ names = st.lists(parts, min_size=1, max_size=4).map("/".join)
 kinds = st.sampled_from([tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE])
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(names, kinds, names, st.integers(0, 0o7777)), max_size=6), st.data())
 def test_whatever_is_in_an_archive_stays_in_its_directory(tmp_path_factory, members, data):
     room = tmp_path_factory.mktemp("r")
@@ -183,7 +183,7 @@ def test_whatever_is_in_an_archive_stays_in_its_directory(tmp_path_factory, memb
     assert_nothing_got_out(room)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.binary(max_size=400), st.sampled_from([b"PK\3\4", b"\x1f\x8b\x08\0", b"BZh9", b"\xfd7zXZ\0", b""]))
 def test_bytes_of_any_kind_are_refused_in_words(tmp_path_factory, data, magic):
     room = tmp_path_factory.mktemp("r")

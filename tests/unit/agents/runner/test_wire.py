@@ -34,7 +34,7 @@ messages = st.tuples(
 
 
 @given(st.lists(messages, max_size=6), st.data())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_encoded_messages_are_decoded_whole_however_the_stream_is_split(found, data):
     sent = [({**fields, "t": kind}, payload) for fields, kind, payload in found]
     stream = b"".join(encode(message, payload) for message, payload in sent)
@@ -84,7 +84,7 @@ def test_a_broken_line_raises_a_wire_error_now_and_at_each_later_feed(line):
 
 
 @given(st.binary(max_size=400))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_random_bytes_only_raise_a_wire_error(junk):
     for preface in (False, True):
         decoder = Decoder(preface=preface)
@@ -189,7 +189,7 @@ frames = st.lists(
 
 @given(frames, st.binary(max_size=80))
 # Shrinking takes minutes.
-@settings(max_examples=25, deadline=None, derandomize=True, phases=[Phase.generate])
+@settings(max_examples=25, derandomize=True, phases=[Phase.generate])
 def test_after_well_framed_nonsense_a_serve_lives_or_ends_in_order(tmp_path_factory, found, junk):
     from_here = tmp_path_factory.mktemp("fuzz")
     env = {"HOME": str(from_here), "PATH": os.environ["PATH"]}

@@ -234,7 +234,7 @@ STEPS = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(STEPS)
 def test_all_output_comes_once_and_in_its_order(steps):
     asyncio.run(all_comes(steps))

@@ -58,7 +58,7 @@ def read(packetizer):
     return bytes((kind,)) + message.asbytes(), message.seqno
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(PAYLOADS)
 def test_paramiko_reads_what_is_sent_in_either_way(messages):
     with Ends() as ends:
@@ -70,7 +70,7 @@ def test_paramiko_reads_what_is_sent_in_either_way(messages):
             assert read(ends.theirs) == (payload, number)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(PIECES, st.booleans())
 def test_paramiko_reads_pieces_between_other_messages_and_with_any_cipher(messages, aead):
     with Ends(aead) as ends:
@@ -100,7 +100,7 @@ def test_pieces_near_a_limit_ask_for_new_keys():
         assert ends.ours.need_rekey()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(PAYLOADS)
 def test_what_paramiko_sends_is_opened_in_either_way(messages):
     with Ends() as ends:

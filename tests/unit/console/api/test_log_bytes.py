@@ -10,7 +10,7 @@ from asgiref.sync import sync_to_async
 from django.db import connections
 from django.test import AsyncClient
 from django.utils import timezone
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from console.api.logs import log_bytes
@@ -150,7 +150,6 @@ async def test_the_run_is_the_latest_or_the_one_that_was_asked_for(fetch, job):
 gaps_of = st.lists(st.integers(0, 60), min_size=0, max_size=8, unique=True).map(sorted)
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.integers(0, 60), st.integers(0, 60), gaps_of, st.integers(0, 60), st.integers(0, 60))
 def test_the_parts_of_a_range_equal_those_of_a_simple_reference(low, high, edges, first, last):
     high = max(low, high)

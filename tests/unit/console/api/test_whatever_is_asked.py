@@ -167,7 +167,6 @@ def ask(people, example, operation):
     @seed(SEED)
     @settings(
         max_examples=EXAMPLES,
-        deadline=None,
         database=None,
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),

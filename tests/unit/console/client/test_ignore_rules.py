@@ -73,7 +73,7 @@ def taken(root):
     return {path for path, _ in read_tree(root).files}
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(
     paths=st.lists(st.lists(st.sampled_from(NAMES), min_size=1, max_size=3), min_size=1, max_size=12),
     top=st.lists(st.sampled_from(RULES), max_size=5),

@@ -110,7 +110,7 @@ def test_what_looks_like_a_message_within_a_message_is_none():
     assert received([frame(Opcode.BINARY, b"first", fin=False), key]) == []
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.lists(st.tuples(st.binary(min_size=1, max_size=200), st.integers(0, 2)), min_size=1, max_size=12),
     st.lists(st.integers(0, 3000), max_size=12),

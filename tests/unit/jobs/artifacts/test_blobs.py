@@ -13,7 +13,7 @@ import google_crc32c
 import pytest
 from django.db import OperationalError, connection
 from django.utils import timezone
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.infra.refusals import Exhausted, Refused, Unavailable
@@ -38,7 +38,6 @@ def later(**passed):
     return timezone.now() + timedelta(**passed)
 
 
-@settings(deadline=None)  # files are written, on a machine that may be busy
 @given(st.lists(st.binary(max_size=300), max_size=8))
 def test_digests_do_not_depend_on_how_the_bytes_were_cut(tmp_path_factory, pieces):
     path = tmp_path_factory.mktemp("received") / "file"

@@ -99,7 +99,7 @@ def test_an_unknown_kind_is_refused_with_those_that_there_are(project):
         artifacts.add_artifact(project, "virus", "a", [b"code"], "alice")
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.sets(NAMES, max_size=14),
     st.text(alphabet="ab/é", max_size=3),

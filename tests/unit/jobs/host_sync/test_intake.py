@@ -152,7 +152,7 @@ def fake_host(add_host, submit):
     return host
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=120, suppress_health_check=list(HealthCheck))
 @given(told=st.lists(st.tuples(st.integers(0, 2), whats), max_size=6))
 def test_nothing_that_a_host_says_can_raise(told, fake_host):
     runs = [*Run.objects.values_list("pk", flat=True), "\0\ud800 no such run"]

@@ -63,7 +63,7 @@ parts = st.lists(
 )
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(parts)
 def test_the_number_of_a_line_is_right_in_pieces_segments_and_after_gaps(run, parts):
     line_numbers._last.clear()

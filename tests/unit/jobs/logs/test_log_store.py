@@ -180,7 +180,6 @@ def test_the_store_holds_what_the_host_printed(add_host, submit, control_plane, 
             phases=[Phase.generate],
             max_examples=25,
             stateful_step_count=25,
-            deadline=None,
             suppress_health_check=list(HealthCheck),
         ),
     )

@@ -177,7 +177,7 @@ PARTS = st.lists(
 
 
 @pytest.mark.django_db(transaction=False)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(parts=PARTS, seed=st.integers(0, 10_000), values_kept=st.booleans(), rolled=st.booleans())
 def test_offsets_stay_and_no_cut_shows_a_secret(run, parts, seed, values_kept, rolled):
     """Whatever the frames and the reads: what is read is the masked whole, also when only the places are known."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 
 from jobs.rules.lifecycle import states
 from jobs.rules.lifecycle.states import JobState, ReplicaState, RunPhase
@@ -18,16 +18,8 @@ GRACE_S = 10.0
 
 
 def examples(count, **options):
-    """The same examples each time, however busy the machine is: a red build must mean that the code changed."""
-    slow = [HealthCheck.too_slow]
-    return settings(
-        max_examples=count,
-        deadline=None,
-        derandomize=True,
-        database=None,
-        suppress_health_check=slow,
-        **options,
-    )
+    """The same examples each time: a red build must mean that the code changed."""
+    return settings(max_examples=count, derandomize=True, database=None, **options)
 
 
 def after(seconds):
