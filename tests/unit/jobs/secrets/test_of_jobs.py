@@ -48,8 +48,8 @@ def columns_with(text):
     found = []
     with connection.cursor() as cursor:
         for table in connection.introspection.table_names(cursor):
-            names = [column.name for column in connection.introspection.get_table_description(cursor, table)]
             cursor.execute(f'SELECT * FROM "{table}"')
+            names = [column[0] for column in cursor.description]
             for row in cursor.fetchall():
                 for name, value in zip(names, row, strict=True):
                     raw = (
