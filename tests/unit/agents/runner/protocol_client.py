@@ -60,8 +60,8 @@ def wait_for(condition, what="a condition", patience=PATIENCE_S):
 
 
 def command(*lines):
-    """A replica in Python, from source lines."""
-    return [sys.executable, "-u", "-c", "\n".join(lines)]
+    """A replica in Python, from source lines. It imports no package: their .pth files are most of its start (-S)."""
+    return [sys.executable, "-S", "-u", "-c", "\n".join(lines)]
 
 
 class Host:
