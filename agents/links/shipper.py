@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import paramiko
 
 from agents.ssh.dial import DialError
-from agents.ssh.put import Blob, PutRefused, PutStopped, Rate, put_blob
+from agents.ssh.put import Blob, PutRefused, PutStopped, Rate
+from agents.ssh.put_apart import put
 from agents.ssh.targets import Target
 
 log = logging.getLogger(__name__)
@@ -133,7 +134,7 @@ class Shipper:
                 raise PutStopped
 
         try:
-            put_blob(
+            put(
                 shipment.target,
                 self._key(),
                 self._deployment,

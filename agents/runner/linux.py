@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import functools
@@ -37,6 +38,18 @@ def become_subreaper() -> None:
 def die_with_parent() -> None:
     """From now on, this process is killed when the one that forked it ends. Survives exec, but not a fork."""
     libc.prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(9), 0, 0, 0)
+
+
+def give_way(nice: int = 10) -> None:
+    """From now on, this process and those that it starts get the processor when others do not need it.
+
+    Where the kernel shares the processor between sessions first (autogroup), a nice value counts only inside of one. So
+    a process that calls this has a session to itself.
+    """
+    with contextlib.suppress(OSError):
+        os.nice(nice)
+    with contextlib.suppress(OSError), open("/proc/self/autogroup", "w") as file:
+        file.write("%d" % nice)
 
 
 def fork_into_cgroup(fd: int) -> int:

@@ -134,7 +134,7 @@ class _Shipping:
         done = start
         self._channel.settimeout(SILENT_S)
         with suppress(*CONNECTION_ERRORS):
-            for data in _blocks(read(start)):
+            for data in blocks(read(start)):
                 if self._channel.recv_ready() or self._channel.closed:
                     return
                 self._rate.take(len(data))
@@ -159,7 +159,7 @@ class _Shipping:
             raise PutRefused(reason if isinstance(reason, str) else "", words)
 
 
-def _blocks(parts: Iterator[bytes]) -> Iterator[memoryview]:
+def blocks(parts: Iterator[bytes], size: int = BLOCK) -> Iterator[memoryview]:
     for part in parts:
-        for start in range(0, len(part), BLOCK):
-            yield memoryview(part)[start : start + BLOCK]
+        for start in range(0, len(part), size):
+            yield memoryview(part)[start : start + size]

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from agents.infra.texts import said
-from agents.models import Host
+
+if TYPE_CHECKING:
+    from agents.models import Host
 
 ADDRESS = re.compile(r"^[A-Za-z0-9:][A-Za-z0-9._:%-]{0,254}$")
 USER = re.compile(r"^[A-Za-z_][A-Za-z0-9._-]{0,63}\$?$")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import time
+from glob import glob
 
 # A limit for what hangs, not a measurement: a busy machine may be many times slower than an idle one.
 PATIENCE_S = 120.0
@@ -58,12 +60,12 @@ def process_alive(pid):
 
 
 def children_of(pid):
-    """Return the pids of a process's children; none if it is gone."""
-    try:
-        with open(f"/proc/{pid}/task/{pid}/children") as children:
-            return [int(child) for child in children.read().split()]
-    except OSError:
-        return []
+    """Return the pids of what the threads of a process have started and not awaited; none if it is gone."""
+    found = []
+    for children in glob(f"/proc/{pid}/task/*/children"):
+        with contextlib.suppress(OSError), open(children) as file:
+            found += [int(child) for child in file.read().split()]
+    return found
 
 
 def environment_of(pid, proc="/proc"):

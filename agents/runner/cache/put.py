@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 from agents.runner.cache.store import BLOBS, Cache
 from agents.runner.files import FULL, free_bytes, fsync_directory, kept_free, read_line
 from agents.runner.home import Home, is_key
+from agents.runner.linux import give_way
 from agents.runner.shells.frames import json_line
 from agents.runner.wire import PUT_PREFACE, WireError, decode_object
 
@@ -42,6 +43,7 @@ class PutFailed(Exception):
 
 def main() -> NoReturn:
     os.write(1, PUT_PREFACE)
+    give_way()  # training, its log and its shells come first
     # A disk that hangs must not keep this process for ever: each step that makes progress sets the alarm anew.
     signal.alarm(int(SILENT_S))
     try:

@@ -19,6 +19,7 @@ from typing import IO, Any, Callable, Dict, Iterator, List, NoReturn, Tuple
 
 from agents.runner.file_access import open_below, words_of, write_all
 from agents.runner.home import Home, is_run_id
+from agents.runner.linux import give_way
 from agents.runner.shells.frames import json_line
 from agents.runner.wire import MAX_HEADER, OUTPUTS_PREFACE, Message, WireError, decode_object
 
@@ -38,8 +39,7 @@ Entry = List[Any]  # path, size, mtime_ns, ctime_ns, inode
 def main() -> NoReturn:
     os.write(1, OUTPUTS_PREFACE)
     signal.alarm(PATIENCE_S)
-    with contextlib.suppress(OSError):
-        os.nice(10)  # training, its log and its shells come first
+    give_way()  # training, its log and its shells come first
     try:
         with os.fdopen(0, "rb", BLOCK, closefd=False) as source:
             Outputs(source).serve()

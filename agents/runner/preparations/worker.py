@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict
 from agents.runner.files import FULL
 from agents.runner.forks import write_traceback
 from agents.runner.home import Home
-from agents.runner.linux import become_subreaper
+from agents.runner.linux import become_subreaper, give_way
 from agents.runner.preparations.cache_entries import prepare_environment, prepare_tree
 from agents.runner.preparations.images import prepare_image
 from agents.runner.preparations.report import HOST, USER, Failed, Report
@@ -33,6 +33,7 @@ KINDS: Dict[str, Prepare] = {
 
 
 def main() -> None:
+    give_way()  # training, its log and its shells come first
     request = decode_object(sys.stdin.buffer.read())
     home = Home(request["deployment"])
     directory = home.preparation(request["kind"], request["key"])
