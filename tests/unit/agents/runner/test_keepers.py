@@ -28,8 +28,8 @@ def is_free(pid):
 
 
 def free_keeper(host):
-    """The outer one of a free pair."""
-    wait_for(lambda: len(free_keepers(host)) == 2, "a free pair")
+    """The outer one of a pair that has told serve that it is free: both wait for the next run."""
+    wait_for(lambda: [read_process(pid).state for pid in free_keepers(host)] == ["S", "S"], "a free pair")
     outer, inner = sorted(free_keepers(host), key=lambda pid: read_process(pid).parent in free_keepers(host))
     assert read_process(inner).parent == outer
     return outer
