@@ -8,6 +8,9 @@ HERE = "agents/runner/reduction"
 TESTS = "tests/unit/agents/runner/reduction"
 LOSSES = f"{TESTS}/test_losses.py"
 SUMS = f"{TESTS}/test_wire_and_sums.py"
+# With one process in each replica, and with two.
+ROUNDED = f"{TESTS}/test_gradients.py::test_every_option_gives_right_gradients[3-2-1-bf16]"
+SEVERAL = f"{TESTS}/test_gradients.py::test_every_option_gives_right_gradients[2-2-2-]"
 
 REDUCTION = (
     Safeguard(
@@ -93,5 +96,107 @@ REDUCTION = (
         (
             "tests/unit/jobs/rules/spec/test_reduction.py::test_what_reducers_cannot_have_is_refused_at_its_field",
         ),
+    ),
+    Safeguard(
+        "sums-in-the-order-of-the-trainers",
+        f"{HERE}/session.py",
+        "self._mean(heads, bucket.kind",
+        "self._mean(heads[self.buckets % 2 :] + heads[: self.buckets % 2], bucket.kind",
+        (f"{SUMS}::test_each_sum_begins_with_the_first_trainer",),
+    ),
+    Safeguard(
+        "numbers-of-16-bits-are-rounded-and-not-cut",
+        f"{HERE}/sums.py",
+        "    wide += 0x7FFF\n",
+        "",
+        (f"{SUMS}::test_bfloat16_rounds_to_the_nearest_and_ties_to_even",),
+    ),
+    Safeguard(
+        "ties-of-16-bits-go-to-even",
+        f"{HERE}/sums.py",
+        "    wide &= 1\n    wide += 0x7FFF\n",
+        "    wide[...] = 0x8000\n",
+        (f"{SUMS}::test_bfloat16_rounds_to_the_nearest_and_ties_to_even",),
+    ),
+    Safeguard(
+        "a-sum-is-rounded-once",
+        f"{HERE}/sums.py",
+        "            total += decode(chunk, kind)\n",
+        "            total = decode(encode(total + decode(chunk, kind), kind).tobytes(), kind)\n",
+        (f"{SUMS}::test_a_sum_of_16_bits_is_rounded_once",),
+    ),
+    Safeguard(
+        "trainers-without-inputs-are-not-counted",
+        f"{HERE}/session.py",
+        "max(1, senders) if first.by_senders else self.count",
+        "self.count",
+        (f"{SUMS}::test_those_without_inputs_are_counted_only_where_all_are",),
+    ),
+    Safeguard(
+        "trainers-that-disagree",
+        f"{HERE}/session.py",
+        "            if head[:4] != first[:4]:\n",
+        "            if False:\n",
+        (f"{SUMS}::test_trainers_that_disagree_are_told_who_and_what",),
+    ),
+    Safeguard(
+        "a-silent-reducer-is-lost",
+        f"{HERE}/link.py",
+        "            if way.lost:\n                self._lose(",
+        "            if False:\n                self._lose(",
+        (
+            f"{TESTS}/test_links_and_peers.py::"
+            "test_a_reducer_that_falls_silent_is_lost_and_one_that_is_heard_is_not",
+            f"{LOSSES}::test_a_killed_reducer_ends_every_trainer_by_SIGABRT",
+        ),
+    ),
+    Safeguard(
+        "a-mean-gets-into-its-bucket",
+        f"{HERE}/exchange.py",
+        "                tensor.copy_(small)\n            result.set_result(error or tensor)\n",
+        "                pass\n            result.set_result(error or tensor)\n",
+        (ROUNDED,),
+    ),
+    Safeguard(
+        "the-programs-own-hook-wins",
+        f"{HERE}/hook.py",
+        "    if model.user is not None:\n        return model.user[1]",
+        "    if False:\n        return model.user[1]",
+        (ROUNDED,),
+    ),
+    Safeguard(
+        "a-bucket-of-one-without-inputs-says-so",
+        f"{HERE}/hook.py",
+        "        model.shadows = True\n",
+        "        pass\n",
+        (ROUNDED,),
+    ),
+    Safeguard(
+        "a-bucket-that-cannot-be-sent",
+        f"{HERE}/exchange.py",
+        '                    result.set_result(ReductionFailed("a bucket could not be sent: %r" % problem))\n',
+        "                    pass\n",
+        (f"{TESTS}/test_exchange.py::test_a_bucket_that_cannot_be_sent_is_an_error_and_no_hang",),
+    ),
+    Safeguard(
+        "all-processes-of-a-replica-count",
+        f"{HERE}/exchange.py",
+        "        dist.reduce(whole, self._leader, group=self._local)\n",
+        "",
+        (SEVERAL,),
+    ),
+    Safeguard(
+        "a-replica-gives-its-mean-to-all-inside",
+        f"{HERE}/exchange.py",
+        "        dist.broadcast(whole, self._leader, group=self._local)\n        senders",
+        "        senders",
+        (SEVERAL,),
+    ),
+    Safeguard(
+        "several-processes-are-divided-by-all",
+        f"{HERE}/exchange.py",
+        "whole[:-1].mul_(self._replicas / divisor)",
+        "whole[:-1]",
+        (SEVERAL,),
     ),
 )

@@ -89,6 +89,20 @@ def test_bfloat16_rounds_to_even_and_keeps_what_is_no_number():
     assert numpy.isnan(decode(encode(strange, BFLOAT16).tobytes(), BFLOAT16)).all()
 
 
+def test_bfloat16_rounds_to_the_nearest_and_ties_to_even():
+    numbers = [1 + 2**-8, 1 + 3 * 2**-8, 1 + 2**-8 + 2**-16, 1 + 2**-8 - 2**-16, -1 - 3 * 2**-8]
+    back = decode(encode(numpy.array(numbers, numpy.float32), BFLOAT16).tobytes(), BFLOAT16)
+    assert list(back) == [1, 1 + 2**-6, 1 + 2**-7, 1, -1 - 2**-6]
+
+
+@pytest.mark.parametrize(("kind", "large"), [(FLOAT16, 2048.0), (BFLOAT16, 256.0)])
+def test_a_sum_of_16_bits_is_rounded_once(kind, large):
+    """One more is too little to be seen beside `large`, and eight more are not."""
+    numbers = [large, *[1.0] * 8]
+    chunks = [encode(numpy.full(4, each, numpy.float32), kind).tobytes() for each in numbers]
+    assert list(decode(mean(chunks, kind, 1), kind)) == [large + 8] * 4
+
+
 @pytest.mark.parametrize("kind", [FLOAT32, FLOAT64, FLOAT16, BFLOAT16])
 def test_the_mean_of_16_bits_is_made_in_32(kind):
     chunks = [
@@ -157,6 +171,16 @@ def test_sums_have_the_same_bits_in_whatever_order_trainers_are_heard():
         seen |= {ear.numbers.tobytes() for ear in group.ears}
     assert len(seen) == 1
     assert numpy.allclose(numpy.frombuffer(seen.pop(), numpy.float32), sum(values) / 4, rtol=1e-5)
+
+
+def test_each_sum_begins_with_the_first_trainer():
+    """In another order, the ones would be lost beside the large number, or not."""
+    group = Group(3)
+    for number in range(3):
+        for index, value in enumerate([2.0**24, 1.0, 1.0]):
+            for frame in group.frames(index, [value] * 4, number=number):
+                group.say(frame)
+    assert set(group.ears[0].numbers) == {numpy.float32(2.0**24) / numpy.float32(3)}
 
 
 def test_models_of_one_process_may_be_heard_in_another_order():
