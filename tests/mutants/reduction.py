@@ -147,7 +147,6 @@ REDUCTION = (
         (
             f"{TESTS}/test_links_and_peers.py::"
             "test_a_reducer_that_falls_silent_is_lost_and_one_that_is_heard_is_not",
-            f"{LOSSES}::test_a_killed_reducer_ends_every_trainer_by_SIGABRT",
         ),
     ),
     Safeguard(

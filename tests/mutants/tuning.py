@@ -299,4 +299,33 @@ TUNING = (
             f"{RULES}/test_measurements.py::test_the_front_of_two_objectives_takes_one_comparison_for_each_trial",
         ),
     ),
+    Safeguard(
+        "the-seed-of-the-study",
+        "jobs/tuning/drawing.py",
+        "trial.number, tuning_job.seed)",
+        'trial.number, __import__("secrets").randbits(63))',
+        (f"{STUDIES}::test_the_same_seed_draws_the_same_parameters",),
+    ),
+    Safeguard(
+        "parameters-before-the-order",
+        "jobs/tuning/drawing.py",
+        "    _trial(trial=trial.pk, parameters=point, why=why, sampler_sealed=memory)\n",
+        "    row = dict(trial=trial.pk, parameters=point, why=why, sampler_sealed=memory)\n"
+        "    transaction.on_commit(lambda: _trial(**row))\n",
+        (f"{DRAWING}::test_a_process_that_dies_while_it_writes_leaves_no_job_without_parameters",),
+    ),
+    Safeguard(
+        "a-moved-trial-has-not-failed",
+        "jobs/rules/lifecycle/retry.py",
+        "return EndClass.STOPPED if run.stop_wanted_at else EndClass.NOT_PERMANENT",
+        "return EndClass.USER_ERROR",
+        ("tests/unit/jobs/rules/lifecycle/test_moves.py",),
+    ),
+    Safeguard(
+        "a-lost-trial-has-not-failed",
+        "jobs/rules/lifecycle/retry.py",
+        '    if run.why in ("lost", "reboot"):\n        return EndClass.NOT_PERMANENT\n',
+        '    if run.why in ("lost", "reboot"):\n        return EndClass.USER_ERROR\n',
+        ("tests/unit/jobs/rules/lifecycle/test_retry.py::test_every_end_has_its_class",),
+    ),
 )

@@ -56,6 +56,24 @@ def test_they_are_drawn_as_one_after_the_other(study, monkeypatch):
     assert all(not each.job.undrawn and each.parameters for each in study.trials())
 
 
+def test_a_process_that_dies_while_it_writes_leaves_no_job_without_parameters(study, monkeypatch):
+    """Such a job would be sent to its host, and its trial would never know what it tried."""
+
+    def die(**_):
+        raise KeyboardInterrupt
+
+    [trial] = waiting(study, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(drawing, "_trial", die)
+        with pytest.raises(KeyboardInterrupt):
+            drawing.draw_next(study.row.pk, timezone.now())
+    trial.job.refresh_from_db()
+    assert trial.job.undrawn
+    [drawn], _ = drawing.draw_next(study.row.pk, timezone.now())
+    trial.refresh_from_db()
+    assert trial.parameters == drawn.parameters is not None
+
+
 def test_each_takes_the_same_few_queries(study, monkeypatch):
     monkeypatch.setattr(drawing, "DRAW_FOR_S", 60.0)
     counts = []
