@@ -208,12 +208,21 @@ def closing(tmp_path, group):
 
 @pytest.mark.needs_cgroups
 def test_a_stop_asks_every_process_of_the_cgroup_to_end(console, joined):
-    console.start("r1", ["sleep", "600"])
-    group = Path(console.running("r1")["cgroup"])
-    stranger = joined(group, "signal.signal(15, lambda *a: (print('asked', flush=True), sys.exit(5)))")
+    # When the replica ends, all that is left of its run is killed: it stays until the stranger was asked.
+    console.start(
+        "r1",
+        command(
+            "import signal", "signal.signal(15, lambda *a: 0)", "print('up')", "while True: signal.pause()"
+        ),
+    )
+    console.text("r1", "up")
+    running = console.running("r1")
+    stranger = joined(
+        Path(running["cgroup"]), "signal.signal(15, lambda *a: (print('asked', flush=True), sys.exit(5)))"
+    )
     console.stop("r1", 30)
-    # The replica ends at once, and what is left of its run is killed then: how the stranger ends is not promised.
     assert stranger.stdout.readline() == "asked\n"
+    os.kill(running["pid"], signal.SIGKILL)
     console.closed("r1")
 
 
