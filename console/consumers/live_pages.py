@@ -104,6 +104,8 @@ class _Follower:
             except TimeoutError:
                 if self._same_rights is not None:
                     raise
+            finally:
+                self._same_rights = None
 
     def _source(self) -> Source:
         part, place, form = self._part, self._socket.place, self._socket.form

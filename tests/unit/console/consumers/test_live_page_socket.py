@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+from types import SimpleNamespace
 from urllib.parse import quote
 
 import pytest
@@ -13,6 +15,8 @@ from agents.hosts import recovery
 from agents.models import Gpu, Host
 from agents.ssh.host_keys import fingerprint
 from console.auth import tokens
+from console.consumers import live_pages
+from console.consumers.socket_lifecycle import GONE, Closed
 from console.parts.part import place_of
 from console.parts.registry import parts_of
 from console.presenters import live
@@ -332,3 +336,19 @@ async def test_a_token_that_is_made_or_revoked_elsewhere_is_shown_to_its_owner_a
     assert not any("night-build" in html for html in his.html)
     await mine.leave()
     await his.leave()
+
+
+async def test_a_part_that_has_ended_does_not_mind_other_rights(monkeypatch):
+    """A check may be under way when a socket ends: it must not replace the reason that people read."""
+
+    @contextlib.asynccontextmanager
+    async def gone(source):
+        raise Closed(GONE, "It is not here any more.")
+        yield
+
+    monkeypatch.setattr(live_pages.fragments, "follow", gone)
+    follower = live_pages._Follower(None, None, SimpleNamespace(rights="old"))
+    monkeypatch.setattr(follower, "_source", lambda: None)
+    with pytest.raises(Closed):
+        await follower.follow()
+    follower.may_see(SimpleNamespace(rights="new"))
