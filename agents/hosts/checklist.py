@@ -131,7 +131,7 @@ def _python(facts: HostFacts) -> CheckItem:
 
 def _disk(facts: HostFacts) -> CheckItem:
     disk = facts.disk
-    text, now = _free(disk, f"{disk.free_mb / 1024:.1f}"), _free(disk, FREE_DISK)
+    text, now = _free(disk, _size(disk.free_mb)), _free(disk, FREE_DISK)
     if not disk.writable:
         cure = said("{path} must be writable for {login}.", path=disk.path, login=facts.user)
         return CheckItem("Disk", False, text, cure, now)
@@ -152,8 +152,11 @@ def _free(disk: Disk, free: str) -> str:
     )
     if not disk.local:
         place = said("{place} (not local)", place=place)
-    total = f"{disk.total_mb / 1024:.1f}"
-    return said("{free} of {total} GiB free, {place}", free=free, total=total, place=place)
+    return said("{free} of {total} free, {place}", free=free, total=_size(disk.total_mb), place=place)
+
+
+def _size(mebibytes: int) -> str:
+    return f"{mebibytes} MiB" if mebibytes < 1024 else f"{mebibytes / 1024:.1f} GiB"
 
 
 def _reboot_safe(facts: HostFacts) -> CheckItem:
@@ -266,7 +269,7 @@ def _debuggers(facts: HostFacts) -> CheckItem:
 
 
 def _memory(facts: HostFacts) -> CheckItem:
-    size = f"{facts.memory_mb / 1024:.1f} GiB"
+    size = _size(facts.memory_mb)
     if facts.memory_limits:
         text = said("{size}; a machine type's limit is enforced", size=size)
         return CheckItem("Memory", facts.memory_mb > 0 or None, text)

@@ -23,7 +23,7 @@ KOREAN = {
     "The replica {replica} was lost.": "복제본 {replica} 손실.",
     "All its GPUs have been at 0 % since {time}.": "{time}부터 모든 GPU 0 %.",
     "Started on {host}.": "{host}에서 시작됨.",
-    "{free} of {total} GiB free, {place}": "{place}: {total} 중 {free}",
+    "{free} of {total} free, {place}": "{place}: {total} 중 {free}",
     "Open to jobs again.": "작업에 다시 열림.",
     "The name {name} is taken. Choose another.": "{name}: 이미 사용 중",
 }
@@ -82,16 +82,16 @@ def test_a_sentence_is_found_by_its_words(job):
 
 def test_the_page_of_a_host_shows_sentences_in_its_language(cast, browser, monkeypatch):
     host = a_host("gpu-01")
-    free = said("{free} of {total} GiB free, {place}", free="70.0", total="100.0", place="ext4 at /home")
+    free = said("{free} of {total} free, {place}", free="70.0 GiB", total="100.0 GiB", place="ext4 at /home")
     now = said(
-        "{free} of {total} GiB free, {place}", free=checklist.FREE_DISK, total="100.0", place="ext4 at /home"
+        "{free} of {total} free, {place}", free=checklist.FREE_DISK, total="100.0 GiB", place="ext4 at /home"
     )
     item = checklist.CheckItem("Disk", True, free, now=now)
     Host.objects.filter(pk=host.pk).update(checklist=[item.as_row()], free_disk_mb=58 * 1024)
     host_history.record(host.pk, "uncordoned", said("Open to jobs again."), "root", timezone.now())
     monkeypatch.setattr(sentences, "translation", Korean())
     page = browser("root").get(f"/hosts/{host.pk}/").content.decode()
-    assert "100.0 중 58" in page and "작업에 다시 열림." in page and "Open to jobs again." not in page
+    assert "100.0 GiB 중 58" in page and "작업에 다시 열림." in page and "Open to jobs again." not in page
 
 
 def test_a_refusal_is_in_the_language_of_the_page_and_of_rest_in_english(cast, project, browser, monkeypatch):

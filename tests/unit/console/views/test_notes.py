@@ -97,16 +97,25 @@ def test_no_number_is_said_twice_on_the_page_of_a_host(browser, project, change)
         assert known in checked[name].text and f"<dd>{known}</dd>" in page
 
 
+def test_a_small_disk_has_the_unit_of_its_size(browser, project):
+    """253 MiB of 0.2 GiB would be more than there is."""
+    checked = judged(disk={**GOOD["disk"], "free_mb": 253, "total_mb": 256, "fstype": "ext4", "path": "/home"})
+    assert checked["Disk"].text == "253 MiB of 256 MiB free, ext4 at /home"
+    lines = [item.as_row() for item in checked.values()]
+    page = one_line(browser("root").get(f"/hosts/{a_host('s', checklist=lines, free_disk_mb=99).pk}/").text)
+    assert "99 MiB of 256 MiB free" in page
+
+
 def test_an_older_checklist_and_one_of_an_unreached_host_keep_their_text(browser, project):
     then = {
-        "text": "70.0 of 100.0 GiB free, ext4 at /home",
+        "text": "70.0 GiB of 100.0 GiB free, ext4 at /home",
         "now": "{free disk} of 100.0 GiB free, ext4 at /home",
     }
     older = {"name": "Disk", "ok": True, "fix": "", "text": then["text"]}
     for name, line, free in (("old", older, 58 * 1024), ("unreached", {**older, **then}, None)):
         host = a_host(name, checklist=[line], free_disk_mb=free)
         page = browser("root").get(f"/hosts/{host.pk}/").text
-        assert "70.0 of 100.0 GiB free" in page and "{free disk}" not in page
+        assert "70.0 GiB of 100.0 GiB free" in page and "{free disk}" not in page
 
 
 def test_a_running_job_is_not_disturbed_by_a_note(browser, changed, project, cast):
