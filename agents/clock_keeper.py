@@ -24,6 +24,7 @@ from django.db import DEFAULT_DB_ALIAS, connection, connections
 
 from agents.infra import clock, database_pool
 from agents.infra.database_errors import DATABASE_UNAVAILABLE
+from agents.infra.sql import Parameter, PartialModel, SelectStatement
 from agents.models import ClockJump, Host, MachineClock
 
 log = logging.getLogger(__name__)
@@ -48,6 +49,11 @@ KEEP_JUMPS = timedelta(days=90)
 SHOW_JUMPS = timedelta(days=1)
 MAX_SHOWN = 5
 MAX_QUESTION_S = 1.0
+_JUMP = PartialModel(ClockJump)
+# What `recent_jumps` asks the database, for `read_ahead`.
+RECENT_JUMPS = SelectStatement(
+    lambda: ClockJump.objects.filter(at__gt=Parameter("since")).values_list(*_JUMP.names)[:MAX_SHOWN]
+)
 DATABASE = "the database's clock"
 STOOD_STILL = "stood still"
 
@@ -321,7 +327,12 @@ def text_of(jump: ClockJump) -> str:
 
 def recent_jumps(now: datetime) -> list[ClockJump]:
     """What admins are shown: the jumps of the last day, the newest first."""
-    return list(ClockJump.objects.filter(at__gt=now - SHOW_JUMPS)[:MAX_SHOWN])
+    return [_JUMP.build(row) for row in RECENT_JUMPS(**of_recent_jumps(now))]
+
+
+def of_recent_jumps(now: datetime) -> dict[str, datetime]:
+    """With which values `RECENT_JUMPS` is asked then."""
+    return {"since": now - SHOW_JUMPS}
 
 
 def ahead_s() -> float:

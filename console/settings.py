@@ -84,7 +84,11 @@ TEMPLATES = [
                 "django.contrib.messages.context_processors.messages",
             ],
             # The later one has the tags that both have.
-            "builtins": ["django.templatetags.i18n", "console.templatetags.kept_texts"],
+            "builtins": [
+                "django.templatetags.i18n",
+                "console.templatetags.kept_texts",
+                "console.templatetags.kept_parts",
+            ],
             "loaders": [
                 (
                     "django.template.loaders.cached.Loader",

@@ -14,6 +14,7 @@ from django.contrib.auth import SESSION_KEY
 from django.contrib.sessions.backends import db
 from django.utils import timezone
 
+from agents.infra.sql import Parameter, PartialModel, SelectStatement
 from console.auth.tokens import digest
 from console.models import Session
 
@@ -34,6 +35,15 @@ class Way(StrEnum):
 
 # As many letters as Django's column has. The login of a shell is the whole digest (jobs.models.ShellSession).
 KEY_LETTERS = 40
+# Every page asks for it, and every check of a socket.
+_SESSION = PartialModel(Session)
+_valid = SelectStatement(
+    lambda: (
+        Session.objects.filter(pk=Parameter("key"), expire_date__gt=Parameter("now"))
+        .order_by()
+        .values_list(*_SESSION.names)
+    )
+)
 
 
 def stored_key(key: str) -> str:
@@ -65,7 +75,8 @@ class SessionStore(db.SessionStore):
 
     def _row(self) -> Session | None:
         stored = stored_key(self.session_key or "")
-        return Session.objects.filter(pk=stored, expire_date__gt=timezone.now()).first()
+        rows = _valid(key=stored, now=timezone.now())
+        return _SESSION.build(rows[0]) if rows else None
 
     def exists(self, session_key: str) -> bool:
         return super().exists(stored_key(session_key))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
 
 from django.contrib.auth.models import User
 from django.urls import reverse
@@ -11,6 +13,7 @@ from django.utils import timezone
 from agents import clock_keeper, time_doubt
 from agents.hosts import recovery
 from agents.infra.sentences import shown
+from agents.infra.sql import SelectStatement, read_ahead
 from agents.models import Host
 from agents.ssh.host_keys import fingerprint
 from console.auth import access
@@ -18,6 +21,7 @@ from jobs.logs import reader
 
 # So many changed host keys are shown; there is a link to the rest.
 MOST_KEYS = 3
+_OFFERED = SelectStatement(lambda: Host.objects.exclude(offered_key="").order_by().values_list("pk")[:1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,16 @@ class Notes:
 
 def notes(user: User) -> Notes:
     """Return the notes of this person. Makes a constant number of queries, and none about hosts of others."""
-    keys, is_admin = changed_keys(user), access.is_deployment_admin(user)
+    now, is_admin = timezone.now(), access.is_deployment_admin(user)
+    reads: dict[SelectStatement, dict[str, Any]] = {_OFFERED: {}, recovery.UNCONFIRMED: {}}
+    if is_admin:
+        reads[clock_keeper.RECENT_JUMPS] = clock_keeper.of_recent_jumps(now)
+    with read_ahead(reads):
+        return _notes(user, is_admin, now)
+
+
+def _notes(user: User, is_admin: bool, now: datetime) -> Notes:
+    keys = changed_keys(user)
     return Notes(
         keys=tuple(keys[:MOST_KEYS]),
         more_keys=max(len(keys) - MOST_KEYS, 0),
@@ -56,13 +69,15 @@ def notes(user: User) -> Notes:
         logs_paused=reader.logs_paused(),
         observing=recovery.in_recovery_mode(),
         sees_recovery=is_admin,
-        jumps=tuple(_jumps()) if is_admin else (),
-        doubt=shown(time_doubt.told(timezone.now())) if is_admin else "",
+        jumps=tuple(_jumps(now)) if is_admin else (),
+        doubt=shown(time_doubt.told(now)) if is_admin else "",
     )
 
 
 def changed_keys(user: User) -> list[ChangedKey]:
-    """Return the machines of this person whose host key has changed, by name. Few rows have an offered key at all."""
+    """Return the machines of this person whose host key has changed, by name. Mostly none has an offered key."""
+    if not _OFFERED():
+        return []
     columns = ("pk", "name", "pinned_key", "offered_key", "offered_at", "jump_keys", "key_accepted_by")
     rows = access.visible(user, Host.objects.exclude(offered_key="").order_by("name")).only(*columns)
     return [
@@ -85,5 +100,5 @@ def replaced_key(host: Host) -> str:
     return str(host.jump_keys.get(host.offered_at, "")) if host.offered_at else host.pinned_key
 
 
-def _jumps() -> list[str]:
-    return [clock_keeper.text_of(jump) for jump in clock_keeper.recent_jumps(timezone.now())]
+def _jumps(now: datetime) -> list[str]:
+    return [clock_keeper.text_of(jump) for jump in clock_keeper.recent_jumps(now)]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from html import escape
+from typing import NamedTuple
 from uuid import uuid4
 
 from django import template
@@ -74,6 +75,23 @@ def help_address(request: HttpRequest) -> str:
     found = getattr(request, "resolver_match", None)
     topic = help_pages.topic_of(found.url_name or "") if found else ""
     return reverse("help", args=[topic]) if topic else reverse("help-index")
+
+
+# What the menu leads to: below these addresses, an entry is marked. The lists mark it as the page itself.
+MENU_LISTS = ("/jobs/", "/studies/", "/hosts/", "/projects/")
+MENU_PARTS = (*MENU_LISTS, "/locations/", "/usage/", "/machines/", "/admin/", "/audit/")
+
+
+class MenuPlace(NamedTuple):
+    """Where a page is, as far as the menu shows it."""
+
+    within: tuple[str, ...]
+    exactly: bool
+
+
+@register.simple_tag
+def menu_place(path: str) -> MenuPlace:
+    return MenuPlace(tuple(part for part in MENU_PARTS if part in path), path in MENU_LISTS)
 
 
 @register.simple_tag
@@ -206,14 +224,10 @@ def when(moment: datetime | None) -> SafeString:
     """
     if moment is None:
         return format_html('<span class="none">{}</span>', "–")
-    return format_html(
-        '<time datetime="{}" class="when"><span data-when="{}">{}</span> '
-        '<span class="ago" data-ago="{}">{}</span></time>',
-        iso(moment),
-        iso(moment),
-        absolute(moment),
-        iso(moment),
-        relative(moment, timezone.now()),
+    at, gone = iso(moment), escape(relative(moment, timezone.now()))
+    return SafeString(
+        f'<time datetime="{at}" class="when"><span data-when="{at}">{absolute(moment)}</span> '
+        f'<span class="ago" data-ago="{at}">{gone}</span></time>'
     )
 
 
@@ -222,13 +236,8 @@ def ago(moment: datetime | None) -> SafeString:
     """Render how long ago a moment was. The moment itself is in the title."""
     if moment is None:
         return format_html('<span class="none">{}</span>', "–")
-    return format_html(
-        '<time datetime="{}" title="{}" data-ago="{}">{}</time>',
-        iso(moment),
-        absolute(moment),
-        iso(moment),
-        relative(moment, timezone.now()),
-    )
+    at, gone = iso(moment), escape(relative(moment, timezone.now()))
+    return SafeString(f'<time datetime="{at}" title="{absolute(moment)}" data-ago="{at}">{gone}</time>')
 
 
 @register.simple_tag
@@ -236,9 +245,9 @@ def took(start: datetime | None, end: datetime | None = None) -> SafeString:
     """Render how long something lasted. While it goes on, page.js counts on."""
     if start is None:
         return format_html('<span class="none">{}</span>', "–")
-    if end is not None:
-        return format_html("<span>{}</span>", length(end - start))
-    return format_html('<span data-since="{}">{}</span>', iso(start), length(timezone.now() - start))
+    lasted = escape(length((end or timezone.now()) - start))
+    since = f' data-since="{iso(start)}"' if end is None else ""
+    return SafeString(f"<span{since}>{lasted}</span>")
 
 
 @register.simple_tag
@@ -289,17 +298,26 @@ def absolute(moment: datetime) -> str:
 
 
 def relative(moment: datetime, now: datetime) -> str:
-    gone = now - moment
-    if gone < timedelta(0):
-        return (
-            _("in {length}").format(length=length(-gone)) if gone < timedelta(seconds=-5) else _("just now")
-        )
-    return _("just now") if gone < timedelta(seconds=5) else _("{length} ago").format(length=length(gone))
+    gone_s = (now - moment).total_seconds()
+    return _relative(int(gone_s) if gone_s >= 5 or gone_s < -5 else 0, gone_s < 0, translation.get_language())
+
+
+@lru_cache(maxsize=4096)
+def _relative(gone_s: int, ahead: bool, language: str | None) -> str:
+    """A table has a time or two in each row, and most of them differ by seconds. Each language has its own."""
+    if not gone_s:
+        return _("just now")
+    said = _("in {length}") if ahead else _("{length} ago")
+    return said.format(length=length(timedelta(seconds=abs(gone_s))))
 
 
 def length(value: timedelta) -> str:
     """Render a duration with at most two units: 2 d 3 h, 5 min 12 s, 8 s."""
-    seconds = max(int(value.total_seconds()), 0)
+    return _length(max(int(value.total_seconds()), 0), translation.get_language())
+
+
+@lru_cache(maxsize=4096)
+def _length(seconds: int, language: str | None) -> str:
     for position, (size, words) in enumerate(UNITS):
         if seconds >= size:
             first, rest = divmod(seconds, size)
