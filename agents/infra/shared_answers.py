@@ -26,7 +26,8 @@ def forget_all() -> None:
 class SharedAnswers(Generic[Key, Value]):
     """Keeps at most `most` answers for `kept`. Threads that ask for the same answer wait for the first of them.
 
-    Until `longest` an answer counts also after that, as long as the `stamp` that is given is what it was before it.
+    Until `longest` an answer counts also after that, as long as the `stamp` that is given is what it was before it. An
+    answer for which `keep` is False counts for the one who asked.
     """
 
     def __init__(self, kept: timedelta, most: int, longest: timedelta = timedelta(0)) -> None:
@@ -38,7 +39,11 @@ class SharedAnswers(Generic[Key, Value]):
         self._known: dict[Key, tuple[float, Value, Hashable]] = {}
 
     def get(
-        self, key: Key, compute: Callable[[], Value], stamp: Callable[[], Hashable] | None = None
+        self,
+        key: Key,
+        compute: Callable[[], Value],
+        stamp: Callable[[], Hashable] | None = None,
+        keep: Callable[[Value], bool] = lambda _answer: True,
     ) -> Value:
         with self._lock:
             busy = self._busy.setdefault(key, threading.Lock())
@@ -55,7 +60,8 @@ class SharedAnswers(Generic[Key, Value]):
                 value = compute()
                 with self._lock:
                     self._known.pop(key, None)
-                    self._known[key] = time.monotonic(), value, now
+                    if keep(value):
+                        self._known[key] = time.monotonic(), value, now
             finally:
                 with self._lock:
                     self._forget()

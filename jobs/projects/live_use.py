@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import Any
 
-from django.db.models import F, FloatField, Func, IntegerField, QuerySet, Sum, Value
+from django.db.models import DateTimeField, F, FloatField, Func, IntegerField, Q, QuerySet, Sum, Value
 from django.db.models.functions import Greatest, Least, Power
 
+from agents.infra.sql import Parameter, SelectStatement
 from jobs.models import MonthlyUse, Run, Usage
 from jobs.rules.scheduling.fairness import HALF_LIFE_S
 from jobs.rules.scheduling.usage_months import GPUS_OF_A_CPU, begin, following, month_of
@@ -99,3 +100,40 @@ def gpu_seconds_this_month(projects: Collection[int], now: datetime) -> dict[tup
         if project in wanted:
             found[project, owner] += seconds
     return found
+
+
+def _of_trials(which: Callable[[QuerySet[Any, Any]], QuerySet[Any, Any]]) -> QuerySet[Any, Any]:
+    """What trials hold, each run of its own, and what they have held. A run with a row holds nothing any more."""
+    now = Parameter("now", DateTimeField())
+    live = which(Run.objects.filter(released_at=None, usage=None)).order_by()
+    of_live = live.annotate(
+        of_gpus=Greatest(Seconds(now - F("created_at")), Value(0.0)) * ListLength("gpu_uuids"),
+        is_live=Value(1),
+    )
+    over = which(Usage.objects.all()).order_by().values("gpus")
+    of_over = over.annotate(of_gpus=Seconds(Sum(F("ended_at") - F("began_at"))) * F("gpus"), is_live=Value(0))
+    columns = ("of_gpus", "is_live")
+    return of_live.values_list(*columns).union(of_over.values_list(*columns), all=True)
+
+
+_STUDY, _NUMBER = "job__trial_row__tuning_job", "job__trial_row__number__among"
+_of_these_trials = SelectStatement(
+    lambda: _of_trials(
+        lambda rows: rows.filter(**{_STUDY: Parameter("study"), _NUMBER: Parameter("numbers")})
+    )
+)
+_of_other_trials = SelectStatement(
+    lambda: _of_trials(
+        lambda rows: rows.filter(~Q(**{_NUMBER: Parameter("numbers")}), **{_STUDY: Parameter("study")})
+    )
+)
+
+
+def gpu_seconds_of_trials(
+    study: int, numbers: Collection[int], now: datetime, others: bool = False
+) -> tuple[float, bool]:
+    """The GPU-seconds of the trials with these numbers together, up to now, or of all others of the study; and whether
+    one of them still holds GPUs."""
+    read = _of_other_trials if others else _of_these_trials
+    rows = read(study=study, numbers=numbers, now=now)
+    return sum(seconds for seconds, _is_live in rows), any(is_live for _seconds, is_live in rows)

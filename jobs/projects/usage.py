@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from django.db import transaction
-from django.db.models import F, QuerySet, Sum
+from django.db.models import F, QuerySet
 
 from agents.infra.sql import InsertStatement, Parameter, SelectStatement
 from agents.models import Gpu
@@ -344,21 +344,6 @@ def gpu_seconds_of_jobs(jobs: QuerySet[Any, Any] | Collection[int], now: datetim
     for job, seconds in runs.values():
         found[job] += max(seconds, 0.0)
     return dict(found)
-
-
-def gpu_seconds_in_all(jobs: QuerySet[Any, Any], now: datetime) -> float:
-    """The GPU-seconds of all these jobs together, up to now. The database sums them: they may be thousands."""
-    # As above; each run is in one of the two.
-    runs = _live_gpu_seconds(jobs, now)
-    if runs:
-        rows = Usage.objects.filter(run__in=runs).values_list("run", "job", "gpus", "began_at", "ended_at")
-        runs |= _gpu_seconds(rows)
-    others = Usage.objects.filter(job__in=jobs).exclude(run__in=list(runs)).order_by().values_list("gpus")
-    sums = others.annotate(held=Sum(F("ended_at") - F("began_at")))
-    found = sum((max(seconds, 0.0) for _job, seconds in runs.values()), 0.0)
-    for gpus, length in sums:
-        found += gpus * length.total_seconds()
-    return found
 
 
 def _gpu_seconds(rows: Iterable[tuple[Any, ...]]) -> dict[str, tuple[int, float]]:

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
 from statistics import median
 
+from agents.infra.shared_answers import SharedAnswers
+from agents.infra.sql import Parameter, SelectStatement
 from jobs.models import Job, Project, Trial, TuningJob
-from jobs.projects import usage
+from jobs.projects import live_use, usage
 from jobs.rules.scheduling.resource_requests import encode_request
 from jobs.rules.spec.custom_job import CustomJobSpec
 from jobs.rules.spec.machine_types import Types, needs
 from jobs.rules.tuning.price import Price
 from jobs.scheduling import machine_types
 from jobs.scheduling.usual_durations import read_usual_durations
+
+# Of so many studies it is remembered what their trials have used, for so long.
+STUDIES, KEPT = 30, timedelta(minutes=10)
+# By the id of a study and how many of its trials are over for good: their GPU-seconds, and whether they hold some now.
+_settled: SharedAnswers[tuple[int, int], tuple[float, bool]] = SharedAnswers(KEPT, STUDIES)
+_asked_by_last_trial = SelectStatement(
+    lambda: (
+        Job.every.filter(trial_row__tuning_job=Parameter("study"))
+        .order_by("-trial_row__number")
+        .values_list("gpu_count", "timeout_s", "resource_request")[:1]
+    )
+)
 
 
 def used_hours(tuning_job: TuningJob, now: datetime) -> dict[int, float]:
@@ -23,9 +37,22 @@ def used_hours(tuning_job: TuningJob, now: datetime) -> dict[int, float]:
     return {jobs[job]: seconds / 3600 for job, seconds in used.items() if seconds}
 
 
-def hours_in_all(tuning_job: TuningJob, now: datetime) -> float:
-    """The GPU-hours of all trials together, up to now."""
-    return usage.gpu_seconds_in_all(Trial.objects.filter(tuning_job=tuning_job).values("job"), now) / 3600
+def hours_in_all(
+    tuning_job: TuningJob, now: datetime, settled: int = 0, others: Collection[int] = ()
+) -> float:
+    """The GPU-hours of all trials together, up to now. `settled`: so many never run again, all but `others`, by their
+    numbers. What they have used is remembered once none of them holds GPUs any more."""
+
+    def read() -> tuple[float, bool]:
+        return live_use.gpu_seconds_of_trials(tuning_job.pk, others, now, others=True)
+
+    seconds = 0.0
+    if settled or not others:
+        key = (tuning_job.pk, settled)
+        seconds, _holds = _settled.get(key, read, keep=lambda found: bool(settled) and not found[1])
+    if others:
+        seconds += live_use.gpu_seconds_of_trials(tuning_job.pk, others, now)[0]
+    return seconds / 3600
 
 
 def price_of_more(tuning_job: TuningJob, counts: Sequence[int], took: Sequence[float]) -> list[Price]:
@@ -33,9 +60,8 @@ def price_of_more(tuning_job: TuningJob, counts: Sequence[int], took: Sequence[f
     without one, how long such jobs of the owner take.
 
     The last trial tells what each asks for: the machine types of the study may be others by now, or gone."""
-    jobs = Job.every.filter(trial_row__tuning_job=tuning_job).order_by("-trial_row__number")
-    asked = jobs.values_list("gpu_count", "timeout_s", "resource_request").first()
-    gpus, timeout_s, request = asked or (0, 0.0, "")
+    asked = _asked_by_last_trial(study=tuning_job.pk)
+    gpus, timeout_s, request = asked[0] if asked else (0, 0.0, "")
     usual = median(took) if took else None
     if usual is None:
         usual = read_usual_durations().of((tuning_job.project_id, tuning_job.owner_id, request))

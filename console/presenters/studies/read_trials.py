@@ -7,11 +7,15 @@ time.
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from itertools import islice
+
+from django.db.models import Count, Q
 
 from agents.infra.shared_answers import SharedAnswers
-from agents.infra.sql import Parameter, Row, SelectStatement
+from agents.infra.sql import Parameter, Row, SelectStatement, read_ahead
 from console.presenters.studies.trial_rows import TrialRow
 from jobs.models import Trial, TuningJob
 from jobs.tuning.snapshot import read_measurement
@@ -22,9 +26,24 @@ _COLUMNS = (
     *("pk", "number", "state", "job_id", "parameters", "final", "infeasible_reason", "stopped_early"),
     *("started_at", "ended_at", "shadow"),
 )
-_changed = SelectStatement(
+_unsettled = SelectStatement(
     lambda: (
-        Trial.objects.filter(tuning_job=Parameter("study"))
+        Trial.objects.filter(Q(ended_at=None) | Q(shadow__isnull=True), tuning_job=Parameter("study"))
+        .order_by()
+        .values_list(*_COLUMNS)
+    )
+)
+_how_many_settled = SelectStatement(
+    lambda: (
+        Trial.objects.filter(tuning_job=Parameter("study"), ended_at__isnull=False, shadow__isnull=False)
+        .order_by()
+        .values_list("tuning_job")
+        .annotate(Count("pk"))
+    )
+)
+_settled = SelectStatement(
+    lambda: (
+        Trial.objects.filter(tuning_job=Parameter("study"), ended_at__isnull=False, shadow__isnull=False)
         .exclude(pk__among=Parameter("known"))
         .order_by()
         .values_list(*_COLUMNS)
@@ -42,18 +61,35 @@ _known: SharedAnswers[int, dict[int, TrialRow]] = SharedAnswers(KEPT, STUDIES)
 
 
 def read_trials(tuning_job: TuningJob) -> list[TrialRow]:
-    """All trials, by two queries, whatever their number. What was expected of them is not read: `with_expected`."""
-    known = _known.get(tuning_job.pk, dict)
+    """All trials, by three queries or four, whatever their number. What was expected of them is not read:
+    `with_expected`."""
+    study = tuning_job.pk
+    known = _known.get(study, dict)
     found = dict(known)
-    changed = {row[0]: _read(row[1:]) for row in _changed(study=tuning_job.pk, known=list(found))}
-    found |= changed
-    for pk, trial in changed.items():
-        if trial.verdicts is not None and len(known) < TRIALS:
-            known[pk] = trial
-    for pk in _without_job.column(study=tuning_job.pk):
-        if pk in found:
-            found[pk] = replace(found[pk], job=None)
+    with read_ahead({each: {"study": study} for each in (_unsettled, _how_many_settled, _without_job)}):
+        # The first: one that is settled between two of them is read a second time, and not left out.
+        found |= {row[0]: _read(row[1:]) for row in _unsettled(study=study)}
+        settled = sum(count for _study, count in _how_many_settled(study=study))
+        if settled != len(known):
+            found |= _read_settled(study, known)
+        for pk in _without_job.column(study=study):
+            if pk in found:
+                found[pk] = replace(found[pk], job=None)
     return sorted(found.values(), key=lambda trial: trial.number)
+
+
+def _read_settled(study: int, known: dict[int, TrialRow]) -> dict[int, TrialRow]:
+    """Those that are not known, which are remembered from now on."""
+    found = {row[0]: _read(row[1:]) for row in _settled(study=study, known=list(known))}
+    known |= islice(found.items(), max(TRIALS - len(known), 0))
+    return found
+
+
+def version_of(trials: Sequence[TrialRow]) -> Hashable:
+    """Equal for two readings of a study that have found the same. Of the trials that never change it is enough how many
+    there are: there come only more of them."""
+    others = [each for each in trials if each.verdicts is None]
+    return len(trials) - len(others), repr(others), tuple(each.number for each in trials if each.job is None)
 
 
 def _read(row: Row) -> TrialRow:

@@ -91,7 +91,7 @@ def study_cost(tuning_job: TuningJob, trials: Sequence[TrialRow]) -> StudyCost:
     )
     return StudyCost(
         id=tuning_job.pk,
-        used=_used(tuning_job, left),
+        used=_used(tuning_job, trials) if left.gpus else "",
         left="" if over or not left.trials else shown(price_text(left)),
         outlook=tuple(_outlooks(study, found, prices)),
         shadows=known.shadows,
@@ -151,10 +151,9 @@ def _stopped(trial: TrialRow, verdicts: Mapping[str, float]) -> StoppedTrial:
     )
 
 
-def _used(tuning_job: TuningJob, left: Price) -> str:
-    if not left.gpus:
-        return ""
-    hours = price.hours_in_all(tuning_job, timezone.now())
+def _used(tuning_job: TuningJob, trials: Sequence[TrialRow]) -> str:
+    others = [each.number for each in trials if each.verdicts is None]
+    hours = price.hours_in_all(tuning_job, timezone.now(), len(trials) - len(others), others)
     return _("{hours} GPU-hours until now").format(hours=hours_text(hours))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,6 +16,7 @@ from django.utils.translation import gettext, gettext_noop, ngettext
 from django.utils.translation import gettext as _
 
 from agents.infra.sentences import shown
+from agents.infra.sql import Parameter, SelectStatement
 from agents.infra.text import visible
 from console.auth import access
 from console.presenters.badges import JOB, Badge
@@ -24,7 +26,7 @@ from console.presenters.studies import plots, trial_rows
 from console.presenters.studies.axes import Axes, axes_of
 from console.presenters.studies.plots import Plots
 from console.presenters.studies.trial_rows import TrialRow, TrialTable, parameter_text
-from jobs.models import TuningJob
+from jobs.models import Trial, TuningJob
 from jobs.rules.lifecycle.states import TERMINAL
 from jobs.rules.tuning import measurements, space
 from jobs.rules.tuning.arguments import arguments
@@ -55,6 +57,14 @@ RULES = {
     Rule.DECAY_CURVE: gettext_noop("by the expected end of its curve"),
     Rule.CONVEX: gettext_noop("by a model of all curves"),
 }
+_states = SelectStatement(
+    lambda: (
+        Trial.objects.filter(tuning_job=Parameter("study"))
+        .order_by()
+        .values_list("state")
+        .annotate(Count("pk"))
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +132,9 @@ def tabs(tuning_job: TuningJob, current: str) -> tuple[Tab, ...]:
     )
 
 
-def head(tuning_job: TuningJob, user: User) -> StudyHead:
-    states = dict(tuning_job.trials.order_by().values_list("state").annotate(Count("pk")))
+def head(tuning_job: TuningJob, user: User, trials: Sequence[TrialRow] | None = None) -> StudyHead:
+    """`trials`: all of the study, where they are read already."""
+    read = _states(study=tuning_job.pk) if trials is None else Counter(each.state for each in trials).items()
     over = tuning_job.state in TERMINAL
     allowed = access.verbs(user, tuning_job)
     cancelling = tuning_job.cancel_requested_at is not None
@@ -141,7 +152,7 @@ def head(tuning_job: TuningJob, user: User) -> StudyHead:
         error=shown(tuning_job.error_message),
         cancel_by=tuning_job.cancel_requested_by if cancelling else "",
         cancel_at=tuning_job.cancel_requested_at,
-        counts=_counts(tuning_job, states),
+        counts=_counts(tuning_job, dict(read)),
         terminal=over,
         may_clone=access.can(user, "submit", tuning_job.project),
         may_cancel=not over and not cancelling and "cancel" in allowed,

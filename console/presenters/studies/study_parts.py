@@ -18,6 +18,7 @@ from console.presenters.studies import (
     study_list,
     study_page,
 )
+from console.presenters.studies.drawn_body import drawn_body
 from console.presenters.studies.read_trials import read_trials
 from jobs.models import MetricSeries, Trial, TuningJob
 from jobs.rules.tuning.trials import RUNNING
@@ -64,8 +65,7 @@ def body_live(user: User, pk: int, query: Query) -> str:
     row = _row(user, pk)
     if row is None:
         return ""
-    body = study_page.body(row, read_trials(row), query)
-    return render_to_string("studies/_body.html", {"body": body})
+    return drawn_body(row, read_trials(row), query)
 
 
 def cost_live(user: User, pk: int) -> str:

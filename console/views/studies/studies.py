@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from django.contrib import messages
@@ -30,7 +31,9 @@ from console.presenters.studies import (
     study_parts,
     trial_files,
 )
+from console.presenters.studies.drawn_body import drawn_body
 from console.presenters.studies.read_trials import read_trials
+from console.presenters.studies.trial_rows import TrialRow
 from console.views.fragments import asks_for_fragment, page_or_fragment
 from console.views.projects.switch import chosen_list
 from jobs.models import Job, TuningJob
@@ -57,7 +60,7 @@ def studies(request: HttpRequest) -> HttpResponse:
 def overview(request: HttpRequest, tuning_id: int) -> HttpResponse:
     study = found(request, tuning_id)
     if asks_for_fragment(request):
-        context = {"body": study_page.body(study, read_trials(study), request.GET.dict())}
+        context = {"body": drawn_body(study, read_trials(study), request.GET.dict())}
         return page_or_fragment(request, "studies/study.html", "studies/_exchange.html", context)
     may_extend = access.can(request.user, "cancel", study)
     return show(request, study, ExtendStudyForm.of(study) if may_extend else None)
@@ -67,10 +70,10 @@ def show(request: HttpRequest, study: TuningJob, extend: ExtendStudyForm | None)
     """The first page of a study. `extend`: the form that gives it more trials, for those who may."""
     trials = read_trials(study)
     context = {
-        "body": study_page.body(study, trials, request.GET.dict()),
+        "body": drawn_body(study, trials, request.GET.dict()),
         "cost": study_cost.study_cost(study, trials),
         "extend": extend,
-        **_around(request, study, study_page.OVERVIEW),
+        **_around(request, study, study_page.OVERVIEW, trials),
     }
     return page_or_fragment(request, "studies/study.html", "studies/_exchange.html", context)
 
@@ -169,11 +172,13 @@ def delete(request: HttpRequest, tuning_id: int) -> HttpResponse:
     return redirect("studies")
 
 
-def _around(request: HttpRequest, study: TuningJob, tab: str) -> dict[str, Any]:
-    """What stands around each tab."""
+def _around(
+    request: HttpRequest, study: TuningJob, tab: str, trials: Sequence[TrialRow] | None = None
+) -> dict[str, Any]:
+    """What stands around each tab. `trials`: all of the study, where they are read already."""
     tabs = study_page.tabs(study, tab)
     current = next(each for each in tabs if each.current)
-    return {"head": study_page.head(study, person(request)), "tabs": tabs, "tab": current}
+    return {"head": study_page.head(study, person(request), trials), "tabs": tabs, "tab": current}
 
 
 def found(request: HttpRequest, tuning_id: int, verb: Verb = "see") -> TuningJob:

@@ -56,6 +56,13 @@ def test_a_stamp_is_read_before_its_answer(clock):
     assert answers.get("key", computed, lambda: stamp[0]) == "b"
 
 
+def test_an_answer_that_is_not_to_be_kept_counts_for_who_asked(clock):
+    numbers = count()
+    answers = SharedAnswers(timedelta(seconds=60), 4)
+    got = [answers.get("key", lambda: next(numbers), keep=lambda number: number == 2) for _ in range(5)]
+    assert got == [0, 1, 2, 2, 2]
+
+
 def test_without_a_stamp_an_answer_ends(clock):
     numbers = count()
     answers = SharedAnswers(timedelta(seconds=2), 4)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from django.utils import timezone
 
-from console.presenters.studies import plots, read_trials, study_cost
-from jobs.models import Job, Trial
+from console.presenters.studies import plots, read_trials, study_cost, study_page, study_parts
+from jobs.models import Job, Trial, TuningJob
+from tests.unit.console.views.example_rows import one_line
 from tests.unit.console.views.test_studies import a_trial, address, rows_of, study, text_of
 
 __all__ = ["study"]
@@ -110,6 +111,71 @@ def test_a_second_view_draws_nothing_anew(browser, judged, monkeypatch):
     monkeypatch.setattr(study_cost, "_saved", lambda *given: drawn.append(given))
     second = text_of(vera.get(address(judged)))
     assert not drawn and second.count("data-trial=") == first.count("data-trial=") == 2
+
+
+@pytest.fixture
+def bodies(monkeypatch):
+    """The queries of the bodies that are made, in their order."""
+    made, there = [], study_page.body
+
+    def body(row, trials, query):
+        made.append(query)
+        return there(row, trials, query)
+
+    monkeypatch.setattr(study_page, "body", body)
+    return made
+
+
+def test_a_body_in_which_nothing_runs_is_made_once(browser, judged, bodies):
+    Trial.objects.filter(number=4).update(started_at=None)
+    first = text_of(browser("vera").get(address(judged)))
+    assert rows_of(text_of(browser("bob").get(address(judged)))) == rows_of(first) == [1, 2, 3, 4, 5]
+    browser("vera").get(f"{address(judged)}?from-elsewhere=1")
+    assert bodies == [{}]
+    browser("vera").get(f"{address(judged)}?sort=-m.loss")
+    browser("vera").get(f"{address(judged)}?sort=-m.loss", headers={"hx-request": "true"})
+    assert bodies == [{}, {"sort": "-m.loss"}]
+    assert one_line(study_parts.body_live(judged.owner, judged.pk, {})) in first and len(bodies) == 2
+
+
+def test_how_long_a_trial_has_been_running_is_never_older_than_the_view(browser, judged, bodies):
+    vera = browser("vera")
+    for view in (1, 2, 3):
+        assert text_of(vera.get(address(judged))).count("data-since=") == 2 and len(bodies) == view
+
+
+CHANGES = {
+    "drawn": (5, {"parameters": {"lr": 0.875, "kind": "adam"}}, 'data-label="lr">0.875<'),
+    "begun": (5, {"started_at": timezone.now()}, 'data-label="Ran for"><span data-since='),
+    "stopping": (4, {"state": "STOPPING"}, 'data-state="STOPPING"'),
+    "stopped early": (4, {"stopped_early": "By median."}, '<div class="why">By median.</div>'),
+    "failed": (
+        4,
+        {"state": "INFEASIBLE", "infeasible_reason": "It fell."},
+        '<div class="why">It fell.</div>',
+    ),
+    "ended": (4, {"ended_at": timezone.now()}, ""),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_whatever_becomes_of_a_trial_is_there_at_the_next_view(browser, judged, bodies, change):
+    number, columns, shown = CHANGES[change]
+    Trial.objects.filter(number=4).update(started_at=None)
+    vera = browser("vera")
+    before = text_of(vera.get(address(judged)))
+    Trial.objects.filter(number=number).update(**columns)
+    after = text_of(vera.get(address(judged)))
+    assert after.count(shown) > before.count(shown) or not shown
+    assert len(bodies) == 2
+
+
+def test_a_study_that_ends_without_a_result_says_so_at_the_next_view(browser, judged):
+    judged.trials.filter(number__lt=3).delete()
+    vera = browser("vera")
+    assert "No trial has a result yet." in text_of(vera.get(address(judged)))
+    TuningJob.objects.update(state="FAILED")
+    assert "No trial has a result." in text_of(vera.get(address(judged)))
 
 
 def test_words_of_a_trial_are_escaped_in_its_row(browser, judged):

@@ -148,6 +148,37 @@ def test_the_use_of_all_trials_is_the_sum_of_what_each_has_used(study):
     Usage.objects.create(run=jobs[1].runs.get(), job=jobs[1], project=jobs[1].project, **while_read)
     at = began + timedelta(hours=10)
     each = {1: pytest.approx(8.0), 2: pytest.approx(2.0), 3: pytest.approx(30.0)}
-    assert price.used_hours(study.row, at) == each and price.hours_in_all(study.row, at) == pytest.approx(
-        40.0
+    assert price.used_hours(study.row, at) == each
+    assert price.hours_in_all(study.row, at) == pytest.approx(40.0)
+    for settled, others in ((0, [1, 2, 3]), (1, [2, 3]), (2, [3]), (3, [])):
+        assert price.hours_in_all(study.row, at, settled, others) == pytest.approx(40.0), others
+
+
+def test_what_trials_have_used_is_remembered_when_they_hold_nothing_any_more(
+    study, django_assert_num_queries
+):
+    study.submit(asked(maxTrialCount=2, parallelTrialCount=2)).run()
+    for trial in study.trials():
+        trial.job.runs.update(gpu_uuids=[f"{trial.number}"])
+    study.end(1, loss=0.5)
+    study.run()
+    began = timezone.now() - timedelta(hours=5)
+    Usage.objects.all().update(began_at=began, ended_at=began + timedelta(hours=2), gpus=1)
+    study.trials()[1].job.runs.update(created_at=began)
+
+    def hours(after, settled, others):
+        return round(price.hours_in_all(study.row, began + timedelta(hours=after), settled, others), 3)
+
+    # As if the second were over, and its host had not said yet that nothing runs there any more.
+    assert [hours(after, 2, []) for after in (3, 4, 5)] == [5.0, 6.0, 7.0]
+    assert hours(3, 1, [2]) == 5.0
+    with django_assert_num_queries(1):
+        assert hours(4, 1, [2]) == 6.0
+    study.end(2, loss=0.25)
+    study.run()
+    Usage.objects.filter(job=study.trials()[1].job).update(
+        began_at=began, ended_at=began + timedelta(hours=1), gpus=1
     )
+    assert hours(5, 2, []) == 3.0
+    with django_assert_num_queries(0):
+        assert hours(6, 2, []) == 3.0
