@@ -21,7 +21,7 @@ class SentenceField(models.TextField):  # type: ignore[type-arg]
     """One sentence."""
 
     def from_db_value(self, value: str | None, *_: object) -> str | None:
-        return None if value is None else texts.read(value)
+        return texts.read(value) if value else value
 
     def get_prep_value(self, value: Any) -> Any:
         return texts.stored(value) if isinstance(value, str) else super().get_prep_value(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from html import escape
 
 from django import template
@@ -11,31 +12,43 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from console.presenters.studies.study_cost import StoppedTrial
-from console.presenters.studies.trial_rows import ShownTrial, TrialRow, TrialTable
+from console.presenters.studies.trial_rows import EXPECTED, ShownTrial, TrialRow, TrialTable
 from console.templatetags.display import badge, took
 
 register = template.Library()
 
 
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """What each row says again, in the language of the page. `expected` begins that cell; without it there is none."""
+
+    ran_for: str
+    expected: str
+    expects: str
+    best: str
+
+
 @register.simple_tag
 def trial_rows(table: TrialTable) -> SafeString:
     """The rows of a page of all trials."""
-    ran_for = f'<td class="number nowrap" data-label="{escape(_("Ran for"))}">'
-    expected = f'<td class="nowrap" data-label="{escape(_("Expected before"))}">' if table.expects else ""
-    chip = f' <span class="chip">{escape(_("best"))}</span>'
-    return SafeString("".join(_row(row, ran_for, expected, chip) for row in table.rows))
+    words = _Words(
+        ran_for=f'<td class="number nowrap" data-label="{escape(_("Ran for"))}">',
+        expected=f'<td class="nowrap" data-label="{escape(_("Expected before"))}">' if table.expects else "",
+        expects=_(EXPECTED),
+        best=f' <span class="chip">{escape(_("best"))}</span>',
+    )
+    return SafeString("".join(_row(row, words) for row in table.rows))
 
 
-def _row(row: ShownTrial, ran_for: str, expected: str, chip: str) -> str:
-    """`ran_for` and `expected`: what begins these cells; without the latter there is none."""
+def _row(row: ShownTrial, words: _Words) -> str:
     trial = row.trial
     note = f'<div class="why">{escape(trial.note)}</div>' if trial.note else ""
-    is_best, mark = (' class="best"', chip) if row.best else ("", "")
-    before = f"{expected}{_expected(trial)}</td>" if expected else ""
+    is_best, mark = (' class="best"', words.best) if row.best else ("", "")
+    before = f"{words.expected}{_expected(trial, words)}</td>" if words.expected else ""
     return (
         f'<tr id="trial-{trial.number}"{is_best}><th scope="row" class="nowrap">{_number(trial)}{mark}</th>'
         f"<td>{badge(trial.badge)}{note}</td>{row.cells}"
-        f"{ran_for}{took(trial.started_at, trial.ended_at)}</td>{before}</tr>"
+        f"{words.ran_for}{took(trial.started_at, trial.ended_at)}</td>{before}</tr>"
     )
 
 
@@ -45,8 +58,8 @@ def _number(trial: TrialRow) -> str:
     return f'{trial.number} <span class="muted small">{escape(_("job deleted"))}</span>'
 
 
-def _expected(trial: TrialRow) -> str:
-    return escape(trial.expected) if trial.expected else '<span class="none">–</span>'
+def _expected(trial: TrialRow, words: _Words) -> str:
+    return escape(trial.expected(words.expects)) or '<span class="none">–</span>'
 
 
 @register.simple_tag

@@ -174,7 +174,6 @@ def document(study: TuningJob) -> StudyDocument:
     left = max(study.max_trials - sum(each.started_at is not None for each in trials), 0)
     still, *prices = price.price_of_more(study, [left, *(each.trials for each in found)], seconds_of(trials))
     spec = study_of(study)
-    judged = [each.tried for each in trials if each.number in verdicts]
     made: StudyDocument = {
         "id": str(study.pk),
         "name": tuning_job_name(study),
@@ -204,7 +203,7 @@ def document(study: TuningJob) -> StudyDocument:
                 "keepsBest": each.found.keeps_best,
                 "text": each.text,
             }
-            for each in shadows_of(spec, judged, verdicts, bool(still.gpus))
+            for each in shadows_of(spec, trials, verdicts, bool(still.gpus))
         ],
         "trials": [_trial(each, hours.get(each.number, 0.0), verdicts.get(each.number)) for each in trials],
     }

@@ -93,9 +93,9 @@ class Axis:
     def places(self, trials: Sequence[TrialRow]) -> list[float | None]:
         """Where these trials lie on the axis, from 0 to 1."""
         kind, _dot, name = self.key.partition(".")
-        of_parameters = kind == PARAMETER[0]
-        values = ((each.parameters if of_parameters else each.values).get(name) for each in trials)
-        return unit_places(self.parameter, values)
+        if kind == PARAMETER[0]:
+            return unit_places(self.parameter, [each.parameters.get(name) for each in trials])
+        return unit_places(self.parameter, [each.values.get(name) for each in trials])
 
     def keeps(self, trial: TrialRow) -> bool:
         """Whether the trial is inside of the range. One without a value is not."""
@@ -154,6 +154,10 @@ class Axes:
 
     def keep(self, trial: TrialRow) -> bool:
         return all(each.keeps(trial) for each in self.ranges)
+
+    def inside(self, trials: Sequence[TrialRow]) -> list[TrialRow]:
+        """Those of the trials that are inside of all ranges."""
+        return [each for each in trials if self.keep(each)] if self.ranges else list(trials)
 
 
 def x_of(index: int, count: int) -> int:

@@ -9,16 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 from zlib import crc32
 
-from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from console.presenters.metrics.reported_metrics import number
 from console.presenters.studies.axes import Axes, Axis, x_of
-from console.presenters.studies.heights import height
+from console.presenters.studies.heights import steps
 from console.presenters.studies.trial_rows import TrialRow, parameter_text
 from jobs.rules.tuning.study import StudySpec
 
@@ -78,14 +78,8 @@ def parallel_plot(study: StudySpec, axes: Axes, ranked: Sequence[TrialRow]) -> P
     trials = chosen(axes, ranked, most)
     for each, path in zip(trials, _paths(drawn, trials), strict=True):
         kind = BEST if each is ranked[0] else GOOD if each.number in good else REST
-        lines.append(
-            Line(
-                each.number,
-                kind if axes.keep(each) else OUT,
-                number(each.values[metric]),
-                path,
-            )
-        )
+        kept = not axes.ranges or axes.keep(each)
+        lines.append(Line(each.number, kind if kept else OUT, number(each.values[metric]), path))
     # What is looked for lies above the others.
     order = (OUT, REST, GOOD, BEST)
     return ParallelPlot(
@@ -113,21 +107,17 @@ def chosen(axes: Axes, ranked: Sequence[TrialRow], most: int) -> list[TrialRow]:
     if len(ranked) <= most:
         return list(ranked)
     best = ranked[: min(good_ones(ranked), max(most // 2, 1))]
-    others = sorted(
-        ranked[len(best) :], key=lambda each: (not axes.keep(each), crc32(str(each.number).encode()))
-    )
+    others = sorted(ranked[len(best) :], key=lambda each: crc32(b"%d" % each.number))
+    if axes.ranges:
+        others.sort(key=lambda each: not axes.keep(each))
     return [*best, *others[: most - len(best)]]
 
 
 def _paths(drawn: Sequence[DrawnAxis], trials: Sequence[TrialRow]) -> list[str]:
     """The lines of these trials. They pass by the axes of parameters that their trial does not have."""
-    found = [""] * len(trials)
-    for each in drawn:
-        x = each.x
-        for index, place in enumerate(each.axis.places(trials)):
-            if place is not None:
-                found[index] += f"{'L' if found[index] else 'M'}{x} {height(place)}"
-    return found
+    columns = (steps(each.x, each.axis.places(trials)) for each in drawn)
+    lines = ("L".join(filter(None, points)) for points in zip(*columns, strict=True))
+    return [line and f"M{line}" for line in lines]
 
 
 def _words(axes: Axes, ranked: Sequence[TrialRow], drawn: int) -> str:

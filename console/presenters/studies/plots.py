@@ -19,7 +19,7 @@ from agents.infra.text import visible
 from console.presenters.metrics.charts import WIDTH
 from console.presenters.metrics.reported_metrics import number
 from console.presenters.studies.axes import Axes
-from console.presenters.studies.heights import across, dot, share_of, y_of
+from console.presenters.studies.heights import across, dot, dots, share_of, shares_of, y_of
 from console.presenters.studies.parallel import ParallelPlot, parallel_plot
 from console.presenters.studies.trial_rows import TrialRow, by_result
 from jobs.models import TuningJob
@@ -164,14 +164,16 @@ def _result_plot(metric: Metric, trials: Iterable[TrialRow]) -> ResultPlot | Non
     ]
     if not found:
         return None
-    low, high = (pick(value for _number, value in found) for pick in (min, max))
+    values = [value for _number, value in found]
+    low, high = min(values), max(values)
     first, last = 1, max(found[-1][0], 2)
     best = _best_so_far(metric, found)
     logarithmic = low > 0 and high / low >= WIDE
+    scale = math.log if logarithmic else float
+    ends = scale(low), scale(high)
 
     def place(at: int, value: float) -> tuple[int, int]:
-        y = y_of(math.log(value), math.log(low), math.log(high)) if logarithmic else y_of(value, low, high)
-        return across((at - first) / (last - first)), y
+        return across((at - first) / (last - first)), y_of(scale(value), *ends)
 
     shown = [found[index] for index in spread(len(found), MOST_DOTS)]
     # The newest result is a dot too, wherever it lies.
@@ -180,7 +182,10 @@ def _result_plot(metric: Metric, trials: Iterable[TrialRow]) -> ResultPlot | Non
         name=visible(metric.name),
         goal=goal_words(metric),
         logarithmic=logarithmic,
-        dots=" ".join(dot(*place(at, value)) for at, value in shown),
+        dots=dots(
+            [(at - first) / (last - first) for at, _value in shown],
+            shares_of([scale(value) for _at, value in shown], *ends),
+        ),
         best=_steps([place(at, value) for at, value in best]),
         first=first,
         last=last,
@@ -203,10 +208,11 @@ def _result_plot(metric: Metric, trials: Iterable[TrialRow]) -> ResultPlot | Non
 
 def _best_so_far(metric: Metric, found: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
     """The trials that were better than all before them."""
-    best: list[tuple[int, float]] = []
+    best, least = [], math.inf
     for at, value in found:
-        if not best or cost(metric, value) < cost(metric, best[-1][1]):
+        if not best or cost(metric, value) < least:
             best.append((at, value))
+            least = cost(metric, value)
     return best
 
 

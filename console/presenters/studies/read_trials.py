@@ -18,7 +18,6 @@ from agents.infra.shared_answers import SharedAnswers
 from agents.infra.sql import Parameter, Row, SelectStatement, read_ahead
 from console.presenters.studies.trial_rows import TrialRow
 from jobs.models import Trial, TuningJob
-from jobs.tuning.snapshot import read_measurement
 
 # The last of so many studies are remembered, and of each at most so many trials, for so long.
 STUDIES, TRIALS, KEPT = 10, 2_000, timedelta(minutes=10)
@@ -95,14 +94,13 @@ def version_of(trials: Sequence[TrialRow]) -> Hashable:
 def _read(row: Row) -> TrialRow:
     """Of the values of _COLUMNS behind the first."""
     number, state, job, parameters, kept, infeasible, stopped_early, started_at, ended_at, verdicts = row
-    final = read_measurement(kept)
     return TrialRow(
         number=number,
         state=state,
         job=job,
         parameters=parameters or {},
-        values=final.metrics if final else {},
-        step=final.step if final else None,
+        values={name: float(value) for name, value in kept["metrics"].items()} if kept else {},
+        step=kept["step"] if kept else None,
         infeasible=infeasible,
         stopped_early=stopped_early,
         started_at=started_at,

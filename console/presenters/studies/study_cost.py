@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from django.utils import timezone
 from django.utils.translation import get_language
@@ -17,9 +18,8 @@ from jobs.models import TuningJob
 from jobs.rules.lifecycle.states import TERMINAL
 from jobs.rules.time_text import time_text
 from jobs.rules.tuning.price import Outlook, Price, hours_text, outlook_text, price_text
-from jobs.rules.tuning.stopping.savings import NAMES, Shadow, shadow, shadow_text
+from jobs.rules.tuning.stopping.savings import NAMES, Result, Shadow, shadow, shadow_text
 from jobs.rules.tuning.study import Rule, StudySpec
-from jobs.rules.tuning.trials import Trial as TriedTrial
 from jobs.rules.tuning.trials import TrialState
 from jobs.tuning import outlooks, price, snapshot
 
@@ -102,11 +102,11 @@ def study_cost(tuning_job: TuningJob, trials: Sequence[TrialRow]) -> StudyCost:
 
 
 def _saved(study: StudySpec, trials: Sequence[TrialRow], verdicts: Verdicts, gpus: bool) -> Saved:
-    judged = [each for each in trials if each.number in verdicts]
-    stopped = [each for each in reversed(judged) if verdicts[each.number]]
+    stopped = [each for each in reversed(trials) if verdicts.get(each.number)]
+    words = _Words(_("{rule}: after {time}"))
     return Saved(
-        shadows=shadows_of(study, [each.tried for each in judged], verdicts, gpus),
-        stopped=tuple(_stopped(each, verdicts[each.number]) for each in stopped[:MOST_ROWS]),
+        shadows=shadows_of(study, trials, verdicts, gpus),
+        stopped=tuple(_stopped(each, verdicts[each.number], words) for each in stopped[:MOST_ROWS]),
         hidden=max(len(stopped) - MOST_ROWS, 0),
     )
 
@@ -117,38 +117,65 @@ def verdicts_of(trials: Iterable[TrialRow]) -> Verdicts:
 
 def seconds_of(trials: Sequence[TrialRow]) -> list[float]:
     """The seconds of the trials that have a result."""
-    ended = [each for each in trials if each.state == TrialState.SUCCEEDED]
-    return [max(each.seconds, 0.0) for each in ended if each.started_at and each.ended_at]
+    return [
+        max((each.ended_at - each.started_at).total_seconds(), 0.0)
+        for each in trials
+        if each.state == TrialState.SUCCEEDED and each.started_at and each.ended_at
+    ]
 
 
 def shadows_of(
-    study: StudySpec, tried: Sequence[TriedTrial], verdicts: Verdicts, gpus: bool
+    study: StudySpec, trials: Sequence[TrialRow], verdicts: Verdicts, gpus: bool
 ) -> tuple[RuleShadow, ...]:
-    """What each rule would have done with these trials, whose verdicts are known. None for several objectives."""
-    if len(study.objectives) > 1 or not tried:
+    """What each rule would have done with the trials whose verdicts are known. None for several objectives."""
+    if len(study.objectives) > 1 or not verdicts:
         return ()
-    return tuple(_rule_shadow(study, rule, tried, verdicts, gpus) for rule in Rule)
+    metric = study.objectives[0].name
+    results = [
+        Result(each.number, _seconds(each), each.values.get(metric, math.nan))
+        for each in trials
+        if each.number in verdicts and each.state == TrialState.SUCCEEDED and each.step is not None
+    ]
+    return tuple(_rule_shadow(study, rule, results, verdicts, gpus) for rule in Rule)
 
 
 def _rule_shadow(
-    study: StudySpec, rule: Rule, tried: Sequence[TriedTrial], verdicts: Verdicts, gpus: bool
+    study: StudySpec, rule: Rule, results: Sequence[Result], verdicts: Verdicts, gpus: bool
 ) -> RuleShadow:
     would_stop = {number: found[rule] for number, found in verdicts.items() if rule in found}
-    found = shadow(tried, study.objectives[0], would_stop)
+    found = shadow(results, study.objectives[0], would_stop)
     on = study.early is not None and study.early.rule is rule
     return RuleShadow(rule, found, shown(shadow_text(rule, found, gpus)), on)
 
 
-def _stopped(trial: TrialRow, verdicts: Mapping[str, float]) -> StoppedTrial:
-    text = _("{rule}: after {time}")
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """The texts of the rows, in the language of the page. Each is asked for once."""
+
+    text: str
+    rules: dict[str, str] = field(default_factory=dict)
+    times: dict[int, str] = field(default_factory=dict)
+
+    def time(self, seconds: float) -> str:
+        whole = round(seconds)
+        return self.times.get(whole) or self.times.setdefault(whole, shown(time_text(whole)))
+
+    def verdict(self, rule: str, seconds: float) -> str:
+        name = self.rules.get(rule) or self.rules.setdefault(rule, shown(NAMES[Rule(rule)]))
+        return self.text.format(rule=name, time=self.time(seconds))
+
+
+def _stopped(trial: TrialRow, verdicts: Mapping[str, float], words: _Words) -> StoppedTrial:
     return StoppedTrial(
         number=trial.number,
-        ran=shown(time_text(trial.seconds if trial.started_at and trial.ended_at else 0.0)),
-        verdicts=tuple(
-            text.format(rule=shown(NAMES[Rule(rule)]), time=shown(time_text(seconds)))
-            for rule, seconds in sorted(verdicts.items())
-        ),
+        ran=words.time(_seconds(trial)),
+        verdicts=tuple(words.verdict(rule, seconds) for rule, seconds in sorted(verdicts.items())),
     )
+
+
+def _seconds(trial: TrialRow) -> float:
+    """How long it has taken; 0 as long as that is not known."""
+    return max(trial.seconds, 0.0) if trial.started_at and trial.ended_at else 0.0
 
 
 def _used(tuning_job: TuningJob, trials: Sequence[TrialRow]) -> str:

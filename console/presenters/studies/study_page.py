@@ -178,14 +178,13 @@ def body(tuning_job: TuningJob, trials: Sequence[TrialRow], query: Mapping[str, 
     best = best_numbers(study, trials)
     by_number = {each.number: each for each in trials}
     axes = axes_of(study, trials, query)
-    inside = [each for each in trials if axes.keep(each)]
     here = reverse(OVERVIEW, args=[tuning_job.pk])
     return StudyBody(
         best=tuple(_best(study, by_number[each]) for each in best[:MOST_BEST]),
         more_best=max(len(best) - MOST_BEST, 0),
         several=len(study.objectives) > 1,
         plots=plots.kept_plots(tuning_job, study, trials, best, axes),
-        table=trial_rows.table(tuning_job, study, trials, inside, best, query, axes.query, here),
+        table=trial_rows.table(tuning_job, study, trials, axes.inside(trials), best, query, axes.query, here),
         all_trials=f"{here}?{urlencode(_without_ranges(study, axes, query))}".rstrip("?") + "#parallel",
         over=tuning_job.state in TERMINAL,
     )

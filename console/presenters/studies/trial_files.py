@@ -31,7 +31,7 @@ def json_of(tuning_job: TuningJob, query: Mapping[str, str]) -> str:
 def _asked(study: StudySpec, tuning_job: TuningJob, query: Mapping[str, str]) -> Sequence[TrialRow]:
     trials = read_trials(tuning_job)
     axes = axes_of(study, trials, query)
-    inside = [each for each in trials if axes.keep(each)]
+    inside = axes.inside(trials)
     return trial_rows.in_order(study, inside, trial_rows.order_of(study, query))
 
 

@@ -6,11 +6,12 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from html import escape
 from urllib.parse import urlencode
 
-from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from agents.infra.sentences import shown
 from agents.infra.text import visible
@@ -22,13 +23,13 @@ from jobs.models import Trial, TuningJob
 from jobs.rules.tuning.arguments import text_of
 from jobs.rules.tuning.space import Kind, Value, flat
 from jobs.rules.tuning.study import StudySpec
-from jobs.rules.tuning.trials import Measurement, TrialState, cost
-from jobs.rules.tuning.trials import Trial as TriedTrial
+from jobs.rules.tuning.trials import TrialState, cost
 
 PAGE = 50
 # The columns of the table besides those of the parameters and metrics; these begin with a letter and a dot.
 NUMBER, STATE, DURATION = "number", "state", "duration"
 PARAMETER, METRIC = "p.", "m."
+EXPECTED = gettext_noop("{value} ({low} to {high}), {chance} % to be the best")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,19 +67,11 @@ class TrialRow:
             return math.inf
         return (self.ended_at - self.started_at).total_seconds()
 
-    @property
-    def tried(self) -> TriedTrial:
-        """What rules that stop trials ask of it."""
-        final = None if self.step is None else Measurement(self.step, self.values)
-        seconds = self.seconds if self.started_at and self.ended_at else 0.0
-        return TriedTrial(self.number, TrialState(self.state), final=final, seconds=max(seconds, 0.0))
-
-    @property
-    def expected(self) -> str:
-        """What the model expected of it, with one deviation to both sides."""
+    def expected(self, text: str) -> str:
+        """What the model expected of it, with one deviation to both sides. `text`: EXPECTED in the language of the
+        page, which a table asks for once."""
         if not self.why:
             return ""
-        text = _("{value} ({low} to {high}), {chance} % to be the best")
         known = {name: number(self.why[name]) for name in ("value", "low", "high")}
         return text.format(**known, chance=round(100 * self.why["chance"]))
 

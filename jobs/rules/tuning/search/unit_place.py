@@ -30,15 +30,34 @@ def unit_place(parameter: Parameter, value: Value) -> float | None:
 def unit_places(parameter: Parameter, values: Iterable[Value | None]) -> list[float | None]:
     """The same for many values, of which some may be missing."""
     low, high = parameter.low, parameter.high
-    if parameter.values or parameter.scale is not Scale.LINEAR or high <= low:
-        return [None if value is None else unit_place(parameter, value) for value in values]
-    half, width = low / 2, high / 2 - low / 2
-    return [
-        (value / 2 - half) / width
-        if value is not None and not isinstance(value, str) and low <= value <= high
-        else None
+    if parameter.values or parameter.scale is Scale.REVERSE_LOG or high <= low:
+        return _each_once(parameter, values)
+    known = [
+        None if value is None or isinstance(value, str) or not low <= value <= high else value
         for value in values
     ]
+    if parameter.scale is Scale.LINEAR:
+        half, width = low / 2, high / 2 - low / 2
+        return [None if value is None else (value / 2 - half) / width for value in known]
+    log, half = math.log, math.log(low) / 2
+    width = math.log(high) / 2 - half
+    # Both ends may come out beside 0 and 1 by the last digit.
+    return [None if value is None else min(max((log(value) / 2 - half) / width, 0.0), 1.0) for value in known]
+
+
+def _each_once(parameter: Parameter, values: Iterable[Value | None]) -> list[float | None]:
+    """By one look for each different value: of many trials few have another one."""
+    found: dict[tuple[type, Value], float | None] = {}
+    places: list[float | None] = []
+    for value in values:
+        if value is None:
+            places.append(None)
+            continue
+        key = (type(value), value)
+        if key not in found:
+            found[key] = unit_place(parameter, value)
+        places.append(found[key])
+    return places
 
 
 def _share(value: float, low: float, high: float) -> float:

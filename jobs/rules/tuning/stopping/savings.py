@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from agents.infra.texts import said
 from jobs.rules.tuning.study import Metric, Rule
-from jobs.rules.tuning.trials import Trial, cost
+from jobs.rules.tuning.trials import cost
 
 NAMES = {Rule.MEDIAN: said("median"), Rule.CONVEX: said("convex"), Rule.DECAY_CURVE: said("decay curve")}
 
@@ -24,20 +25,27 @@ class Shadow:
     keeps_best: bool
 
 
-def shadow(trials: Sequence[Trial], metric: Metric, would_stop: Mapping[int, float]) -> Shadow:
+class Result(NamedTuple):
+    """A trial that has a final measurement: how long it took, and its value for the objective."""
+
+    number: int
+    seconds: float
+    value: float
+
+
+def shadow(results: Sequence[Result], metric: Metric, would_stop: Mapping[int, float]) -> Shadow:
     """`would_stop`: after how many seconds the rule asked for the end of each of these trials."""
-    if not would_stop:
+    if not would_stop or not results:
         return Shadow(0, 0.0, True)
-    measured = [trial for trial in trials if trial.measured]
-    total = sum(trial.seconds for trial in measured)
-    saved = sum(max(0.0, trial.seconds - would_stop.get(trial.number, trial.seconds)) for trial in measured)
-    best = min((cost(metric, trial.value(metric.name)) for trial in measured), default=None)
-    keeps = best is None or any(
-        cost(metric, trial.value(metric.name)) == best and trial.number not in would_stop
-        for trial in measured
+    total = sum(each.seconds for each in results)
+    stopped = [each for each in results if each.number in would_stop]
+    saved = sum(max(0.0, each.seconds - would_stop[each.number]) for each in stopped)
+    costs = [cost(metric, each.value) for each in results]
+    best = min(costs)
+    keeps = any(
+        own == best and each.number not in would_stop for own, each in zip(costs, results, strict=True)
     )
-    count = sum(trial.number in would_stop for trial in measured)
-    return Shadow(count, saved / total if total else 0.0, keeps)
+    return Shadow(len(stopped), saved / total if total else 0.0, keeps)
 
 
 def shadow_text(rule: Rule, found: Shadow, uses_gpus: bool = False) -> str:

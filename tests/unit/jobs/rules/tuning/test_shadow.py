@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from jobs.rules.tuning.stopping import shadow as shadows
 from jobs.rules.tuning.stopping.early_stopping import stops
-from jobs.rules.tuning.stopping.savings import Shadow, shadow, shadow_text
+from jobs.rules.tuning.stopping.savings import Result, Shadow, shadow, shadow_text
 from jobs.rules.tuning.stopping.shadow import Ended, verdicts, would_stop
 from jobs.rules.tuning.study import EarlyStopping, Goal, Metric, Rule
 from jobs.rules.tuning.trials import Measurement, Trial
@@ -24,7 +24,6 @@ from tests.unit.jobs.rules.tuning.test_early_stopping import (
     VALUES,
     done,
     rising,
-    trial,
 )
 from tests.unit.jobs.rules.tuning.views import STUDY
 
@@ -104,11 +103,13 @@ def test_measurements_that_are_no_numbers_are_no_moments():
 
 
 def test_a_shadow_says_what_a_rule_would_have_saved():
-    trials = [done(number, [number / 10], seconds=100.0) for number in range(4)]
-    trials.append(trial(9, [0.9], seconds=500.0))
-    found = shadow(trials, ACCURACY, {0: 20.0, 1: 60.0, 9: 1.0})
+    results = [Result(number, 100.0, number / 10) for number in range(4)]
+    found = shadow(results, ACCURACY, {0: 20.0, 1: 60.0, 9: 1.0})
     assert found == Shadow(2, 0.3, True)
-    assert shadow(trials, ACCURACY, {3: 50.0}) == Shadow(1, 0.125, False)
+    assert shadow(results, ACCURACY, {3: 50.0}) == Shadow(1, 0.125, False)
+    assert shadow(results, ACCURACY, {3: 150.0}) == Shadow(1, 0.0, False)
+    assert shadow(results, ACCURACY, {9: 50.0}) == Shadow(0, 0.0, True)
+    assert shadow([Result(1, 0.0, math.nan)], ACCURACY, {1: 0.0}) == Shadow(1, 0.0, False)
     assert shadow([], ACCURACY, {}) == Shadow(0, 0.0, True)
 
 
@@ -127,11 +128,9 @@ def test_a_shadow_in_words():
 
 
 def test_a_tie_for_the_best_is_kept_by_either():
-    trials = [done(1, [0.5], seconds=10.0), done(2, [0.5], seconds=10.0)]
-    assert (
-        shadow(trials, ACCURACY, {1: 5.0}).keeps_best
-        and not shadow(trials, ACCURACY, {1: 5.0, 2: 5.0}).keeps_best
-    )
+    results = [Result(1, 10.0, 0.5), Result(2, 10.0, 0.5)]
+    assert shadow(results, ACCURACY, {1: 5.0}).keeps_best
+    assert not shadow(results, ACCURACY, {1: 5.0, 2: 5.0}).keeps_best
 
 
 def test_a_rule_that_waits_for_more_measurements_than_there_are_is_not_asked():
