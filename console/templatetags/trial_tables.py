@@ -9,6 +9,7 @@ from html import escape
 from django import template
 from django.urls import reverse
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext
 from django.utils.translation import gettext as _
 
 from console.presenters.studies.study_cost import StoppedTrial
@@ -34,7 +35,7 @@ def trial_rows(table: TrialTable) -> SafeString:
     words = _Words(
         ran_for=f'<td class="number nowrap" data-label="{escape(_("Ran for"))}">',
         expected=f'<td class="nowrap" data-label="{escape(_("Expected before"))}">' if table.expects else "",
-        expects=_(EXPECTED),
+        expects=gettext(EXPECTED),
         best=f' <span class="chip">{escape(_("best"))}</span>',
     )
     return SafeString("".join(_row(row, words) for row in table.rows))

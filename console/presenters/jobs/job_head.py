@@ -15,11 +15,13 @@ from console.presenters import badges
 from console.presenters.badges import Badge
 from console.presenters.jobs.last_lines import LastLines, last_lines
 from console.presenters.jobs.timeline import LastRestart, last_restart
+from console.presenters.jobs.trial_links import TrialLink, trial_links
 from console.presenters.queue.expected_start import Expected, expected_start
 from jobs.models import ExpectedStart, Job, JobLabel
 from jobs.projects import log_storage
 from jobs.rules.lifecycle.retry import CANCELLED_TEXT
 from jobs.rules.lifecycle.states import TERMINAL, JobState
+from jobs.rules.tuning.study import LABEL
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,7 @@ class JobHead:
     name: str
     owner: str
     labels: tuple[tuple[str, str], ...]
+    trial: TrialLink | None
     badge: Badge
     terminal: bool
     since: datetime
@@ -67,12 +70,14 @@ def head(job: Job, user: User, lines: bool) -> JobHead:
     """Return the head. With `lines`, that of a failed job has the last lines of its log, which costs three queries."""
     allowed = access.verbs(user, job)
     terminal = job.state in TERMINAL
-    labels = JobLabel.objects.filter(job=job).order_by("key").values_list("key", "value")
+    labels = list(JobLabel.objects.filter(job=job).order_by("key").values_list("key", "value"))
+    trial = trial_links((job.pk, key) for key, _value in labels).get(job.pk)
     return JobHead(
         id=job.pk,
         name=job.display_name,
         owner=job.owner_name,
-        labels=tuple(labels),
+        labels=tuple((key, value) for key, value in labels if trial is None or key != LABEL),
+        trial=trial,
         badge=badges.JOB[job.state],
         terminal=terminal,
         since=_since(job),

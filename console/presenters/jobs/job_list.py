@@ -19,9 +19,11 @@ from console.presenters.jobs import job_filters, job_totals
 from console.presenters.jobs.job_filters import NEWEST, Filters, Page
 from console.presenters.jobs.job_head import error_text
 from console.presenters.jobs.job_totals import Totals
+from console.presenters.jobs.trial_links import TrialLink, trial_links
 from console.presenters.sort_links import SortLink, next_order
 from jobs.models import Job, JobLabel, Project, TuningJob
 from jobs.rules.lifecycle.states import TERMINAL
+from jobs.rules.tuning.study import LABEL
 
 SIZE = 50
 COLUMNS = (
@@ -79,6 +81,7 @@ class JobRow:
     gpus: int
     attempt: int
     labels: tuple[Label, ...]
+    trial: TrialLink | None
     created_at: datetime
     started_at: datetime | None
     ended_at: datetime | None
@@ -114,9 +117,10 @@ def found(user: User, filters: Filters, size: int) -> JobList:
     by_id = {job.pk: job for job in _rows(page)}
     jobs = [by_id[pk] for pk in page.ids if pk in by_id]
     labels = _labels(page.ids)
+    trials = _trial_links(labels)
     here = reverse("jobs")
     return JobList(
-        rows=tuple(_row(job, labels.get(job.pk, ()), filters) for job in jobs),
+        rows=tuple(_row(job, labels.get(job.pk, ()), trials.get(job.pk), filters) for job in jobs),
         filters=filters,
         trials=_trials(user, filters),
         totals=_totals(user, filters, page, [(job.pk, job.state, job.gpu_count) for job in jobs]),
@@ -136,7 +140,8 @@ def stamp(user: User, query: Mapping[str, str]) -> list[object]:
     rows = sorted(_rows(page).values_list(*COLUMNS), reverse=True)
     states = {row[0]: (row[0], row[3], row[9]) for row in rows}
     totals = _totals(user, filters, page, [states[pk] for pk in page.ids if pk in states])
-    return [page, rows, _labels(page.ids), totals, _projects(user), _trials(user, filters)]
+    labels = _labels(page.ids)
+    return [page, rows, labels, _trial_links(labels), totals, _projects(user), _trials(user, filters)]
 
 
 def _rows(page: Page):  # type: ignore[no-untyped-def]
@@ -170,6 +175,10 @@ def _labels(ids: Sequence[int]) -> Mapping[int, Sequence[tuple[str, str]]]:
     return dict(found)
 
 
+def _trial_links(labels: Mapping[int, Sequence[tuple[str, str]]]) -> dict[int, TrialLink]:
+    return trial_links((job, key) for job, of_job in labels.items() for key, _value in of_job)
+
+
 def _sort_link(filters: Filters, name: str, first: str) -> SortLink:
     aria, wanted = next_order(filters.sort, name, first)
     return SortLink(
@@ -177,7 +186,7 @@ def _sort_link(filters: Filters, name: str, first: str) -> SortLink:
     )
 
 
-def _row(job: Job, labels: Sequence[tuple[str, str]], filters: Filters) -> JobRow:
+def _row(job: Job, labels: Sequence[tuple[str, str]], trial: TrialLink | None, filters: Filters) -> JobRow:
     # The reason of a wait does not matter once the job is over.
     reason = "" if job.state in TERMINAL else job.reason
     notes = [error_text(job), reason, *(flag.get("text", "") for flag in job.flags)]
@@ -192,7 +201,8 @@ def _row(job: Job, labels: Sequence[tuple[str, str]], filters: Filters) -> JobRo
         replicas=job.replica_count,
         gpus=job.gpu_count,
         attempt=job.attempt,
-        labels=tuple(_label(key, value, filters) for key, value in labels),
+        labels=tuple(_label(key, value, filters) for key, value in labels if trial is None or key != LABEL),
+        trial=trial,
         created_at=job.created_at,
         started_at=job.started_at,
         ended_at=job.ended_at,

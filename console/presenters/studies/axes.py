@@ -1,5 +1,6 @@
 """The axes of a study, parameters and metrics, and the ranges of them that an address asks for.
 
+`results.m.loss=log` (or `linear`) chooses the scale of the plot of its results.
 `from.p.lr=0.01&to.p.lr=0.1` leaves out the trials whose `lr` is outside; `log.m.loss=1` draws an axis on a logarithmic
 scale; `hide.p.lr=1` draws none. Listed values are ranges of their places in the list. The form of the page has a field
 for each of them, and its script moves brushes that fill in the same fields.
@@ -25,7 +26,8 @@ from jobs.rules.tuning.study import StudySpec
 from jobs.rules.tuning.trials import TrialState
 
 MOST_PARAMETERS, MOST_METRICS = 12, 2
-FROM, TO, HIDE, LOG = "from.", "to.", "hide.", "log."
+FROM, TO, HIDE, LOG, RESULTS = "from.", "to.", "hide.", "log.", "results."
+SCALE_WORDS = ("linear", "log")
 _LONGEST = 200
 
 
@@ -117,10 +119,12 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Axes:
-    """`all`: with those that are hidden. `more`: parameters without an axis, for want of room."""
+    """`all`: with those that are hidden. `more`: parameters without an axis, for want of room. `scales`: by the name of
+    a metric the one that is asked for, for the plot of its results."""
 
     all: tuple[Axis, ...]
     more: int = 0
+    scales: Mapping[str, str] = field(default_factory=dict)
     ranges: tuple[Axis, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -136,16 +140,22 @@ class Axes:
 
     @property
     def query(self) -> dict[str, str]:
-        """What the address asks for of them, for the links of the page."""
+        """What the address asks for, for the links of the page."""
+        scales = {f"{RESULTS}{METRIC}{name}": scale for name, scale in self.scales.items()}
+        return self.asked | scales
+
+    @property
+    def asked(self) -> dict[str, str]:
+        """What it asks for of the axes."""
         found: dict[str, str] = {}
         for each in self.all:
-            asked = {
+            of_axis = {
                 FROM: each.low,
                 TO: each.high,
                 HIDE: "1" if each.hidden else "",
                 LOG: "1" if each.log else "",
             }
-            found |= {f"{prefix}{each.key}": value for prefix, value in asked.items() if value}
+            found |= {f"{prefix}{each.key}": value for prefix, value in of_axis.items() if value}
         return found
 
     @property
@@ -178,7 +188,12 @@ def axes_of(study: StudySpec, trials: Iterable[TrialRow], query: Mapping[str, st
         if numbers:
             own = Parameter(metric.name, Kind.DOUBLE, min(numbers), max(numbers))
             found.append(_axis(f"{METRIC}{metric.name}", metric.name, own, query))
-    return Axes(tuple(found), max(len(parameters) - MOST_PARAMETERS, 0))
+    return Axes(tuple(found), max(len(parameters) - MOST_PARAMETERS, 0), _scales(study, query))
+
+
+def _scales(study: StudySpec, query: Mapping[str, str]) -> dict[str, str]:
+    asked = {each.name: query.get(f"{RESULTS}{METRIC}{each.name}", "") for each in study.objectives}
+    return {name: scale for name, scale in asked.items() if scale in SCALE_WORDS}
 
 
 def _axis(key: str, name: str, parameter: Parameter, query: Mapping[str, str]) -> Axis:

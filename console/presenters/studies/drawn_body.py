@@ -16,14 +16,14 @@ from django.utils.translation import get_language
 
 from agents.infra.shared_answers import SharedAnswers
 from console.presenters.studies import study_page
-from console.presenters.studies.axes import FROM, HIDE, LOG, TO
+from console.presenters.studies.axes import FROM, HIDE, LOG, RESULTS, TO
 from console.presenters.studies.read_trials import version_of
 from console.presenters.studies.trial_rows import TrialRow
 from jobs.models import TuningJob
 
 # The bodies of so many pages are kept, for so long. One of a thousand trials has 200 kB.
 MOST_KEPT, KEPT = 30, timedelta(minutes=10)
-ASKED = ("sort", "page", FROM, TO, HIDE, LOG)
+ASKED = ("sort", "page", FROM, TO, HIDE, LOG, RESULTS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,8 +28,8 @@ from jobs.rules.tuning.trials import TrialState, cost
 
 # So many dots a plot has.
 MOST_DOTS = 1_000
-# Results of which the largest is so many times the smallest are drawn by their logarithms: else the steps of a loss
-# from 0.01 to 0.0001 would all lie at the bottom, if one trial has 1.4.
+# Unless a person chooses, results of which the largest is so many times the smallest are drawn by their logarithms:
+# else the steps of a loss from 0.01 to 0.0001 would all lie at the bottom, if one trial has 1.4.
 WIDE = 100
 # The plots of so many pages are kept, for so long. Those of a thousand trials are 100 kB.
 MOST_KEPT, KEPT = 30, timedelta(minutes=10)
@@ -37,11 +37,14 @@ MOST_KEPT, KEPT = 30, timedelta(minutes=10)
 
 @dataclass(frozen=True, slots=True)
 class ResultPlot:
-    """The results of the trials in the order of their numbers, and the best one so far."""
+    """The results of the trials in the order of their numbers, and the best one so far. `may_be_log`: none of them is
+    zero or below it."""
 
+    metric: str
     name: str
     goal: str
     logarithmic: bool
+    may_be_log: bool
     dots: str
     best: str
     first: int
@@ -98,7 +101,7 @@ def kept_plots(
 
 def plots(study: StudySpec, trials: Sequence[TrialRow], best: Collection[int], axes: Axes) -> Plots:
     """`best`: the numbers of the best trials."""
-    results = [_result_plot(metric, trials) for metric in study.objectives]
+    results = [_result_plot(metric, trials, axes.scales.get(metric.name, "")) for metric in study.objectives]
     return Plots(
         results=tuple(each for each in results if each is not None),
         front=front_plot(study, trials, best),
@@ -156,7 +159,8 @@ def front_plot(study: StudySpec, trials: Sequence[TrialRow], best: Collection[in
     )
 
 
-def _result_plot(metric: Metric, trials: Iterable[TrialRow]) -> ResultPlot | None:
+def _result_plot(metric: Metric, trials: Iterable[TrialRow], asked: str) -> ResultPlot | None:
+    """`asked`: the scale that the address asks for; without it the results decide."""
     found = [
         (each.number, each.values[metric.name])
         for each in trials
@@ -168,7 +172,7 @@ def _result_plot(metric: Metric, trials: Iterable[TrialRow]) -> ResultPlot | Non
     low, high = min(values), max(values)
     first, last = 1, max(found[-1][0], 2)
     best = _best_so_far(metric, found)
-    logarithmic = low > 0 and high / low >= WIDE
+    logarithmic = low > 0 and (asked == "log" or (not asked and high / low >= WIDE))
     scale = math.log if logarithmic else float
     ends = scale(low), scale(high)
 
@@ -179,9 +183,11 @@ def _result_plot(metric: Metric, trials: Iterable[TrialRow]) -> ResultPlot | Non
     # The newest result is a dot too, wherever it lies.
     shown = shown if shown[-1] == found[-1] else [*shown, found[-1]]
     return ResultPlot(
+        metric=metric.name,
         name=visible(metric.name),
         goal=goal_words(metric),
         logarithmic=logarithmic,
+        may_be_log=low > 0,
         dots=dots(
             [(at - first) / (last - first) for at, _value in shown],
             shares_of([scale(value) for _at, value in shown], *ends),

@@ -23,9 +23,9 @@ from console.presenters.badges import JOB, Badge
 from console.presenters.jobs.job_page import Tab
 from console.presenters.metrics import reported_metrics
 from console.presenters.studies import plots, trial_rows
-from console.presenters.studies.axes import Axes, axes_of
-from console.presenters.studies.plots import Plots
-from console.presenters.studies.trial_rows import TrialRow, TrialTable, parameter_text
+from console.presenters.studies.axes import RESULTS, axes_of
+from console.presenters.studies.plots import Plots, ResultPlot
+from console.presenters.studies.trial_rows import METRIC, TrialRow, TrialTable, parameter_text
 from jobs.models import Trial, TuningJob
 from jobs.rules.lifecycle.states import TERMINAL
 from jobs.rules.tuning import measurements, space
@@ -114,6 +114,7 @@ class BestTrial:
 class StudyBody:
     """`best`: the best trial, or with several objectives those that no other one beats; `more_best` are not shown.
 
+    `results`: the plot of each objective, with the address of the other scale, or "" where there is none.
     `all_trials`: the address without ranges.
     """
 
@@ -121,6 +122,7 @@ class StudyBody:
     more_best: int
     several: bool
     plots: Plots
+    results: tuple[tuple[ResultPlot, str], ...]
     table: TrialTable
     all_trials: str
     over: bool
@@ -179,20 +181,27 @@ def body(tuning_job: TuningJob, trials: Sequence[TrialRow], query: Mapping[str, 
     by_number = {each.number: each for each in trials}
     axes = axes_of(study, trials, query)
     here = reverse(OVERVIEW, args=[tuning_job.pk])
+    drawn = plots.kept_plots(tuning_job, study, trials, best, axes)
+    order = trial_rows.order_of(study, query)
+    sort = {} if order == trial_rows.NUMBER else {"sort": order}
     return StudyBody(
         best=tuple(_best(study, by_number[each]) for each in best[:MOST_BEST]),
         more_best=max(len(best) - MOST_BEST, 0),
         several=len(study.objectives) > 1,
-        plots=plots.kept_plots(tuning_job, study, trials, best, axes),
+        plots=drawn,
+        results=tuple((each, _other_scale(here, each, {**axes.query, **sort})) for each in drawn.results),
         table=trial_rows.table(tuning_job, study, trials, axes.inside(trials), best, query, axes.query, here),
-        all_trials=f"{here}?{urlencode(_without_ranges(study, axes, query))}".rstrip("?") + "#parallel",
+        all_trials=f"{here}?{urlencode({**axes.without_ranges, **sort})}".rstrip("?") + "#parallel",
         over=tuning_job.state in TERMINAL,
     )
 
 
-def _without_ranges(study: StudySpec, axes: Axes, query: Mapping[str, str]) -> dict[str, str]:
-    order = trial_rows.order_of(study, query)
-    return {**axes.without_ranges, **({} if order == trial_rows.NUMBER else {"sort": order})}
+def _other_scale(here: str, plot: ResultPlot, asked: Mapping[str, str]) -> str:
+    """The address that draws these results on the other scale."""
+    if not plot.may_be_log:
+        return ""
+    scale = "linear" if plot.logarithmic else "log"
+    return f"{here}?{urlencode({**asked, f'{RESULTS}{METRIC}{plot.metric}': scale})}#results"
 
 
 def best_numbers(study: StudySpec, trials: Sequence[TrialRow]) -> list[int]:

@@ -17,6 +17,7 @@ from agents.infra.sentences import shown
 from agents.infra.text import visible
 from console.presenters import csv_cells
 from console.presenters.badges import TRIAL, Badge
+from console.presenters.jobs.trial_links import PAGE
 from console.presenters.metrics.reported_metrics import number
 from console.presenters.sort_links import SortLink, next_order
 from jobs.models import Trial, TuningJob
@@ -25,7 +26,6 @@ from jobs.rules.tuning.space import Kind, Value, flat
 from jobs.rules.tuning.study import StudySpec
 from jobs.rules.tuning.trials import TrialState, cost
 
-PAGE = 50
 # The columns of the table besides those of the parameters and metrics; these begin with a letter and a dot.
 NUMBER, STATE, DURATION = "number", "state", "duration"
 PARAMETER, METRIC = "p.", "m."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
 import json
 import re
@@ -13,8 +14,10 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from console.presenters.jobs import job_list, job_parts
+from console.presenters.stamps import digest
 from console.presenters.studies import parallel
-from jobs.models import Job, MetricPoint, MetricSeries, Run, Trial, TuningJob
+from jobs.models import Job, JobLabel, MetricPoint, MetricSeries, Run, Trial, TuningJob
 from tests.unit.console.views.example_rows import a_host, a_job, a_tuning_job, one_line
 
 pytestmark = pytest.mark.django_db
@@ -148,10 +151,84 @@ def test_results_of_several_magnitudes_are_drawn_by_their_logarithms(
     for number, loss in enumerate(losses, 1):
         a_trial(made, number, loss)
     text = text_of(browser("vera").get(address(made)))
-    figure = text.partition('<figure class="chart study">')[2].partition("</figure>")[0]
+    figure = figure_of(text)
     assert ("logarithmic" in figure) is is_logarithmic
+    assert heights_of(figure) == heights
+
+
+def figure_of(text):
+    return text.partition('<figure class="chart study">')[2].partition("</figure>")[0]
+
+
+def heights_of(figure):
     [dots] = re.findall(r'class="dots rest" d="([^"]*)"', figure)
-    assert [int(y) for y in re.findall(r"M\d+ (\d+)h", dots)] == heights
+    return [int(y) for y in re.findall(r"M\d+ (\d+)h", dots)]
+
+
+def links_of(text):
+    return [html.unescape(each) for each in re.findall(r'href="([^"]*)"', text)]
+
+
+def test_the_scale_of_results_is_chosen_by_a_link(browser, study):
+    """From 1 to 4 by 2: on a logarithmic scale 2 is in the middle, and each scale leads to the other one."""
+    for number, loss in ((1, 1.0), (2, 2.0), (4, 4.0)):
+        final = {"step": 1, "elapsed": 1.0, "metrics": {"loss": loss}}
+        study.trials.filter(number=number).update(state="SUCCEEDED", final=final, ended_at=timezone.now())
+    vera = browser("vera")
+    figure = figure_of(text_of(vera.get(f"{address(study)}?sort=-m.loss&from.p.lr=0.001")))
+    assert heights_of(figure) == [86, 59, 4] and "Logarithmic scale" in figure
+    [to_log] = links_of(figure)
+    assert to_log == f"{address(study)}?from.p.lr=0.001&sort=-m.loss&results.m.loss=log#results"
+    page = text_of(vera.get(to_log))
+    figure = figure_of(page)
+    assert heights_of(figure) == [86, 45, 4] and "logarithmic" in figure and "Linear scale" in figure
+    # What else leads on from here keeps the choice.
+    assert page.count('<input type="hidden" name="results.m.loss" value="log">') == 2
+    others = [each for each in links_of(page) if "sort=" in each and "#trials" in each]
+    assert others and all("results.m.loss=log" in each for each in others)
+    [to_linear] = links_of(figure)
+    assert heights_of(figure_of(text_of(vera.get(to_linear)))) == [86, 59, 4]
+    assert figure_of(text_of(vera.get(f"{address(study)}?results.m.loss=odd"))) == figure_of(
+        text_of(vera.get(address(study)))
+    )
+
+
+def test_results_that_are_not_all_above_zero_have_one_scale(browser, study):
+    final = {"step": 1, "elapsed": 1.0, "metrics": {"loss": 0.0}}
+    study.trials.filter(number=1).update(final=final)
+    figure = figure_of(text_of(browser("vera").get(f"{address(study)}?results.m.loss=log")))
+    assert heights_of(figure) == [86, 4] and "ogarithmic" not in figure and not links_of(figure)
+
+
+def test_the_job_of_a_trial_leads_to_its_study_in_place_of_its_label(browser, study):
+    study.trials.filter(number=2).update(number=102)
+    job = study.trials.get(number=102).job
+    labels = {"trainyard-tuning-job": str(study.pk), "team": "nlp"}
+    JobLabel.objects.bulk_create(
+        JobLabel(job=job, project=job.project, key=key, value=value) for key, value in labels.items()
+    )
+    vera, link = browser("vera"), f"{address(study)}?page=3#trial-102"
+    before = job_stamps(study, job)
+    for page in ("/jobs/?trials=1", f"/jobs/{job.pk}/"):
+        text = text_of(vera.get(page))
+        assert text.count(f'href="{link}"') == 1 and "team=nlp" in text, page
+        assert f"trainyard-tuning-job={study.pk}" not in text, page
+    TuningJob.objects.update(deleted_at=timezone.now())
+    assert all(old != new for old, new in zip(before, job_stamps(study, job), strict=True))
+    for page in ("/jobs/?trials=1", f"/jobs/{job.pk}/"):
+        text = text_of(vera.get(page))
+        assert link not in text and f"trainyard-tuning-job={study.pk}" in text, page
+
+
+def job_stamps(study, job):
+    return [digest(job_list.stamp(study.owner, {"trials": "1"})), job_parts.part_stamp("job-head", job.pk)]
+
+
+def test_the_first_fifty_trials_are_on_the_first_page_of_the_study(browser, study):
+    job = study.trials.get(number=1).job
+    JobLabel.objects.create(job=job, project=job.project, key="trainyard-tuning-job", value=str(study.pk))
+    text = text_of(browser("vera").get(f"/jobs/{job.pk}/"))
+    assert f'href="{address(study)}#trial-1">search</a>' in text
 
 
 def test_arguments_to_copy_are_quoted_for_a_shell(browser, study):
