@@ -18,7 +18,7 @@ from jobs.scheduling import machine_types
 from jobs.scheduling.usual_durations import read_usual_durations
 
 # Of so many studies it is remembered what their trials have used, for so long.
-STUDIES, KEPT = 30, timedelta(minutes=10)
+STUDIES, KEPT = 30, timedelta(hours=1)
 # By the id of a study and how many of its trials are over for good: their GPU-seconds, and whether they hold some now.
 _settled: SharedAnswers[tuple[int, int], tuple[float, bool]] = SharedAnswers(KEPT, STUDIES)
 _asked_by_last_trial = SelectStatement(

@@ -22,7 +22,7 @@ from console.presenters.studies.trial_rows import TrialRow
 from jobs.models import TuningJob
 
 # The bodies of so many pages are kept, for so long. One of a thousand trials has 200 kB.
-MOST_KEPT, KEPT = 30, timedelta(minutes=10)
+MOST_KEPT, KEPT = 30, timedelta(hours=1)
 ASKED = ("sort", "page", FROM, TO, HIDE, LOG, RESULTS)
 
 

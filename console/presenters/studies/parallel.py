@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import NamedTuple
 from zlib import crc32
 
 from django.utils.safestring import SafeString, mark_safe
@@ -29,8 +30,7 @@ GOOD_PART = 0.2
 BEST, GOOD, REST, OUT = "best", "good", "rest", "out"
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """`kind`: how it is drawn. `value`: its result, as a text."""
 
     number: int

@@ -32,7 +32,7 @@ MOST_DOTS = 1_000
 # else the steps of a loss from 0.01 to 0.0001 would all lie at the bottom, if one trial has 1.4.
 WIDE = 100
 # The plots of so many pages are kept, for so long. Those of a thousand trials are 100 kB.
-MOST_KEPT, KEPT = 30, timedelta(minutes=10)
+MOST_KEPT, KEPT = 30, timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ time.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from itertools import islice
 
@@ -20,7 +19,7 @@ from console.presenters.studies.trial_rows import TrialRow
 from jobs.models import Trial, TuningJob
 
 # The last of so many studies are remembered, and of each at most so many trials, for so long.
-STUDIES, TRIALS, KEPT = 10, 2_000, timedelta(minutes=10)
+STUDIES, TRIALS, KEPT = 10, 2_000, timedelta(hours=1)
 _COLUMNS = (
     *("pk", "number", "state", "job_id", "parameters", "final", "infeasible_reason", "stopped_early"),
     *("started_at", "ended_at", "shadow"),
@@ -73,7 +72,7 @@ def read_trials(tuning_job: TuningJob) -> list[TrialRow]:
             found |= _read_settled(study, known)
         for pk in _without_job.column(study=study):
             if pk in found:
-                found[pk] = replace(found[pk], job=None)
+                found[pk] = found[pk]._replace(job=None)
     return sorted(found.values(), key=lambda trial: trial.number)
 
 
