@@ -10,6 +10,7 @@ EXTENDING = "tests/unit/jobs/tuning/test_extending.py"
 PRIOR = "tests/unit/jobs/tuning/test_prior_studies.py"
 
 SHADOW = "tests/unit/jobs/rules/tuning/test_shadow.py"
+KEPT = "tests/unit/console/views/test_kept_studies.py"
 SWEPT = "tests/unit/jobs/tuning/test_shadows.py"
 
 STUDIES_THAT_GO_ON = (
@@ -98,5 +99,26 @@ STUDIES_THAT_GO_ON = (
         "if view.outcome is not None or view.cancel_requested:",
         "if False:",
         (f"{EXTENSION}::test_a_study_that_is_about_to_end_is_extended_later",),
+    ),
+    Safeguard(
+        "a-kept-body-is-that-of-the-trials",
+        "console/presenters/studies/drawn_body.py",
+        "tuning_job.state, version_of(trials))",
+        "tuning_job.state, len(trials))",
+        (f"{KEPT}::test_whatever_becomes_of_a_trial_is_there_at_the_next_view",),
+    ),
+    Safeguard(
+        "a-body-that-ticks-is-not-kept",
+        "console/presenters/studies/drawn_body.py",
+        "keep=lambda found: not found.ticks",
+        "keep=lambda found: True",
+        (f"{KEPT}::test_how_long_a_trial_has_been_running_is_never_older_than_the_view",),
+    ),
+    Safeguard(
+        "what-still-holds-GPUs-is-not-remembered",
+        "jobs/tuning/price.py",
+        "keep=lambda found: bool(settled) and not found[1]",
+        "keep=lambda found: bool(settled)",
+        (f"{SWEPT}::test_what_trials_have_used_is_remembered_when_they_hold_nothing_any_more",),
     ),
 )

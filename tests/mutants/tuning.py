@@ -227,7 +227,7 @@ TUNING = (
     Safeguard(
         "ranges-of-the-files-of-trials",
         "console/presenters/studies/trial_files.py",
-        "inside = [each for each in trials if axes.keep(each)]",
+        "inside = axes.inside(trials)",
         "inside = trials",
         (f"{PAGES}/test_studies.py::test_ranges_of_axes_filter_the_table_the_lines_and_the_files",),
     ),

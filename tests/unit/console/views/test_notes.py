@@ -99,7 +99,9 @@ def test_no_number_is_said_twice_on_the_page_of_a_host(browser, project, change)
 
 def test_a_small_disk_has_the_unit_of_its_size(browser, project):
     """253 MiB of 0.2 GiB would be more than there is."""
-    checked = judged(disk={**GOOD["disk"], "free_mb": 253, "total_mb": 256, "fstype": "ext4", "path": "/home"})
+    checked = judged(
+        disk={**GOOD["disk"], "free_mb": 253, "total_mb": 256, "fstype": "ext4", "path": "/home"}
+    )
     assert checked["Disk"].text == "253 MiB of 256 MiB free, ext4 at /home"
     lines = [item.as_row() for item in checked.values()]
     page = one_line(browser("root").get(f"/hosts/{a_host('s', checklist=lines, free_disk_mb=99).pk}/").text)
