@@ -113,7 +113,8 @@ def _of_trials(which: Callable[[QuerySet[Any, Any]], QuerySet[Any, Any]]) -> Que
     over = which(Usage.objects.all()).order_by().values("gpus")
     of_over = over.annotate(of_gpus=Seconds(Sum(F("ended_at") - F("began_at"))) * F("gpus"), is_live=Value(0))
     columns = ("of_gpus", "is_live")
-    return of_live.values_list(*columns).union(of_over.values_list(*columns), all=True)
+    both: QuerySet[Any, Any] = of_live.values_list(*columns)
+    return both.union(of_over.values_list(*columns), all=True)
 
 
 _STUDY, _NUMBER = "job__trial_row__tuning_job", "job__trial_row__number__among"

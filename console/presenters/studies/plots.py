@@ -214,7 +214,8 @@ def _result_plot(metric: Metric, trials: Iterable[TrialRow], asked: str) -> Resu
 
 def _best_so_far(metric: Metric, found: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
     """The trials that were better than all before them."""
-    best, least = [], math.inf
+    best: list[tuple[int, float]] = []
+    least = math.inf
     for at, value in found:
         if not best or cost(metric, value) < least:
             best.append((at, value))
