@@ -68,6 +68,20 @@ def test_a_click_on_a_column_sorts_the_trials_and_stays_in_the_address(seen):
     seen.wait_for_url(lambda url: "sort" not in url)
 
 
+def test_the_scale_of_the_results_is_another_one_after_a_click(seen):
+    dots = seen.locator("#results path.dots")
+    linear = dots.get_attribute("d")
+    seen.get_by_role("link", name="Logarithmic scale loss").click()
+    seen.get_by_role("link", name="Linear scale loss").wait_for()
+    assert "results.m.loss=log" in seen.url and dots.get_attribute("d") != linear
+    seen.get_by_role("link", name="loss", exact=True).click()
+    seen.locator("th[aria-sort=ascending]", has_text="loss").wait_for()
+    assert "results.m.loss=log" in seen.url
+    seen.get_by_role("link", name="Linear scale loss").click()
+    seen.get_by_role("link", name="Logarithmic scale loss").wait_for()
+    assert dots.get_attribute("d") == linear and numbers(seen)[:2] == [29, 28]
+
+
 def test_a_cancel_is_confirmed_first(seen, filled):
     seen.get_by_role("button", name="Cancel", exact=True).click()
     seen.get_by_role("button", name="Let it run").click()
@@ -174,6 +188,9 @@ def test_without_scripts_the_trials_are_sorted_by_a_link(chromium, live_server, 
     assert numbers(page) == [29, 28, 27, 26, 25]
     page.get_by_role("link", name="Show all trials").click()
     assert numbers(page)[:2] == [29, 28] and Trial.objects.filter(tuning_job=filled).count() > 5
+    page.get_by_role("link", name="Logarithmic scale loss").click()
+    page.get_by_role("link", name="Linear scale loss").click()
+    assert "results.m.loss=linear" in page.url
     context.close()
 
 
