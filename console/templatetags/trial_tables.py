@@ -17,13 +17,16 @@ from console.presenters.studies.trial_rows import EXPECTED, ShownTrial, TrialRow
 from console.templatetags.display import badge, took
 
 register = template.Library()
+NONE = '<span class="none">–</span>'
 
 
 @dataclass(frozen=True, slots=True)
 class _Words:
-    """What each row says again, in the language of the page. `expected` begins that cell; without it there is none."""
+    """What each row says again, in the language of the page. `hours` and `expected` begin these cells; without them
+    there are none."""
 
     ran_for: str
+    hours: str
     expected: str
     expects: str
     best: str
@@ -34,6 +37,7 @@ def trial_rows(table: TrialTable) -> SafeString:
     """The rows of a page of all trials."""
     words = _Words(
         ran_for=f'<td class="number nowrap" data-label="{escape(_("Ran for"))}">',
+        hours=f'<td class="number nowrap" data-label="{escape(_("GPU-hours"))}">' if table.has_hours else "",
         expected=f'<td class="nowrap" data-label="{escape(_("Expected before"))}">' if table.expects else "",
         expects=gettext(EXPECTED),
         best=f' <span class="chip">{escape(_("best"))}</span>',
@@ -45,11 +49,12 @@ def _row(row: ShownTrial, words: _Words) -> str:
     trial = row.trial
     note = f'<div class="why">{escape(trial.note)}</div>' if trial.note else ""
     is_best, mark = (' class="best"', words.best) if row.best else ("", "")
+    hours = f"{words.hours}{row.hours or NONE}</td>" if words.hours else ""
     before = f"{words.expected}{_expected(trial, words)}</td>" if words.expected else ""
     return (
         f'<tr id="trial-{trial.number}"{is_best}><th scope="row" class="nowrap">{_number(trial)}{mark}</th>'
         f"<td>{badge(trial.badge)}{note}</td>{row.cells}"
-        f"{words.ran_for}{took(trial.started_at, trial.ended_at)}</td>{before}</tr>"
+        f"{words.ran_for}{took(trial.started_at, trial.ended_at)}</td>{hours}{before}</tr>"
     )
 
 
@@ -60,7 +65,7 @@ def _number(trial: TrialRow) -> str:
 
 
 def _expected(trial: TrialRow, words: _Words) -> str:
-    return escape(trial.expected(words.expects)) or '<span class="none">–</span>'
+    return escape(trial.expected(words.expects)) or NONE
 
 
 @register.simple_tag

@@ -332,8 +332,16 @@ def gpu_seconds_this_month(projects: Iterable[int], now: datetime) -> dict[tuple
 
 def gpu_seconds_of_jobs(jobs: QuerySet[Any, Any] | Collection[int], now: datetime) -> dict[int, float]:
     """The GPU-seconds of each of these jobs, up to now."""
+    return growing_gpu_seconds(jobs, now)[0]
+
+
+def growing_gpu_seconds(
+    jobs: QuerySet[Any, Any] | Collection[int], now: datetime
+) -> tuple[dict[int, float], bool]:
+    """The GPU-seconds of each of these jobs, up to now, and whether one of them still holds GPUs."""
     # Live holdings are read first: a run that ends meanwhile is in both, and its row replaces them.
     runs = _live_gpu_seconds(jobs, now)
+    growing = any(seconds for _job, seconds in runs.values())
     ended = (
         Usage.objects.filter(job__in=jobs)
         .order_by()
@@ -343,7 +351,7 @@ def gpu_seconds_of_jobs(jobs: QuerySet[Any, Any] | Collection[int], now: datetim
     found: dict[int, float] = defaultdict(float)
     for job, seconds in runs.values():
         found[job] += max(seconds, 0.0)
-    return dict(found)
+    return dict(found), growing
 
 
 def _gpu_seconds(rows: Iterable[tuple[Any, ...]]) -> dict[str, tuple[int, float]]:

@@ -37,6 +37,12 @@ def used_hours(tuning_job: TuningJob, now: datetime) -> dict[int, float]:
     return {jobs[job]: seconds / 3600 for job, seconds in used.items() if seconds}
 
 
+def hours_of_jobs(jobs: Collection[int], now: datetime) -> tuple[dict[int, float], bool]:
+    """The GPU-hours of each of these jobs of trials that has used some, and whether one of them still holds GPUs."""
+    used, growing = usage.growing_gpu_seconds(jobs, now)
+    return {job: seconds / 3600 for job, seconds in used.items() if seconds}, growing
+
+
 def hours_in_all(
     tuning_job: TuningJob, now: datetime, settled: int = 0, others: Collection[int] = ()
 ) -> float:

@@ -28,7 +28,7 @@ ASKED = ("sort", "page", FROM, TO, HIDE, LOG, RESULTS)
 
 @dataclass(frozen=True, slots=True)
 class _Drawn:
-    """`ticks`: it says how long a trial has been running, which is another text a second later."""
+    """`ticks`: it says how long a trial has been running, or held GPUs, which is another text a second later."""
 
     html: SafeString
     ticks: bool
@@ -43,7 +43,8 @@ def drawn_body(tuning_job: TuningJob, trials: Sequence[TrialRow], query: Mapping
 
     def draw() -> _Drawn:
         body = study_page.body(tuning_job, trials, asked)
-        ticks = any(row.trial.started_at and not row.trial.ended_at for row in body.table.rows)
+        runs = any(row.trial.started_at and not row.trial.ended_at for row in body.table.rows)
+        ticks = runs or body.table.growing
         return _Drawn(render_to_string("studies/_body.html", {"body": body}), ticks)
 
     made_of = (tuning_job.pk, tuning_job.updated_at, tuning_job.state, version_of(trials))

@@ -6,25 +6,29 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from django.utils import timezone
+
 from console.presenters.studies import trial_rows
 from console.presenters.studies.axes import axes_of
 from console.presenters.studies.read_trials import read_trials
 from console.presenters.studies.trial_rows import TrialRow
 from jobs.models import TuningJob
 from jobs.rules.tuning.study import StudySpec
-from jobs.tuning import snapshot
+from jobs.tuning import price, snapshot
 
 
 def csv_of(tuning_job: TuningJob, query: Mapping[str, str]) -> str:
     study = snapshot.study_of(tuning_job)
-    return trial_rows.as_csv(study, _asked(study, tuning_job, query))
+    hours = price.used_hours(tuning_job, timezone.now())
+    return trial_rows.as_csv(study, _asked(study, tuning_job, query), hours)
 
 
 def json_of(tuning_job: TuningJob, query: Mapping[str, str]) -> str:
     """A list of objects. Times and numbers are written as the REST API writes them."""
     study = snapshot.study_of(tuning_job)
     trials = trial_rows.with_expected(tuning_job, _asked(study, tuning_job, query))
-    found = [_document(each) for each in trials]
+    hours = price.used_hours(tuning_job, timezone.now())
+    found = [_document(each, hours.get(each.number, 0)) for each in trials]
     return json.dumps(found, indent=1, ensure_ascii=False)
 
 
@@ -35,7 +39,7 @@ def _asked(study: StudySpec, tuning_job: TuningJob, query: Mapping[str, str]) ->
     return trial_rows.in_order(study, inside, trial_rows.order_of(study, query))
 
 
-def _document(trial: TrialRow) -> dict[str, Any]:
+def _document(trial: TrialRow, hours: float) -> dict[str, Any]:
     """What is not known is left out."""
     known = {
         "step": trial.step,
@@ -51,5 +55,6 @@ def _document(trial: TrialRow) -> dict[str, Any]:
         "state": trial.state,
         "parameters": dict(trial.parameters),
         "metrics": {name: snapshot.kept_number(value) for name, value in trial.values.items()},
+        "gpuHours": hours,
         **{name: value for name, value in known.items() if value is not None},
     }

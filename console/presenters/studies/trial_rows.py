@@ -10,6 +10,7 @@ from html import escape
 from typing import NamedTuple
 from urllib.parse import urlencode
 
+from django.utils import timezone
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
@@ -23,9 +24,11 @@ from console.presenters.metrics.reported_metrics import number
 from console.presenters.sort_links import SortLink, next_order
 from jobs.models import Trial, TuningJob
 from jobs.rules.tuning.arguments import text_of
+from jobs.rules.tuning.price import hours_text
 from jobs.rules.tuning.space import Kind, Value, flat
 from jobs.rules.tuning.study import StudySpec
 from jobs.rules.tuning.trials import TrialState, cost
+from jobs.tuning import price
 
 # The columns of the table besides those of the parameters and metrics; these begin with a letter and a dot.
 NUMBER, STATE, DURATION = "number", "state", "duration"
@@ -94,18 +97,20 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class ShownTrial:
-    """One row of the table. `cells`: of its metrics, then of its parameters, as HTML."""
+    """One row of the table. `cells`: of its metrics, then of its parameters, as HTML. `hours`: its GPU-hours."""
 
     trial: TrialRow
     cells: SafeString
     best: bool
+    hours: str
 
 
 @dataclass(frozen=True, slots=True)
 class TrialTable:
     """One page of the table. `first`, `last`: the places of its rows, from 1 on. `count` of `all` trials are inside of
-    the ranges that were asked for. `expects`: the search has said of one of these what it expects. `asked`: what else
-    the address asks for, which a form repeats. The last five: addresses.
+    the ranges that were asked for. `has_hours`: one of these rows has used GPUs; `growing`: one still holds them.
+    `expects`: the search has said of one of these what it expects. `asked`: what else the address asks for, which a
+    form repeats. The last five: addresses.
     """
 
     columns: tuple[Column, ...]
@@ -116,6 +121,8 @@ class TrialTable:
     last: int
     count: int
     all: int
+    has_hours: bool
+    growing: bool
     expects: bool
     asked: tuple[tuple[str, str], ...]
     previous: str
@@ -157,15 +164,26 @@ def table(
     best_ones = set(best)
     cells = _Cells.of(study)
     shown_ones = with_expected(tuning_job, ordered[begin : begin + PAGE])
+    hours, growing = price.hours_of_jobs([each.job for each in shown_ones if each.job], timezone.now())
     return TrialTable(
         columns=tuple(_column(key, title, order, links) for key, title in _keys(study).items()),
-        rows=tuple(ShownTrial(each, cells.of_trial(each), each.number in best_ones) for each in shown_ones),
+        rows=tuple(
+            ShownTrial(
+                each,
+                cells.of_trial(each),
+                each.number in best_ones,
+                _hours_of(each, hours),
+            )
+            for each in shown_ones
+        ),
         orders=tuple(_orders(study)),
         order=order,
         first=begin + 1,
         last=min(begin + PAGE, len(ordered)),
         count=len(ordered),
         all=len(trials),
+        has_hours=bool(hours),
+        growing=growing,
         expects=any(each.why for each in shown_ones),
         asked=tuple(axes.items()),
         previous=links.address(order, begin // PAGE) if begin else "",
@@ -176,21 +194,28 @@ def table(
     )
 
 
+def _hours_of(trial: TrialRow, hours: Mapping[int, float]) -> str:
+    used = hours.get(trial.job) if trial.job is not None else None
+    return "" if used is None else hours_text(used)
+
+
 def order_of(study: StudySpec, query: Mapping[str, str]) -> str:
     asked = query.get("sort", "")
     return asked if asked.lstrip("-") in _keys(study) else NUMBER
 
 
-def as_csv(study: StudySpec, trials: Iterable[TrialRow]) -> str:
-    """All trials, with each parameter and each metric in a column of its own."""
+def as_csv(study: StudySpec, trials: Iterable[TrialRow], hours: Mapping[int, float]) -> str:
+    """All trials, with each parameter and each metric in a column of its own. `hours`: GPU-hours by their numbers."""
     names, metrics = _parameter_names(study), [metric.name for metric in study.metrics]
-    head = ["trial", "state", "job", *names, *metrics, "step", "startTime", "endTime", "reason"]
+    head = ["trial", "state", "job", *names, *metrics, "step", "startTime", "endTime", "gpuHours", "reason"]
     return csv_cells.lines(
-        [[csv_cells.plain(each) for each in head], *(_line(each, names, metrics) for each in trials)]
+        [[csv_cells.plain(each) for each in head], *(_line(each, names, metrics, hours) for each in trials)]
     )
 
 
-def _line(trial: TrialRow, names: Sequence[str], metrics: Sequence[str]) -> list[object]:
+def _line(
+    trial: TrialRow, names: Sequence[str], metrics: Sequence[str], hours: Mapping[int, float]
+) -> list[object]:
     reason = trial.infeasible or trial.stopped_early
     return [
         *(trial.number, trial.state, trial.job or ""),
@@ -198,6 +223,7 @@ def _line(trial: TrialRow, names: Sequence[str], metrics: Sequence[str]) -> list
         *(trial.values.get(name, "") for name in metrics),
         "" if trial.step is None else trial.step,
         *("" if moment is None else moment.isoformat() for moment in (trial.started_at, trial.ended_at)),
+        hours.get(trial.number, 0),
         csv_cells.plain(str(reason)),
     ]
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from django.utils import timezone
 
 from console.presenters.studies import plots, read_trials, study_cost, study_page, study_parts
-from jobs.models import Job, Trial, TuningJob
-from tests.unit.console.views.example_rows import one_line
-from tests.unit.console.views.test_studies import a_trial, address, rows_of, study, text_of
+from jobs.models import Job, Run, Trial, TuningJob
+from tests.unit.console.views.example_rows import a_host, one_line
+from tests.unit.console.views.test_studies import a_trial, address, holding, rows_of, study, text_of
 
 __all__ = ["study"]
 
@@ -142,6 +144,18 @@ def test_how_long_a_trial_has_been_running_is_never_older_than_the_view(browser,
     vera = browser("vera")
     for view in (1, 2, 3):
         assert text_of(vera.get(address(judged))).count("data-since=") == 2 and len(bodies) == view
+
+
+def test_what_a_trial_still_holds_is_never_older_than_the_view(browser, judged, bodies):
+    """It is over, and its host is silent: its GPUs count on."""
+    Trial.objects.filter(number=4).update(started_at=None)
+    run = holding(judged.trials.get(number=1).job, a_host(gpus=2), 2, timezone.now() - timedelta(hours=1))
+    vera = browser("vera")
+    for hours in ("2.0", "4.0"):
+        assert f'data-label="GPU-hours">{hours}<' in text_of(vera.get(address(judged)))
+        Run.objects.filter(pk=run.pk).update(created_at=timezone.now() - timedelta(hours=2))
+    Run.objects.filter(pk=run.pk).update(released_at=timezone.now())
+    assert 'data-label="GPU-hours"' not in text_of(vera.get(address(judged)))
 
 
 CHANGES = {

@@ -17,8 +17,8 @@ from django.utils import timezone
 from console.presenters.jobs import job_list, job_parts
 from console.presenters.stamps import digest
 from console.presenters.studies import parallel
-from jobs.models import Job, JobLabel, MetricPoint, MetricSeries, Run, Trial, TuningJob
-from tests.unit.console.views.example_rows import a_host, a_job, a_tuning_job, one_line
+from jobs.models import Job, JobLabel, MetricPoint, MetricSeries, Run, Trial, TuningJob, Usage
+from tests.unit.console.views.example_rows import a_host, a_job, a_run, a_tuning_job, one_line
 
 pytestmark = pytest.mark.django_db
 
@@ -305,6 +305,34 @@ def test_the_trials_are_there_as_csv(browser, study):
     )
     # A spreadsheet would run them as formulas.
     assert rows[0]["kind"] == "'-sgd" and rows[2]["reason"] == "'=cmd()"
+
+
+def holding(job, host, gpus, since):
+    """A run of this job that holds so many GPUs."""
+    uuids = [f"GPU-{job.pk}-{number}" for number in range(gpus)]
+    return a_run(job, job.replicas.get(), host, gpu_uuids=uuids, created_at=since)
+
+
+def test_the_trials_say_what_they_cost(browser, study):
+    """GPU-hours: of runs that are over, and of one that still holds GPUs. The last one grows from view to view."""
+    vera, page = browser("vera"), address(study)
+    assert "GPU-hours</th>" not in text_of(vera.get(page))
+    host, now = a_host(gpus=4), timezone.now()
+    for number, gpus, hours, is_over in ((1, 4, 0.5, True), (3, 2, 0.25, True), (4, 1, 8, False)):
+        job, since = study.trials.get(number=number).job, now - timedelta(hours=hours)
+        run = holding(job, host, gpus, since)
+        if is_over:
+            Run.objects.filter(pk=run.pk).update(released_at=now)
+            held = {"gpus": gpus, "cpus": 1, "began_at": since, "ended_at": now, "owner_name": "bob"}
+            Usage.objects.create(run=run, job=job, project=job.project, **held)
+    text = text_of(vera.get(page))
+    assert "GPU-hours</th>" in text
+    cells = re.findall(r'data-label="GPU-hours">(?:<span class="none">)?([^<]+)<', text)
+    assert cells == ["2.0", "–", "0.5", "8.0", "–"]
+    rows = list(csv.DictReader(io.StringIO(vera.get(f"{page}trials.csv").content.decode())))
+    assert [round(float(row["gpuHours"]), 2) for row in rows] == [2.0, 0.0, 0.5, 8.0, 0.0]
+    found = json.loads(vera.get(f"{page}trials.json").content)
+    assert [round(each["gpuHours"], 2) for each in found] == [2.0, 0.0, 0.5, 8.0, 0.0]
 
 
 def test_ranges_of_axes_filter_the_table_the_lines_and_the_files(browser, study):
