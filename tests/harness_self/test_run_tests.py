@@ -69,6 +69,12 @@ def test_a_flake_is_red_and_named_with_its_seed(run_tests):
     assert re.search(r"FAILED: \S+::test_that_fails_once \(SEED=\d+\)", said), said
 
 
+def test_compiled_tests_are_kept_also_where_the_caller_keeps_none(run_tests):
+    compiled = "import sys\n\ndef test_it(): assert not sys.dont_write_bytecode\n"
+    code, said = run_tests({"PYTHONDONTWRITEBYTECODE": "1"}, compiled=compiled)
+    assert code == 0, said
+
+
 def test_a_second_try_shows_the_flake_last_with_its_seed_and_both_logs(run_tests, tmp_path):
     code, said = run_tests(
         {"TRAINYARD_TEST_TRIES": "2", "TRAINYARD_TEST_ENDINGS": str(tmp_path)}, flake=FLAKE
