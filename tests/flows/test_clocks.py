@@ -16,7 +16,9 @@ from tests.harness.wait_and_processes import wait_for
 from tests.harness.wrong_clocks import WrongClocks
 
 pytestmark = pytest.mark.slow
-JUMPS = (7200, -3600, -86400)
+# An hour back is longer than every lease, rest and limit here, as a day is: `make exhaustive` sets it, too.
+JUMPS = (7200, -86400, pytest.param(-3600, marks=pytest.mark.exhaustive))
+AHEAD_S = JUMPS[0]
 LIMIT_S = 3000
 PROCESSES = ("up", "web", "worker", "dispatcher", "beat")
 AT_ONCE = 60
@@ -116,7 +118,7 @@ def test_every_outcome_and_time_is_right_and_the_jumps_are_shown(timed, clocks, 
         if before["job_id"] == after["job_id"] and after["at"] < before["at"] - 0.2
     ]
     assert back == []
-    assert {2, -2, -1, 1, -24, 24} <= jumps_shown(timed)
+    assert {2, -2, -24, 24} <= jumps_shown(timed)
     health = requests.get(f"{timed.url}/healthz", timeout=60).json()
     assert health["clock_jumps"] > 0 and abs(health["clock_ahead_s"]) < 30, health
 
@@ -129,7 +131,7 @@ def test_the_machine_is_started_again_with_a_clock_that_is_ahead_while_a_job_run
     job = LongJob(timed, gpus=1, name="outlives its machine's clock", timeout_s=LIMIT_S).running()
     timed.kill()
     timed.execute("UPDATE agents_machineclock SET machine = 'the boot before'")
-    clocks.set(JUMPS[0])
+    clocks.set(AHEAD_S)
     timed.start()
     is_well(timed, job, "started again, two hours ahead")
     ahead_s = (
