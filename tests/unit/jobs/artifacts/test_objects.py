@@ -11,6 +11,7 @@ from agents.infra.refusals import Conflict, Refused
 from jobs.artifacts import artifacts, buckets, objects
 from jobs.artifacts.objects import About, Changed, NoSuchBucket, list_objects
 from jobs.models import AuditEntry, Blob, Bucket, StoredObject
+from tests.harness.examples import examples_here
 from tests.unit.jobs.artifacts.test_blobs import put
 
 NAMES = st.text(alphabet="ab/é-", min_size=1, max_size=6).filter(
@@ -99,7 +100,7 @@ def test_an_unknown_kind_is_refused_with_those_that_there_are(project):
         artifacts.add_artifact(project, "virus", "a", [b"code"], "alice")
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples_here(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.sets(NAMES, max_size=14),
     st.text(alphabet="ab/é", max_size=3),

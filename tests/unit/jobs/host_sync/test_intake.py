@@ -17,6 +17,7 @@ from jobs.host_sync import facts, intake
 from jobs.host_sync.apply_reports import UnreadableFrames
 from jobs.models import GpuClaim, Job, LogGap, LogPiece, Run
 from jobs.rules.lifecycle.states import RunPhase
+from tests.harness.examples import examples_here
 from tests.unit.jobs.conftest import spec
 from tests.unit.jobs.fake_hosts import frame, settle
 
@@ -152,7 +153,7 @@ def fake_host(add_host, submit):
     return host
 
 
-@settings(max_examples=120, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples_here(120), suppress_health_check=list(HealthCheck))
 @given(told=st.lists(st.tuples(st.integers(0, 2), whats), max_size=6))
 def test_nothing_that_a_host_says_can_raise(told, fake_host):
     runs = [*Run.objects.values_list("pk", flat=True), "\0\ud800 no such run"]

@@ -9,6 +9,7 @@ import pytest
 
 from jobs.logs import entries, reader, segments
 from jobs.models import LogPiece, Run
+from tests.harness.examples import examples_here
 from tests.unit.console.log_rows import complete, lose, write
 from tests.unit.console.views.conftest import cast, project
 from tests.unit.console.views.example_rows import a_host, a_job
@@ -95,7 +96,7 @@ def test_a_gap_of_terabytes_is_one_step_and_not_all_behind_it_is_read_at_once(ru
     assert max(limits) <= entries.WINDOW + 2 * entries.LONGEST
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(examples_here(6)))
 def test_the_entries_are_the_same_wherever_reading_begins(run, seed):
     """Also with lines that are longer than an entry, in rows and in files."""
     draw = random.Random(seed)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from jobs.logs import line_numbers, print_times, reader, segments
 from jobs.logs.search_budget import SearchBudget
 from jobs.models import LogSegment
+from tests.harness.examples import examples_here
 from tests.unit.console.log_rows import lose, undone, write
 from tests.unit.jobs.conftest import spec
 
@@ -63,7 +64,7 @@ parts = st.lists(
 )
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples_here(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(parts)
 def test_the_number_of_a_line_is_right_in_pieces_segments_and_after_gaps(run, parts):
     line_numbers._last.clear()

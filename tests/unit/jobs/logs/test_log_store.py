@@ -19,6 +19,7 @@ from agents.infra import clock
 from agents.links.control_plane import Arrival, Fact, Frame, Gap, LogEnd
 from jobs.logs import reader, segments, storage, verify
 from jobs.models import LogGap, LogPiece, LogSegment, Run
+from tests.harness.examples import examples_here
 from tests.unit.jobs.fake_hosts import InlineControlPlane, digest_of, frame
 
 pytestmark = pytest.mark.django_db
@@ -178,7 +179,7 @@ def test_the_store_holds_what_the_host_printed(add_host, submit, control_plane, 
         settings=settings(
             # Each step is many statements: shrinking a failure would take longer than the time limit of the suite.
             phases=[Phase.generate],
-            max_examples=25,
+            max_examples=examples_here(25),
             stateful_step_count=25,
             suppress_health_check=list(HealthCheck),
         ),

@@ -20,6 +20,7 @@ from jobs.logs.search_pattern import SearchPattern
 from jobs.models import Job, JobSecret, LogSegment, MaskedLog, MaskedRange, Run
 from jobs.rules.lifecycle.states import JobState
 from jobs.secrets import of_jobs
+from tests.harness.examples import examples_here
 from tests.unit.console.log_rows import complete, lose, undone, write
 from tests.unit.jobs.secrets.test_of_jobs import with_env
 
@@ -177,7 +178,7 @@ PARTS = st.lists(
 
 
 @pytest.mark.django_db(transaction=False)
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples_here(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(parts=PARTS, seed=st.integers(0, 10_000), values_kept=st.booleans(), rolled=st.booleans())
 def test_offsets_stay_and_no_cut_shows_a_secret(run, parts, seed, values_kept, rolled):
     """Whatever the frames and the reads: what is read is the masked whole, also when only the places are known."""

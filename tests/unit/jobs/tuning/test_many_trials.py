@@ -11,6 +11,7 @@ from agents.infra.clock import Clock
 from jobs.models import Job, Trial, TuningJob
 from jobs.scheduling import scheduler
 from jobs.tuning import advance
+from tests.harness.examples import examples_here
 from tests.unit.jobs.tuning.conftest import asked
 
 PARALLEL = 50
@@ -97,6 +98,6 @@ def test_queries_do_not_grow_with_the_trials_that_are_over(study, monkeypatch):
     study.host.row.save()
     with_history(study, 60)
     small = steps(study)
-    with_history(study, 1_000)
+    with_history(study, examples_here(1_000))
     large = steps(study)
     assert all(now <= before + 5 for now, before in zip(large, small, strict=True)), (small, large)
