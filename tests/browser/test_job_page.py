@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 
 from agents.infra.texts import said
 from jobs.models import Replica
-from tests.harness.accessibility import assert_accessible
+from tests.harness.accessibility import assert_accessible, assert_accessible_in_both_themes
 from tests.unit.console.views.conftest import browser, cast, project
 from tests.unit.console.views.example_rows import a_host, a_job, moved
 from tests.unit.console.views.test_compare import pair
@@ -143,14 +143,12 @@ def test_what_happened_is_folded_and_unfolds(seen):
     expect(seen.locator("#job-events .inside")).to_have_count(0)
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_each_tab_is_accessible_and_fits_a_phone(seen, theme):
-    seen.emulate_media(color_scheme=theme)
+def test_each_tab_is_accessible_and_fits_a_phone(seen):
     for tab in TABS:
         views = seen.get_by_role("navigation", name="Views of this job")
         views.get_by_role("link", name=tab).click()
         expect(views.locator("[aria-current=page]")).to_have_text(tab)
-        assert_accessible(seen)
+        assert_accessible_in_both_themes(seen)
         seen.set_viewport_size({"width": 360, "height": 740})
         assert overhang(seen) <= 0, tab
         seen.set_viewport_size({"width": 1280, "height": 800})
@@ -170,11 +168,9 @@ def test_a_thousand_cells_fit_and_one_is_chosen_without_a_new_page(
     assert_accessible(bob)
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_a_comparison_is_accessible_and_fits_a_phone(bob, live_server, transactional_db, pair, theme):
-    bob.emulate_media(color_scheme=theme)
+def test_a_comparison_is_accessible_and_fits_a_phone(bob, live_server, transactional_db, pair):
     bob.goto(f"{live_server.url}/jobs/compare?job={pair[0].pk}&job={pair[1].pk}")
     expect(bob.locator(".chart path")).not_to_have_count(0)
-    assert_accessible(bob)
+    assert_accessible_in_both_themes(bob)
     bob.set_viewport_size({"width": 360, "height": 740})
     assert overhang(bob) <= 0
