@@ -14,6 +14,8 @@ from typing import Any
 from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Right
 
+from agents.infra.sql import Parameter, PartialModel, SelectStatement
+from agents.models import Host
 from jobs.models import HostOutputs, Job, Preparation, PreparationNeed
 from jobs.preparations.progress import Progress, fillings, progress_of, progress_of_filling
 from jobs.rules.lifecycle.preparation_states import HOST_NOT_PREPARED, NOT_PREPARED, PreparationState
@@ -49,7 +51,7 @@ def of_job(job: Job, now: datetime) -> tuple[HostPreparation, ...]:
 
     Makes two queries, however many hosts there are.
     """
-    prepared = _preparations(job.pk).select_related("host").defer("what", "result")
+    prepared = (_with_host(*row) for row in _prepared(job=job.pk))
     found = [*(_of_row(row, now) for row in prepared), *(_of_filling(row) for row in fillings(job.pk))]
     if all(each.progress.state is PreparationState.READY for each in found):
         return ()
@@ -64,11 +66,27 @@ def stamp(job: int) -> Sequence[Any]:
     return [list(prepared.values_list(*columns)), list(filled)]
 
 
-def _preparations(job: int) -> QuerySet[Preparation]:
+def _preparations(job: int | Parameter) -> QuerySet[Preparation]:
     needs = PreparationNeed.objects.filter(
         _WAITS | _REFUSED, run__job=job, run__attempt=F("run__job__attempt")
     )
     return Preparation.objects.filter(pk__in=needs.values("preparation")).order_by("pk")
+
+
+# Every page of a job asks for them, and mostly there are none.
+_PREPARATION, _HOST = (
+    PartialModel(Preparation, without=("what", "result")),
+    PartialModel(Host, only=("id", "name")),
+)
+_prepared = SelectStatement(
+    lambda: _preparations(Parameter("job")).values_list("host__name", *_PREPARATION.names)
+)
+
+
+def _with_host(name: str, *columns: Any) -> Preparation:
+    row = _PREPARATION.build(columns)
+    row.host = _HOST.build((row.host_id, name))
+    return row
 
 
 def _of_row(row: Preparation, now: datetime) -> HostPreparation:

@@ -5,7 +5,8 @@ All of them are read with a constant number of queries, and filtered here: a job
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
@@ -139,7 +140,7 @@ def _all(lines: Sequence[ReplicaLine], query: JobQuery) -> list[Cell]:
     others = query.query_with(replica="")
     base = f"?{others}&replica=" if others else "?replica="
     dense = len(lines) > MANY
-    rank, made, texts = 0, [], _Texts.of_page()
+    rank, made, texts = 0, [], _Texts.of_page(lines)
     for line, use in zip(lines, used, strict=True):
         pool, index = line.name.removeprefix("workerpool").split("-")
         trains = int(pool) in TRAINER_POOLS
@@ -155,10 +156,13 @@ class _Texts:
 
     on_host: str
     ranked: str
+    states: Mapping[str, str]
 
     @classmethod
-    def of_page(cls) -> _Texts:
-        return cls(_("on {host}"), _("{name}, rank {rank}"))
+    def of_page(cls, lines: Iterable[ReplicaLine]) -> _Texts:
+        states = {line.badge.value: line.badge for line in lines}
+        words = {value: badge.word for value, badge in states.items()}
+        return cls(_("on {host}"), _("{name}, rank {rank}"), words)
 
 
 def _cell(
@@ -185,7 +189,7 @@ def _cell(
 
 
 def _words(line: ReplicaLine, use: CurrentUse, label: str, load: str, texts: _Texts) -> str:
-    parts = [line.badge.word, load, texts.on_host.format(host=line.host) if line.host else ""]
+    parts = [texts.states[line.badge.value], load, texts.on_host.format(host=line.host) if line.host else ""]
     if line.restarts:
         restarts = ngettext("{number} restart", "{number} restarts", line.restarts)
         parts.append(restarts.format(number=line.restarts))
@@ -213,13 +217,12 @@ def _sorted(found: list[Cell], sort: str) -> list[Cell]:
     return found
 
 
-def _tally(lines: Iterable[ReplicaLine], query: JobQuery) -> tuple[Tally, ...]:
-    counts: dict[Badge, int] = {}
-    for line in lines:
-        counts[line.badge] = counts.get(line.badge, 0) + 1
+def _tally(lines: Sequence[ReplicaLine], query: JobQuery) -> tuple[Tally, ...]:
+    badges_of = {line.badge.value: line.badge for line in lines}
+    counts = Counter(line.badge.value for line in lines)
     return tuple(
-        Tally(badge, count, query.query_with(state=badge.value, start=""), badge.value == query.state)
-        for badge, count in counts.items()
+        Tally(badges_of[value], count, query.query_with(state=value, start=""), value == query.state)
+        for value, count in counts.items()
     )
 
 

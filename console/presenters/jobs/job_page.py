@@ -5,7 +5,7 @@ The number of queries does not depend on the number of replicas.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from django.contrib.auth.models import User
@@ -16,6 +16,7 @@ from django.utils.translation import gettext, gettext_noop
 
 from console.auth import access
 from console.auth.access import Verb
+from console.presenters.jobs.replicas import ReplicaLine
 from jobs.models import Job, JobSecret, MaskedLog, Run
 
 OVERVIEW, LOGS, METRICS, FILES = "job", "merged-log", "job-metrics", "job-outputs"
@@ -60,8 +61,14 @@ class JobPage:
         return len(self.names)
 
 
-def page(job: Job, user: User, current: str, replica: str = "") -> JobPage:
-    names = tuple(job.replicas.order_by("pool", "index").values_list("name", flat=True))
+def page(
+    job: Job, user: User, current: str, replica: str = "", lines: Sequence[ReplicaLine] | None = None
+) -> JobPage:
+    """`lines`: all replicas, where the tab shows them. Else two queries ask what of them is needed."""
+    if lines is None:
+        names = tuple(job.replicas.order_by("pool", "index").values_list("name", flat=True))
+    else:
+        names = tuple(line.name for line in lines)
     chosen = replica if replica in names else ""
     only = names[0] if len(names) == 1 else ""
     tabs = tuple(_tabs(job, access.verbs(user, job), current, chosen, only))
@@ -72,7 +79,7 @@ def page(job: Job, user: User, current: str, replica: str = "") -> JobPage:
         tabs=tabs,
         names=names,
         replica=chosen,
-        restarted=_restarted(job),
+        restarted=_restarted(job) if lines is None else any(len(line.every) > 1 for line in lines),
     )
 
 

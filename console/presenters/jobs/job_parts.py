@@ -65,6 +65,7 @@ def _replicas(job: Job, user: User, query: Query) -> Context:
     shown = cells(lines, JobQuery.from_query(query))
     return {
         "cells": shown,
+        "lines": lines,
         "terminal": job.state in TERMINAL,
         "metrics_url": reverse("job-metrics", args=[job.pk]),
     }

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import groupby
 
-from django.db.models import QuerySet
+from django.db.models import Count, Max, QuerySet
 from django.urls import reverse
 from django.utils.translation import gettext
 
 from agents.infra.sentences import shown
+from agents.infra.shared_answers import SharedAnswers
+from agents.infra.sql import Parameter, SelectStatement
 from console.presenters.jobs.event_groups import COLUMNS, WORDS, Group, Line, fold
 from console.presenters.jobs.job_filters import cursor_number
 from console.presenters.jobs.job_query import JobQuery
@@ -22,6 +24,19 @@ from jobs.rules.lifecycle.states import TERMINAL
 # Groups of events on the overview, and on a page of all events; and how many events are read for one page at most.
 SHOWN, PAGE_SIZE, MOST = 20, 100, 3_000
 AGAIN = (HistoryKind.RESTART, HistoryKind.RETRY, HistoryKind.PREEMPT, HistoryKind.DRAIN)
+
+
+# The newest events of so many jobs are kept, for so long, as long as no event was added or taken away.
+MOST_KEPT, KEPT = 16, timedelta(minutes=10)
+_count = SelectStatement(
+    lambda: (
+        Transition.objects.filter(job=Parameter("job"))
+        .order_by()
+        .values("job")
+        .annotate(newest=Max("pk"), all=Count("pk"))
+        .values_list("newest", "all")
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +71,16 @@ class Choices:
     attempts: tuple[int, ...]
 
 
+_recent: SharedAnswers[tuple[int, JobQuery], Timeline] = SharedAnswers(timedelta(0), MOST_KEPT, KEPT)
+
+
 def newest(job: Job, query: JobQuery) -> Timeline:
-    """Return the newest events, of the chosen replica if one is chosen. Makes one query."""
-    return _timeline(job, replace(query, of=query.of or query.replica), None, SHOWN)
+    """Return the newest events, of the chosen replica if one is chosen. Makes one query, and one more after an event:
+    then those of a thousand replicas are read and folded again."""
+    asked = replace(query, of=query.of or query.replica)
+    return _recent.get(
+        (job.pk, asked), lambda: _timeline(job, asked, None, SHOWN), lambda: tuple(_count(job=job.pk))
+    )
 
 
 def events(job: Job, query: JobQuery, before: int | None) -> Timeline:

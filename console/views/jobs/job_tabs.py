@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
@@ -17,6 +18,7 @@ from console.presenters.jobs import job_page, job_parts, requested
 from console.presenters.jobs.job_query import JobQuery
 from console.presenters.jobs.last_lines import last_lines
 from console.presenters.jobs.replica_picker import picker
+from console.presenters.jobs.replicas import ReplicaLine
 from console.presenters.metrics.metrics_page import metrics_panel
 from console.views.fragments import asks_for_fragment, page_or_fragment
 from jobs.models import Job
@@ -30,7 +32,7 @@ def overview(request: HttpRequest, job_id: int) -> HttpResponse:
     exchanged = asks_for_fragment(request)
     parts = ("job-replicas", "job-story") if exchanged else job_parts.OVERVIEW
     context = _context(request, job, job_page.OVERVIEW, *parts)
-    page = context["page"] = context.get("page") or _page(request, job, job_page.OVERVIEW)
+    page = context["page"] = context.get("page") or _page(request, job, job_page.OVERVIEW, context["lines"])
     context["shown"] = page.replica or _first_log(job, request, context) or page.names[0]
     if not exchanged:
         context["advice"] = output_directories.advice_of(job)
@@ -123,9 +125,9 @@ def _context(request: HttpRequest, job: Job, tab: str, *parts: str) -> dict[str,
         query["replicas"] = ",".join(several)
     context = job_parts.context(parts, job, person(request), query)
     if not asks_for_fragment(request):
-        context["page"] = _page(request, job, tab)
+        context["page"] = _page(request, job, tab, context.get("lines"))
     return context
 
 
-def _page(request: HttpRequest, job: Job, tab: str) -> job_page.JobPage:
-    return job_page.page(job, person(request), tab, JobQuery.from_query(request.GET).replica)
+def _page(request: HttpRequest, job: Job, tab: str, lines: Sequence[ReplicaLine] | None) -> job_page.JobPage:
+    return job_page.page(job, person(request), tab, JobQuery.from_query(request.GET).replica, lines)

@@ -63,6 +63,36 @@ def test_a_select_with_parameters_returns_what_the_orm_returns(hosts):
     assert since.column(at=NOW + timedelta(hours=2)) == [hosts[2].pk, hosts[3].pk]
 
 
+STRANGE = (
+    "plain-1",
+    "a_2",
+    "a,b",
+    "NULL",
+    "null",
+    "x-null",
+    "null-1",
+    "",
+    "{x}",
+    'q"',
+    "\\",
+    "h'",
+    "é",
+    " ",
+    "a b",
+)
+
+
+@pytest.mark.parametrize(
+    "asked", [STRANGE, STRANGE[:2], ("null-1", "x-null"), ("NULL", "x"), ("a,b", "x"), ("a", "")]
+)
+def test_any_text_is_found_among_others(hosts, asked):
+    place = hosts[0].location
+    for name in STRANGE:
+        Host.objects.create(name=name, location=place, address="a", created_at=NOW, status_since=NOW)
+    named = SelectStatement(lambda: Host.objects.filter(name__among=Parameter("names")).values_list("name"))
+    assert sorted(named.column(names=asked)) == sorted(set(asked) & set(STRANGE))
+
+
 def test_documents_of_all_rows_are_what_was_stored(hosts):
     """They are read as one: none may run into the next, and no row may get another's."""
     documents = [{}, {"a": "],[", "b": [1, None]}, {"é": '"', "deep": {"a": 1.5}}, {"n": 2**60}]

@@ -8,6 +8,7 @@ from urllib.parse import quote
 import pytest
 from django.utils import timezone
 
+from console.presenters.jobs import timeline
 from console.presenters.jobs.last_lines import tail
 from jobs.models import Job, LogPiece, Replica, Run, Transition
 from tests.unit.console.log_rows import lose, write
@@ -64,6 +65,26 @@ def test_the_history_is_filtered_and_its_socket_uses_the_same_filter(browser, st
     page = answer.content.decode()
     assert f'ws-connect="/ws/live?at={quote(f"/jobs/{story.pk}/events{query}", safe="")}"' in page
     assert ("its clock is 95 s ahead" in page) is ("Started there." in shown)
+
+
+def test_what_is_kept_of_the_newest_events_is_read_again_after_each(browser, story, monkeypatch):
+    """Also after one that got its number before the newest one, and is seen only now."""
+    folded = []
+    fold = timeline.fold
+    monkeypatch.setattr(timeline, "fold", lambda *asked: folded.append(1) or fold(*asked))
+    newest = Transition.objects.filter(job=story).order_by("-pk")[0].pk
+    known = {"job": story, "at": timezone.now(), "attempt": 1, "kind": "flag", "subject": "flag"}
+
+    def shown():
+        answer = browser("vera").get(f"/jobs/{story.pk}/")
+        return sorted(line.cause for attempt in answer.context["story"].attempts for line in attempt.lines)
+
+    before = shown()
+    assert shown() == before and len(folded) == 1
+    Transition.objects.create(pk=newest + 10, cause="It goes on.", **known)
+    assert shown() == sorted([*before, "It goes on."]) and len(folded) == 2
+    Transition.objects.create(pk=newest + 5, cause="It was late.", **known)
+    assert shown() == sorted([*before, "It goes on.", "It was late."])
 
 
 def test_the_overview_shows_the_newest_events_of_the_chosen_replica(browser, story):
