@@ -8,7 +8,6 @@ is a named `Parameter`. The query is still written with the ORM, so that the mod
 from __future__ import annotations
 
 import json
-import re
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,13 +24,12 @@ from django.db.models import AutoField, Expression, Field, ForeignObject, Lookup
 from django.db.models.base import ModelState
 from django.db.models.sql import UpdateQuery
 
+from agents.infra.arrays import written_array
 from agents.infra.documents import is_document, read_documents
 
 # A process has fewer statements. The driver forgets those beyond this number, and they would be planned again.
 MAX_PREPARED = 500
 AMONG = "= ANY"
-# What needs no quotes in an array, and is not its word for nothing.
-_PLAIN = re.compile(r"(?!null\b)[a-z0-9_-]+(?:,(?!null\b)[a-z0-9_-]+)*", re.IGNORECASE)
 
 M = TypeVar("M", bound=Model)
 Row = tuple[Any, ...]
@@ -64,15 +62,8 @@ class Parameter(Expression):
         if isinstance(value, datetime):
             return connection.ops.adapt_datetimefield_value(value)
         if isinstance(value, Collection) and not isinstance(value, str):
-            return _array(value) if connection.vendor == "postgresql" else json.dumps(list(value))
+            return written_array(value) if connection.vendor == "postgresql" else json.dumps(list(value))
         return value.value if isinstance(value, Enum) else value
-
-
-def _array(values: Collection[Any]) -> str | list[Any]:
-    """An array as PostgreSQL writes it. The driver looks at each of a thousand values for what has to be quoted."""
-    kinds, text = set(map(type, values)), ",".join(map(str, values))
-    plain = kinds <= {int} or (kinds == {str} and all(values) and _PLAIN.fullmatch(text))
-    return f"{{{text}}}" if plain and text.count(",") == max(len(values) - 1, 0) else list(values)
 
 
 @ForeignObject.register_lookup

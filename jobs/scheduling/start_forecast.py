@@ -5,8 +5,9 @@ It places and reserves nothing. It looks past the jobs that already wait, becaus
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 
@@ -46,6 +47,13 @@ class _Cluster:
     here: ClusterCapacity
     held: Sequence[ClaimHolder]
     now: datetime
+    # Who uses the placer takes capacity for a moment.
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @cached_property
+    def placer(self) -> Placer:
+        """To sort a thousand hosts into its buckets takes longer than most forecasts."""
+        return Placer(self.here.views, capacity.ports())
 
     @cached_property
     def running(self) -> tuple[RunningJob, ...]:
@@ -65,22 +73,16 @@ def forecast(spec: CustomJobSpec, location: str, types: Types, project: int, now
     spec = with_images(spec, images, machine_types.engine_of(with_images(spec, images), location))
     request = resource_requests.decode_request(resource_requests.encode_request(spec, types))
     scope = here.scope(here.location(location), project, request.engines)
-    placer = Placer(here.views, capacity.ports())
-    placed = placer.place(request.replica_requests(), scope)
+    with cluster.lock:
+        placed = cluster.placer.would_place(request.replica_requests(), scope)
     if not isinstance(placed, NoCapacity):
         return Forecast(tuple(sorted({here.hosts[seat.host_id].name for seat in placed})), at=now)
     if not here.in_service:
         return Forecast(waits=capacity.NO_HOST)
-    found = find_reservation(
-        placer.capacity,  # all of which is free again
-        cluster.running,
-        (),
-        0,
-        request,
-        scope,
-        now.timestamp(),
-        spec.timeout_s + AFTER_TIMEOUT_S,
-    )
+    ends = now.timestamp(), spec.timeout_s + AFTER_TIMEOUT_S
+    with cluster.lock:
+        index = cluster.placer.capacity  # all of which is free again
+        found = find_reservation(index, cluster.running, (), 0, request, scope, *ends)
     at = datetime.fromtimestamp(whole_minute(found.at), UTC) if found is not None else None
     return Forecast(waits=here.why(placed.text, scope, project), at=at)
 

@@ -96,7 +96,7 @@ jobs/pipelines: jobs/rules/{lifecycle spec tuning} jobs/{models projects service
 jobs/outputs: jobs/rules/{lifecycle spec storage_names} jobs/{artifacts models preparations projects secrets wake}
     agents/{infra models runner ssh}
 jobs/preparations: jobs/rules/{lifecycle list_text spec time_text} jobs/{artifacts models secrets wake} agents/{infra
-    runner}
+    models runner}
 jobs/projects: jobs/rules/{lifecycle list_text scheduling spec} jobs/{models wake} agents/{infra models}
 jobs/recordings: jobs/{logs models projects wake} agents/{infra links}
 jobs/rules/lifecycle: jobs/rules/{list_text spec} agents/{infra}

@@ -81,6 +81,16 @@ class Placer:
         placements = self.find(Gang(requests), location, spread, ends, backfill)
         return NoCapacity(self.why(requests, location)) if placements is None else placements
 
+    def would_place(
+        self, requests: Sequence[ReplicaRequest], location: str
+    ) -> tuple[Placement, ...] | NoCapacity:
+        """The same as `place`, and all of it is free again."""
+        found = self.place(requests, location)
+        if not isinstance(found, NoCapacity):
+            seats = zip(requests, found, strict=True)
+            self._take_back_all([(self.capacity.hosts[seat.host_id], each, seat) for each, seat in seats])
+        return found
+
     def find(
         self, gang: Gang, location: str, spread: int, ends: float, backfill: bool
     ) -> tuple[Placement, ...] | None:

@@ -9,6 +9,7 @@ from agents.infra import shared_answers
 from agents.models import Host
 from jobs.models import Job, Run
 from jobs.preparations import images
+from jobs.rules.scheduling import placement
 from jobs.rules.scheduling.views import engines_in, is_within, location_of, scope_of
 from jobs.rules.spec.json_fields import InvalidDocument
 from jobs.scheduling import capacity, machine_types, start_forecast
@@ -191,6 +192,20 @@ def test_the_form_tells_where_it_could_start(hosts, submit, project):
     waiting = seen(IMAGE)
     assert not waiting.hosts and "Its image needs podman" in waiting.waits and waiting.at is not None
     assert seen("host").hosts == ("bare",)
+
+
+def test_many_forms_sort_the_hosts_once_and_take_nothing(hosts, submit, project, monkeypatch):
+    sorted_ = []
+    index = placement.CapacityIndex
+    monkeypatch.setattr(placement, "CapacityIndex", lambda hosts: sorted_.append(1) or index(hosts))
+
+    def seen():
+        asked, types = read(asking("host"), "default")
+        return start_forecast.forecast(asked.job_spec, "default", types, project.pk, timezone.now()).hosts
+
+    assert [seen() for _ in range(5)] == [("bare",)] * 5 and len(sorted_) == 1
+    shared_answers.forget_all()
+    assert seen() == ("bare",) and len(sorted_) == 2
 
 
 def test_a_drained_replica_moves_to_no_host_that_cannot_run_it(hosts, add_host, submit, control_plane):

@@ -239,3 +239,12 @@ def test_the_order_of_hosts_and_replicas_does_not_matter(hosts, needs):
     answers = {isinstance(place(order, *needs[::-1]), NoCapacity) for order in permutations(hosts)}
     assert answers == {isinstance(place(hosts, *needs), NoCapacity)}
     assert answers == {never_fits(requests(*needs), hosts, "lab") is not None}
+
+
+@given(HOSTS, st.lists(st.lists(NEEDS, min_size=1, max_size=4), min_size=1, max_size=6))
+@examples(200)
+def test_what_would_be_placed_takes_nothing(hosts, jobs):
+    """A forecast asks one placer for many jobs: each is told what it would be if nobody had asked before."""
+    shared = Placer(hosts, PORTS)
+    for needs in [*jobs, *jobs]:
+        assert shared.would_place(requests(*needs), "lab") == place(hosts, *needs)
