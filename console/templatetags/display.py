@@ -211,14 +211,14 @@ def _replica_cell(cell: ReplicaCell, dense: bool) -> str:
     )
     text = cell.mark if dense else f"{cell.label}{cell.mark}"
     here = ' aria-current="true"' if cell.selected else ""
-    name, url, words = _escaped(name), _escaped(cell.url), _escaped(cell.words)
+    name, url, words = escaped(name), escaped(cell.url), escaped(cell.words)
     return (
         f'<a data-piece id="cell-{name}" class="{classes}" href="{url}" data-state="{badge.value}" title="{words}" '
-        f'aria-label="{words}"{here}>{_escaped(text)}</a>'
+        f'aria-label="{words}"{here}>{escaped(text)}</a>'
     )
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
     """As `escape`, which replaces each sign of five: most texts have none of them."""
     return escape(text) if _SIGNS.search(text) else text
 

@@ -13,9 +13,11 @@ from django.utils.translation import gettext as _
 
 from console.presenters.jobs.job_query import JobQuery
 from console.presenters.metrics.utilization import CurrentUse, UtilizationPanel
-from console.templatetags.display import ago, badge
+from console.templatetags.display import ago, badge, escaped
 
 register = template.Library()
+# What no address may have holds the place of a replica's name, and how an address writes it.
+ANY, IN_ADDRESS = "\0", "%00"
 NONE = '<span class="none">–</span>'
 
 
@@ -25,7 +27,7 @@ def replica_options(names: Iterable[str], chosen: Collection[str]) -> SafeString
     selected = set(chosen)
     return SafeString(
         "".join(
-            f"<option{' selected' if name in selected else ''}>{escape(name)}</option>\n" for name in names
+            f"<option{' selected' if name in selected else ''}>{escaped(name)}</option>\n" for name in names
         )
     )
 
@@ -33,8 +35,9 @@ def replica_options(names: Iterable[str], chosen: Collection[str]) -> SafeString
 @register.simple_tag
 def use_rows(use: UtilizationPanel, query: JobQuery, job_id: int) -> SafeString:
     """The rows of a page of the table."""
-    texts = _Texts.of_page()
-    return SafeString("".join(_row(line, query, job_id, use.gpus, texts) for line in use.now))
+    # The names of replicas stand in an address as they are.
+    texts, address = _Texts.of_page(), escape(query.query_with(replica=ANY))
+    return SafeString("".join(_row(line, address, job_id, use.gpus, texts) for line in use.now))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +69,10 @@ class _Texts:
         )
 
 
-def _row(line: CurrentUse, query: JobQuery, job_id: int, gpus: bool, texts: _Texts) -> str:
+def _row(line: CurrentUse, address: str, job_id: int, gpus: bool, texts: _Texts) -> str:
     name, odd = escape(line.replica), ' class="odd"' if line.odd else ""
     here = ' aria-current="true"' if line.selected else ""
-    address = escape(query.query_with(replica=line.replica))
-    link = f'<a class="mono" href="?{address}#job-charts"{here}>{name}</a>'
+    link = f'<a class="mono" href="?{address.replace(IN_ADDRESS, name)}#job-charts"{here}>{name}</a>'
     cells = _cell(badge(line.badge), texts.state) + _cell(
         _printed(line, job_id, texts), texts.last_line, "nowrap"
     )

@@ -95,7 +95,7 @@ def _metrics(job: Job, user: User, query: Query) -> Context:
     charts = View.of(query, [line.name for line in lines])
     asked = replace(JobQuery.from_query(query), also=charts.beside_span)
     use = utilization(lines, asked)
-    return {"job_id": job.pk, "query": asked, "use": use}
+    return {"job_id": job.pk, "query": asked, "use": use, "lines": lines}
 
 
 def _reports(job: Job, user: User, query: Query) -> Context:

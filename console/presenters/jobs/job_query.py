@@ -41,7 +41,7 @@ class JobQuery:
 
     @classmethod
     def from_query(cls, query: Mapping[str, str]) -> JobQuery:
-        given: dict[str, Any] = {name: query.get(name, "")[:LONGEST] for name in cls._names()}
+        given: dict[str, Any] = {name: query.get(name, "")[:LONGEST] for name in _NAMES}
         # The names that addresses had before the page had tabs.
         given["replica"] = given["replica"] or (query.get("log") or query.get("use") or "")[:LONGEST]
         if given["kind"] not in HistoryKind.__members__.values():
@@ -51,10 +51,6 @@ class JobQuery:
                 given[name] = ""
         return cls(**given)
 
-    @classmethod
-    def _names(cls) -> list[str]:
-        return [field.name for field in fields(cls) if field.name != "also"]
-
     @property
     def query(self) -> str:
         """The query of an address that asks for the same."""
@@ -62,8 +58,11 @@ class JobQuery:
 
     def query_with(self, **changes: str) -> str:
         """Return the query of an address that asks for the same, with some changes."""
-        pairs = {**dict(self.also), **{name: getattr(self, name) for name in self._names()}, **changes}
+        pairs = {**dict(self.also), **{name: getattr(self, name) for name in _NAMES}, **changes}
         if "replica" in changes:
             # Another one is chosen than those.
             pairs.pop("replicas", None)
         return urlencode({name: value for name, value in pairs.items() if value})
+
+
+_NAMES = tuple(field.name for field in fields(JobQuery) if field.name != "also")

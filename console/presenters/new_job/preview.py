@@ -59,12 +59,7 @@ class MachineOffer:
 
     @property
     def text(self) -> str:
-        fits = (
-            _("{needs}; fits on {now} of {ever} hosts now")
-            if self.ever
-            else _("{needs}; no host can hold it")
-        )
-        return fits.format(needs=_in_words(self.needs, get_language()), now=self.now, ever=self.ever)
+        return _in_words(self.needs, self.ever, self.now, get_language())
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +180,7 @@ def _machine_offer(type_: machine_types.OfferedType, empty: Shapes, free: Shapes
 
 
 @lru_cache(maxsize=1024)
-def _in_words(wanted: Needs, _language: str | None) -> str:
+def _in_words(wanted: Needs, ever: int, now: int, _language: str | None) -> str:
     """The language is the present one, and named so that each has its own words. A form offers two hundred types."""
-    return shown(needs_text(wanted))
+    fits = _("{needs}; fits on {now} of {ever} hosts now") if ever else _("{needs}; no host can hold it")
+    return fits.format(needs=shown(needs_text(wanted)), now=now, ever=ever)
