@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
+from html import unescape
+from urllib.parse import parse_qsl
 from xml.etree import ElementTree
 
 import pytest
@@ -32,6 +35,18 @@ def busy(project, cast):
             cpu = 0.004 if index else 2.0
             RunSample.objects.create(run=run, step=10, at=at, cpu=cpu, memory_mb=512, gpus=gpus)
     return job
+
+
+def test_each_row_chooses_its_replica_and_keeps_what_else_is_asked_for(browser, busy):
+    """A filter may look like what holds the place of the name."""
+    page = browser("vera").get(f"/jobs/{busy.pk}/metrics?sort=silent&text=%2500&span=day").text
+    part = page[page.index('<section id="job-use"') :]
+    rows = re.findall(r'<tr id="use-([^"]+)"[^>]*>.*?href="\?([^"#]+)#job-charts"', part, re.DOTALL)
+    asked = {name: dict(parse_qsl(unescape(query))) for name, query in rows}
+    assert asked == {
+        name: {"replica": name, "sort": "silent", "text": "%00", "span": "day"}
+        for name in ("workerpool0-0", "workerpool1-0")
+    }
 
 
 def test_a_stalled_replica_shows_0_percent_beside_a_busy_one(browser, busy):
