@@ -60,7 +60,7 @@ class Serve:
         self.load = HostLoad()
         self.gpus = GpuWatch(self.runs, self.out, self.background, self.load)
         self.samples = Samples(self.load)
-        self.preparations = Preparations(self.out)
+        self.preparations = Preparations(self.out, self.background)
         self.recordings = RecordingPull(self.runs, self.out)
         self.metrics = MetricsPull(self.runs, self.out, self.background)
         self.mark = 0  # the last mark of this connection that is on disk

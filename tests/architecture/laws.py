@@ -44,7 +44,7 @@ DATES_IN = frozenset({"agents/infra/clock.py"})
 # of what Docker has kept.
 RUNNER_DATES = frozenset(
     {"cleanup", "collect", "containment", "facts", "linux", "budget", "shipper", "probe", "put"}
-    | {"lifecycle", "samples", "serve", "docker_follower", "install_log"}
+    | {"lifecycle", "samples", "serve", "docker_follower", "install_log", "archive_names"}
 )
 MAX_FILE, MAX_FUNCTION = 450, 70
 # The runner: what hosts get. It stands alone, and inside it imports go down too, from the first of these to the last.

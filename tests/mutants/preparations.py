@@ -9,6 +9,7 @@ RUNNER = "tests/unit/agents/runner/test_preparations.py"
 REGISTRIES = "tests/unit/jobs/secrets/test_image_registries.py"
 SIF = "tests/unit/agents/runner/test_sif.py"
 ARCHIVES = "tests/unit/agents/runner/test_image_archives.py"
+NAMES = "tests/unit/agents/runner/test_archive_names.py"
 LOADED = "tests/unit/agents/runner/runtimes/test_loaded_images.py"
 STORED = "tests/unit/jobs/preparations/test_stored_images.py"
 BROUGHT = "tests/unit/jobs/preparations/test_brought.py"
@@ -285,21 +286,63 @@ PREPARATIONS = (
     Safeguard(
         "names-of-users-after-an-archive",
         "agents/runner/preparations/images.py",
-        "        taken.give_back()\n",
-        "        pass\n",
+        "                    give_all_back(home)\n",
+        "                    pass\n",
         (f"{ARCHIVES}::test_the_names_in_an_archive_are_given_to_no_image",),
     ),
     Safeguard(
         "names-of-users-after-a-kill",
         "agents/runner/preparations/archive_names.py",
-        "        if not self.are_taken():\n",
-        "        if True:\n",
-        (f"{ARCHIVES}::test_names_come_back_though_the_preparation_was_killed",),
+        '        self.earlier = note.get("before", self.now)\n',
+        "        self.earlier = self.now\n",
+        (f"{NAMES}::test_a_second_kill_loses_no_name",),
+    ),
+    Safeguard(
+        "names-of-users-when-a-runner-starts",
+        "agents/runner/preparations/tasks.py",
+        "            self.send(kind, key)\n        self.look_after_names(home)\n",
+        "            self.send(kind, key)\n        self.names_at = time.monotonic() + NAMES_EVERY_S\n",
+        (f"{ARCHIVES}::test_names_come_back_when_the_runner_starts_after_a_kill",),
+    ),
+    Safeguard(
+        "names-of-users-before-they-are-asked-for",
+        "agents/runner/preparations/images.py",
+        "    give_left_names_back(home)  # a name may have been taken from the image that is asked for now\n",
+        "",
+        (f"{ARCHIVES}::test_names_come_back_before_another_image_is_prepared",),
+    ),
+    Safeguard(
+        "names-of-users-while-an-archive-is-loaded",
+        "agents/runner/preparations/archive_names.py",
+        "            if is_held:\n",
+        "            if True:\n",
+        (f"{NAMES}::test_nothing_is_given_back_while_an_archive_is_loaded_by_any_deployment",),
+    ),
+    Safeguard(
+        "names-that-somebody-has-given-since",
+        "agents/runner/preparations/archive_names.py",
+        '    if image not in note.get("digests", []) or image',
+        "    if image",
+        (f"{NAMES}::test_only_names_that_the_archive_claims_and_that_mean_its_image_are_taken_back",),
+    ),
+    Safeguard(
+        "engine-that-outlives-its-preparation",
+        "agents/runner/preparations/programs_output.py",
+        "preexec_fn=die_with_parent,",
+        "",
+        (f"{RUNNER}::test_the_engine_ends_with_a_preparation_that_is_killed",),
+    ),
+    Safeguard(
+        "preparation-that-gives-way",
+        "agents/runner/preparations/worker.py",
+        "    give_way()  # training, its log and its shells come first\n",
+        "",
+        (f"{RUNNER}::test_a_preparation_and_its_engine_give_way_to_what_runs",),
     ),
     Safeguard(
         "names-of-users-where-none-can-be-listed",
         "agents/runner/preparations/archive_names.py",
-        "        if status:\n",
+        "        if status or len(output) >= MAX_OUTPUT:\n",
         "        if False:\n",
         (f"{ARCHIVES}::test_nothing_is_loaded_while_the_names_cannot_be_listed",),
     ),

@@ -17,7 +17,7 @@ from agents.runner.cache.work import blobs_of, wait_for_blobs
 from agents.runner.files import free_bytes, kept_free, unlink
 from agents.runner.home import Home
 from agents.runner.preparations.apptainer_images import Check, described, prepare_in_cache
-from agents.runner.preparations.archive_contents import OF_DOCKER, OF_OCI, names_of, read_contents
+from agents.runner.preparations.archive_contents import OF_DOCKER, OF_OCI, Contents, read_contents
 from agents.runner.preparations.long_programs import Unprepared
 from agents.runner.preparations.report import HOST, USER, Failed, Report
 from agents.runner.preparations.sif import has_magic, prepare_shipped_sif
@@ -82,20 +82,23 @@ def prepare_archive_for_apptainer(
         return prepare_in_cache({**what, "archive": path}, program, report, home, check)
 
 
-def check_archive(path: str, engine: str) -> None:
-    """Say what is wrong with an archive that this engine could not load. Engines say it in many ways, or not at all."""
+def check_archive(path: str, engine: str) -> Contents:
+    """What the archive holds. Says what is wrong with one that this engine could not load: engines say it in many ways,
+    or not at all."""
     if has_magic(path):
         raise Failed(USER, "it is a SIF file, which apptainer alone runs: name it as the runtime")
-    lists = read_contents(path).images
+    contents = read_contents(path)
+    lists = contents.images
     if not lists:
         raise Failed(USER, "the archive holds no image: neither manifest.json nor index.json is in it")
     images = lists.get(OF_DOCKER) or lists.get(OF_OCI) or []
     if len(images) > 1:
         raise Failed(USER, "the archive holds %d images: save one alone" % len(images))
-    if any(OURS in name for image in sum(lists.values(), []) for name in names_of(image)):
+    if any(OURS in name for name in contents.names()):
         raise Failed(USER, "the archive calls its image %s:…, which names other bytes: tag it anew" % OURS)
     if engine == DOCKER and OF_DOCKER not in lists:
         words = (
             "the archive has OCI's form, which docker does not read: save it by docker save, or podman save"
         )
         raise Failed(USER, words)
+    return contents

@@ -9,11 +9,14 @@ import re
 import shutil
 from typing import Any, Dict
 
-from agents.runner.cache.images import key_of
-from agents.runner.cache.store import IMAGES, Cache
 from agents.runner.home import Home
 from agents.runner.preparations.apptainer_images import LOCAL, prepare_in_cache
-from agents.runner.preparations.archive_names import ArchiveNames
+from agents.runner.preparations.archive_names import (
+    ArchiveNames,
+    give_all_back,
+    give_left_names_back,
+    lock_of_loading,
+)
 from agents.runner.preparations.image_archives import (
     check_archive,
     prepare_archive_for_apptainer,
@@ -36,7 +39,6 @@ from agents.runner.runtimes.loaded_images import note_use
 
 # A name that no engine takes for an option or a path, and that has no letter which a terminal acts on.
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,1000}\Z")
-_LOADING = key_of("loading an archive")
 # What an engine says when the image that was asked for is the fault; anything else is a fault of the host or of the
 # network, and may be over when it is tried again.
 _WRONG_NAME = re.compile(
@@ -66,10 +68,9 @@ def prepare_image(what: Dict[str, Any], report: Report, home: Home) -> Dict[str,
         prepare = prepare_archive_for_apptainer if what.get("archive") else prepare_in_cache
         return prepare(what, program, report, home, raise_if_failed)
     env = dict(os.environ)
+    give_left_names_back(home)  # a name may have been taken from the image that is asked for now
     found = look_up(program, str(what["id"]), env) if what.get("id") else None
     found = found or look_up(program, image, env)
-    if found is not None and what.get("archive"):
-        give_left_names_back(ArchiveNames(program, env, home, str(what["archive"])), home)
     if found is None or (what.get("always") and not image.startswith(LOCAL)):
         found = fetch(what, program, found, env, report, home)
     if found is None:
@@ -90,10 +91,12 @@ def fetch(
     image = str(what["image"])
     try:
         if what.get("archive"):
-            # One at a time: two archives may give their images one name, and what is loaded is tagged by it.
-            with shipped_archive(what, report, home) as path, Cache(home).locked(IMAGES, _LOADING):
+            with shipped_archive(what, report, home) as path, lock_of_loading(home):
                 names = ArchiveNames(program, env, home, str(what["archive"]))
-                load(what, program, path, env, report, names)
+                try:
+                    load(what, program, path, env, report, names)
+                finally:
+                    give_all_back(home)
         else:
             pull(str(what["engine"]), program, image, env, report, what.get("credentials"))
     except Failed as failed:
@@ -141,21 +144,13 @@ def keep_credentials(engine: str, place: str, credentials: Dict[str, Any]) -> st
     return place if engine == DOCKER else path
 
 
-def give_left_names_back(names: ArchiveNames, home: Home) -> None:
-    """What a preparation that was killed could not do itself."""
-    if names.are_taken():
-        with Cache(home).locked(IMAGES, _LOADING):
-            if names.are_taken():
-                names.give_back()
-
-
 def load(
     what: Dict[str, Any], program: str, path: str, env: Dict[str, str], report: Report, taken: ArchiveNames
 ) -> None:
-    """Load the archive, and give its image the name that was asked for, and no other."""
-    check_archive(path, str(what["engine"]))
+    """Load the archive, and give its image the name that was asked for. `taken` notes its others, to be given back."""
+    contents = check_archive(path, str(what["engine"]))
     report.message("loading the image")
-    taken.note_before()
+    taken.note_before(contents.digests, contents.names())
     status, text = run_on_terminal(load_image(program, path), env, report)
     raise_if_failed(status, text)
     names = re.findall(r"Loaded image(?:\(s\)| ID)?:\s*(\S+)", text)
@@ -165,12 +160,9 @@ def load(
     taken.note_loaded(
         found["id"] if found else "", [name for name in names if not name.startswith("sha256:")]
     )
-    try:
-        status, _, errors = run_quietly(tag_image(program, names[0], str(what["image"])), env)
-        if status:
-            raise Failed(HOST, last_line(errors))
-    finally:
-        taken.give_back()
+    status, _, errors = run_quietly(tag_image(program, names[0], str(what["image"])), env)
+    if status:
+        raise Failed(HOST, last_line(errors))
 
 
 def raise_if_failed(status: int, text: str) -> None:

@@ -16,6 +16,7 @@ import termios
 import time
 from typing import Dict, List, Tuple
 
+from agents.runner.linux import die_with_parent
 from agents.runner.preparations.report import HOST, Failed, Report
 
 # A program that has said nothing for so long hangs.
@@ -72,8 +73,9 @@ def run_on_terminal(
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
     try:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=slave, stderr=slave, env=env, start_new_session=True
-        )
+            command, stdin=subprocess.DEVNULL, stdout=slave, stderr=slave, env=env,
+            start_new_session=True, preexec_fn=die_with_parent,
+        )  # fmt: skip
     except OSError as error:
         os.close(master)
         raise Failed(HOST, "%s cannot be started: %s" % (command[0], error.strerror)) from None

@@ -13,12 +13,15 @@ import re
 import shutil
 import signal
 import sys
+import time
 from typing import Any, Dict, List, Tuple
 
+from agents.runner.background_tasks import BackgroundTasks
 from agents.runner.files import take_lock, write_file
 from agents.runner.forks import default_signals, fork_detached
 from agents.runner.home import Home
 from agents.runner.outbox import Outbox
+from agents.runner.preparations.archive_names import give_left_names_back, left_names
 from agents.runner.preparations.report import (
     CREDENTIALS,
     FAILED,
@@ -34,13 +37,16 @@ from agents.runner.runs.orders import Refused, unpack_order
 from agents.runner.wire import Message
 
 MAX_SENT = 500
+# How often names of images are looked for that a preparation took and could not give back.
+NAMES_EVERY_S, NAMES_S = 600.0, 300.0
 
 
 class Preparations:
     """The preparations of this deployment on this host."""
 
-    def __init__(self, out: Outbox) -> None:
-        self.out = out
+    def __init__(self, out: Outbox, background: BackgroundTasks) -> None:
+        self.out, self.background = out, background
+        self.names_at = 0.0
         self.home: Home | None = None
         # Of those that are under way: what state.json looked like when it was last sent.
         self.active: Dict[Tuple[str, str], Tuple[int, int]] = {}
@@ -57,6 +63,7 @@ class Preparations:
                 continue  # not ours
         for _, kind, key in sorted(found)[-MAX_SENT:]:
             self.send(kind, key)
+        self.look_after_names(home)
 
     def on_prepare(self, message: Message, payload: bytes) -> None:
         """Start to prepare, unless a process is at it. `asked` counts how often the console asked anew: what is over is
@@ -147,6 +154,15 @@ class Preparations:
         """Send what has changed."""
         for kind, key in list(self.active):
             self.look(kind, key)
+        if self.home is not None and time.monotonic() >= self.names_at:
+            self.look_after_names(self.home)
+
+    def look_after_names(self, home: Home) -> None:
+        """At the start, for the host may have been rebooted while an archive was loaded; and later again, for an engine
+        may not work yet."""
+        self.names_at = time.monotonic() + NAMES_EVERY_S
+        if left_names(home):
+            self.background.start("names", lambda: give_left_names_back(home), lambda answer: None, NAMES_S)
 
     def look(self, kind: str, key: str) -> None:
         directory = self.require_home().preparation(kind, key)

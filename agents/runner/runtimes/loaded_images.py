@@ -22,6 +22,8 @@ from agents.runner.runtimes.engine_commands import find_engine, remove_image, sa
 # An engine keeps the image of an archive under this name, with the SHA-256 of the archive.
 OURS = "localhost/trainyard/archive"
 ANSWER_S, REMOVE_S = 20.0, 300.0
+# The end of a note of names that an archive may have taken (archive_names.py).
+NAMES = ".names"
 _NOTE = re.compile(r"([a-z]{1,20})-([0-9a-f]{64})\Z")
 _GONE = ("image not known", "no such image")
 # What podman and docker say of an image of which there is a container.

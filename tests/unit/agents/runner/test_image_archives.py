@@ -186,6 +186,36 @@ def test_names_come_back_though_the_preparation_was_killed(host, engine, made, u
 
 
 @OF_DAEMONS
+@pytest.mark.parametrize(
+    ("verb", "act"), [("load", f'$real "$@"; {KILL}'), ("tag", KILL)], ids=["loaded", "noted"]
+)
+def test_names_come_back_when_the_runner_starts_after_a_kill(host, engine, made, users, tmp_path, verb, act):
+    """Nobody asks for that archive again: a reboot, for example, while the job was cancelled."""
+    data = made["docker-archive"]
+    console = meddle(host, engine, tmp_path / "meddling", verb, act)
+    ship(host, data)
+    ask(console, data)
+    hear(console, "LOST")
+    assert id_of(engine, OWN_NAME) != users
+    connect(host, engine)
+    wait_for(lambda: id_of(engine, OWN_NAME) == users, "the name to mean the user's image")
+    notes = host.home / ".trainyard" / "loaded_images"
+    wait_for(lambda: not list(notes.glob("*.names")), "the note to be gone")
+
+
+@OF_DAEMONS
+def test_names_come_back_before_another_image_is_prepared(host, engine, made, users, tmp_path):
+    """The one that is asked for may be that of the user, by the name that was taken from it."""
+    data = made["docker-archive"]
+    console = meddle(host, engine, tmp_path / "meddling", "load", f'$real "$@"; {KILL}')
+    ship(host, data)
+    ask(console, data)
+    hear(console, "LOST")
+    prepare(console, OWN_NAME, key="k2", engine=engine.kind)
+    assert hear(console, "READY", key="k2")["result"]["id"] == users == id_of(engine, OWN_NAME)
+
+
+@OF_DAEMONS
 def test_a_name_that_somebody_has_given_since_the_kill_stays(host, engine, made, users, tmp_path):
     data = made["docker-archive"]
     console = meddle(host, engine, tmp_path / "meddling", "tag", KILL)
@@ -379,7 +409,7 @@ def test_archives_that_give_their_images_one_name_are_loaded_one_at_a_time(tmp_p
     monkeypatch.setattr(images, "shipped_archive", here)
     monkeypatch.setattr(images, "look_up", lambda *_: {})
     home = Home("dep")
-    home.base = str(tmp_path)
+    home.base = home.root = str(tmp_path)
     with ThreadPoolExecutor(3) as threads:
         asked = [{"image": f"i{number}", "archive": "x"} for number in range(3)]
         list(threads.map(lambda what: images.fetch(what, "podman", None, {}, None, home), asked))

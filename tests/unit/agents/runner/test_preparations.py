@@ -176,6 +176,28 @@ def test_one_that_was_killed_is_lost_and_begins_again(console, host, engine):
     hear(console, "READY")
 
 
+def test_the_engine_ends_with_a_preparation_that_is_killed(console, host, engine):
+    """What it does would go on beside the next one that does the same."""
+    prepare(console, "example.org/slow:1")
+    console.hear("prepared", lambda m: m["state"] == "WORKING" and m["done"])
+    assert leftovers(host)
+    os.kill(worker(host)[0], signal.SIGKILL)
+    hear(console, "LOST")
+    wait_for(lambda: not leftovers(host), "the end of the pull", 10)
+
+
+def test_a_preparation_and_its_engine_give_way_to_what_runs(console, host, engine):
+    """Training, its log and its shells come first, whatever is unpacked or built."""
+    prepare(console, "example.org/slow:1")
+    console.hear("prepared", lambda m: m["state"] == "WORKING" and m["done"])
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    for pid in (*worker(host), *leftovers(host)):
+        assert os.getpriority(os.PRIO_PROCESS, pid) == min(own + 10, 19), words_of(pid)
+    assert worker(host) and leftovers(host)
+    (engine / "go").touch()
+    hear(console, "READY")
+
+
 def test_one_that_was_killed_while_no_serve_was_there_is_lost(console, host, engine):
     prepare(console, "example.org/slow:1")
     console.hear("prepared", lambda m: m["state"] == "WORKING" and m["done"])
