@@ -208,6 +208,29 @@ class HostLoad(models.Model):
     io_write = models.BigIntegerField(null=True)
 
 
+class HostKept(models.Model):
+    """What a login keeps for the runs to come, as its runner told last (agents/hosts/kept.py)."""
+
+    host = models.OneToOneField(Host, on_delete=models.CASCADE, primary_key=True, related_name="kept")
+    at = models.DateTimeField(help_text="by our clock")
+    entries = models.JSONField(default=list, help_text="[[kind, key, bytes, since, used, in use]]")
+    left_out = models.PositiveIntegerField(default=0, help_text="how many more there are")
+
+
+class Discard(models.Model):
+    """Something that a host keeps and is to remove, because an admin says so. Deleted when the host has answered."""
+
+    host = models.ForeignKey(Host, on_delete=models.CASCADE, related_name="discards")
+    kind = models.CharField(max_length=20)
+    key = models.CharField(max_length=64)
+    title = SentenceField(help_text="what it is, for people")
+    asked_at = models.DateTimeField()
+    asked_by = models.CharField(max_length=150)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["host", "kind", "key"], name="discard_once")]
+
+
 class HostEvent(models.Model):
     """A line of a host's history: added, key accepted, key changed, unreachable, up again, removed."""
 

@@ -19,12 +19,24 @@ from pathlib import Path
 # The kinds of frames that the console sends to a runner and receives from it. Each sent frame has a point before it and
 # one after it.
 SENT = (
-    *("hello", "start", "stop", "pull", "ack", "forget", "watch", "evict", "ping", "cast_pull"),
+    *("hello", "start", "stop", "pull", "ack", "forget", "watch", "evict", "discard", "ping", "cast_pull"),
     *("prepare", "unprepare", "metrics_pull"),
 )
 RECEIVED = (
     *("hello", "inventory", "fact", "log", "gap", "log_end", "forgotten"),
-    *("gpus", "evicted", "load", "sample", "pong", "error", "cast", "cast_end", "prepared"),
+    *(
+        "gpus",
+        "evicted",
+        "load",
+        "kept",
+        "discarded",
+        "sample",
+        "pong",
+        "error",
+        "cast",
+        "cast_end",
+        "prepared",
+    ),
     *("metrics", "metrics_end"),
 )
 NAMES = (

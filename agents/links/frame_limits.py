@@ -27,6 +27,9 @@ RATES = {
     "gpus": (100, 2.0),
     "evicted": (500, 2.0),
     "load": (100, 2.0),
+    # At most one in half a minute, and one after each removal that a person asks for.
+    "kept": (100, 0.5),
+    "discarded": (500, 2.0),
     # After an inventory up to 500, then at most one a second of each that is under way.
     "prepared": (2_000, 20.0),
     "pong": (100, 10.0),

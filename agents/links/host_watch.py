@@ -1,4 +1,4 @@
-"""What a host watches for the console: the GPUs that are kept out of use, and how busy the host is."""
+"""What a host watches for the console: the GPUs that are kept out of use, how busy the host is, and what it keeps."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ from typing import Any
 
 from django.utils import timezone
 
-from agents.hosts import gpu_quarantine
+from agents.hosts import gpu_quarantine, kept
 from agents.links import host_load
 from agents.links.link import Link
 
 # How often the database is asked which GPUs the host should watch, if nothing says so earlier.
 GPU_WATCH_S = 10.0
+# The same of what the host is to remove: a person has asked for that, and looks at the page.
+DISCARDS_S = 15.0
 # Each returns whether the control plane should decide again.
 _RECORDERS = {
     "gpus": gpu_quarantine.record_look,
     "evicted": gpu_quarantine.record_eviction,
     "load": host_load.record,
+    "kept": kept.record,
+    "discarded": kept.record_discarded,
 }
 
 
@@ -28,19 +32,19 @@ class HostWatch:
         self._host_id = host_id
         self._sent: gpu_quarantine.WatchedGpus | None = None  # on this link
         self._with_load = False
-        self._looked_at = 0.0
+        self._looked_at = self._discards_at = 0.0
 
     def begin(self) -> None:
         """There is a new link: nothing was sent on it."""
-        self._sent, self._looked_at = None, 0.0
+        self._sent, self._looked_at, self._discards_at = None, 0.0, 0.0
 
     def look_soon(self) -> None:
-        """Something has happened to a GPU of the host."""
-        self._looked_at = 0.0
+        """Something has happened to a GPU of the host, or is to happen to what it keeps."""
+        self._looked_at = self._discards_at = 0.0
 
     def send(self, link: Link, now: float) -> None:
         """Send which GPUs are kept out of use: the host looks at them until they are free. The first frame of a link
-        also asks for the load of the host."""
+        also asks for the load of the host, and for what it keeps."""
         if now - self._looked_at < GPU_WATCH_S:
             return
         self._looked_at = now
@@ -50,8 +54,13 @@ class HostWatch:
         if before is None:
             self._with_load = host_load.is_wanted(self._host_id)
         if before is None or (wanted.gpus, wanted.soon) != (before.gpus, before.soon):
-            link.send({"t": "watch", "gpus": wanted.gpus, "soon": wanted.soon, "load": self._with_load})
+            watch = {"gpus": wanted.gpus, "soon": wanted.soon, "load": self._with_load, "kept": True}
+            link.send({"t": "watch", **watch})
         self._sent = wanted
+        if now - self._discards_at >= DISCARDS_S:
+            self._discards_at = now
+            for kind, key in kept.to_discard(self._host_id):
+                link.send({"t": "discard", "kind": kind, "key": key})
 
     def record(self, message: Mapping[str, Any], token: int) -> bool:
         """Record what the host reported about itself. True if the control plane should decide again."""

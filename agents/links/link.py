@@ -59,7 +59,7 @@ LONGEST_REST_S = 5.0
 GATHER_FACT_S = 0.015
 GATHER_PHASE_S = {"claimed": 0.1, "running": 0.05}
 # Nobody waits for these.
-GATHER_KIND_S = {"forgotten": 0.25, "sample": 0.1, "load": 0.5, "cast": 0.1, "cast_end": 0.1}
+GATHER_KIND_S = {"forgotten": 0.25, "sample": 0.1, "load": 0.5, "kept": 0.5, "cast": 0.1, "cast_end": 0.1}
 PLAIN_ORDER_BYTES = 512
 # How many runs of one host are kept in memory. A host keeps a run until it is forgotten; a tenth would be very many.
 MAX_RUNS = 100_000
@@ -71,7 +71,9 @@ MAX_SEAL = 100
 # The errors that a host reports are written into our log, which is on our disk.
 MAX_LOGGED_ERRORS = 100
 # About the host itself, not about a run. A newer message about the same GPU repeats all of it.
-HOST_MESSAGES = frozenset({"gpus", "evicted", "load"})
+HOST_MESSAGES = frozenset({"gpus", "evicted", "load", "kept", "discarded"})
+# The field that names what such a message is about, where several count.
+_ABOUT = {"evicted": "gpu", "discarded": "key"}
 MAX_HOST_MESSAGES = 64
 MAX_PREPARATIONS = 1000
 
@@ -357,9 +359,9 @@ class Link:
         return self.inbox.gather_s() if kind == "log" else gather_s(message)
 
     def _keep_host_message(self, message: Message) -> None:
-        gpu = clean_text(message.get("gpu", ""), 80) if message["t"] == "evicted" else ""
+        about = _ABOUT.get(message["t"], "")
         with self._lock:
-            self._host_messages[message["t"], gpu] = message
+            self._host_messages[message["t"], clean_text(message.get(about, ""), 80)] = message
             if len(self._host_messages) > MAX_HOST_MESSAGES:
                 del self._host_messages[next(iter(self._host_messages))]
 

@@ -29,6 +29,7 @@ from agents.runner.linux import boot_id, own_argv
 from agents.runner.metrics.pull import MetricsPull
 from agents.runner.metrics.python_module import put_module
 from agents.runner.outbox import Hangup, Outbox
+from agents.runner.preparations.kept import Kept
 from agents.runner.preparations.tasks import Preparations
 from agents.runner.runs.claims import Claims
 from agents.runner.runs.cleanup import Cleanup, read_forgotten
@@ -61,6 +62,7 @@ class Serve:
         self.gpus = GpuWatch(self.runs, self.out, self.background, self.load)
         self.samples = Samples(self.load)
         self.preparations = Preparations(self.out, self.background)
+        self.kept = Kept(self.runs, self.out, self.background)
         self.recordings = RecordingPull(self.runs, self.out)
         self.metrics = MetricsPull(self.runs, self.out, self.background)
         self.mark = 0  # the last mark of this connection that is on disk
@@ -74,8 +76,9 @@ class Serve:
             "ack": self.on_ack,
             "forget": self.cleanup.on_forget,
             "ping": self.on_ping,
-            "watch": self.gpus.on_watch,
+            "watch": self.on_watch,
             "evict": self.gpus.on_evict,
+            "discard": self.kept.on_discard,
             "prepare": self.preparations.on_prepare,
             "unprepare": self.preparations.on_unprepare,
             "cast_pull": self.recordings.on_pull,
@@ -134,6 +137,7 @@ class Serve:
         if self.runs.ended:
             ended, self.runs.ended = self.runs.ended, []
             self.metrics.ended(ended)
+            self.kept.look_soon()
 
     def poll_timeout_s(self) -> float:
         if self.recordings.is_due():
@@ -204,7 +208,9 @@ class Serve:
         self.claims.keepers.tick(time.monotonic())
         self.cleanup.tick(time.monotonic())
         self.gpus.tick(time.monotonic())
-        self.preparations.tick()
+        if self.preparations.tick():
+            self.kept.look_soon()
+        self.kept.tick(time.monotonic())
         for run in list(self.runs.by_name.values()):
             if not run.closed:
                 self.runs.check(run, later=True)
@@ -296,6 +302,10 @@ class Serve:
             raise ValueError("to must be an offset")
         run.shipper.ack(to)
         self.runs.queue_log(run)
+
+    def on_watch(self, message: Message, payload: bytes) -> None:
+        self.gpus.on_watch(message, payload)
+        self.kept.ask(message.get("kept") is True)
 
     def on_ping(self, message: Message, payload: bytes) -> None:
         self.out.send({"t": "pong", "id": message.get("id"), "wall": time.time(), "mono": time.monotonic()})

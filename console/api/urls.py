@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import re_path
 
 from console.api import google_locations, operations, reports, search, unimplemented
-from console.api.hosts import gpus, hosts, keys, locations, machine_types, recovery
+from console.api.hosts import gpus, hosts, kept, keys, locations, machine_types, recovery
 from console.api.jobs import (
     batches,
     custom_jobs,
@@ -138,6 +138,11 @@ urlpatterns = [
     re_path(rf"^/*api/v1/locations/{HOST.replace('host', 'location')}$", locations.LocationView.as_view()),
     re_path(r"^/*api/v1/machineTypes/?$", machine_types.MachineTypesView.as_view()),
     re_path(r"^/*api/v1/machineTypes/(?P<name>[A-Za-z0-9-]{1,63})$", machine_types.MachineTypeView.as_view()),
+    re_path(rf"^/*api/v1/hosts/{HOST}/kept/?$", kept.KeptView.as_view()),
+    re_path(
+        rf"^/*api/v1/hosts/{HOST}/kept/(?P<kind>[a-z]{{1,20}})/(?P<digest>[0-9a-f]{{64}}):discard$",
+        kept.DiscardView.as_view(),
+    ),
     re_path(rf"^/*api/v1/hosts/{HOST}/gpus/?$", gpus.GpusView.as_view()),
     re_path(
         rf"^/*api/v1/hosts/{HOST}/gpus/(?P<uuid>[^:]{{1,80}}):(?P<what>recheck|evict|use)$",

@@ -44,7 +44,7 @@ DATES_IN = frozenset({"agents/infra/clock.py"})
 # of what Docker has kept.
 RUNNER_DATES = frozenset(
     {"cleanup", "collect", "containment", "facts", "linux", "budget", "shipper", "probe", "put"}
-    | {"lifecycle", "samples", "serve", "docker_follower", "install_log", "archive_names"}
+    | {"lifecycle", "samples", "serve", "docker_follower", "install_log", "archive_names", "loaded_images"}
 )
 MAX_FILE, MAX_FUNCTION = 450, 70
 # The runner: what hosts get. It stands alone, and inside it imports go down too, from the first of these to the last.
@@ -52,12 +52,12 @@ RUNNER = "agents/runner/"
 # fmt: off
 RUNNER_STOREYS = (
     "__main__", "serve", "shells.shell", "shells.attach", "outputs.transfer", "file_access", "host.probe",
-    "host.engine_probe", "preparations.tasks", "preparations.worker", "preparations.images",
+    "host.engine_probe", "preparations.kept", "preparations.tasks", "preparations.worker", "preparations.images",
     "preparations.archive_names", "preparations.image_archives", "preparations.sif", "preparations.apptainer_images",
     "preparations.archive_contents", "preparations.registry",
     "preparations.cache_entries", "preparations.programs_output", "preparations.report", "shells.holder",
     "shells.requests", "shells.viewers", "shells.terminal", "shells.ring", "shells.tools", "shells.recording_pull",
-    "shells.recording", "cache.work", "cache.put", "cache.trees",
+    "shells.recording", "cache.work", "cache.kept", "cache.put", "cache.trees",
     "cache.git_checkout", "cache.environments", "preparations.long_programs", "cache.unpack",
     "cache.archives", "metrics.pull", "runs.claims", "runs.cleanup", "host.gpu_watch", "runs.samples",
     "host.load", "runs.known", "runs.keepers", "runs.keeper_pair", "runs.keeper", "runs.lifecycle",

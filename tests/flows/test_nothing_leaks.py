@@ -174,6 +174,7 @@ def examples(product, job, target, **more):
         **{"ticket": "no-ticket", "model_id": "no-model", "model": "no-model", "number": 1},
         **{"pipeline_id": "7", "tuning_id": "7", "operation": "7", "whole": "OF_PROJECT/compose"},
         **dict.fromkeys(("token_id", "passkey_id", "template_id", "view_id", "stray_id", "type_id"), 1),
+        **{"kind": "blobs", "digest": "a" * 64},
         **{"topic": "jobs", "what": "recheck", "act": "cancel", "verb": "check", "name": "OF_PROJECT"},
         **more,
     }

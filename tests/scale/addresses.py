@@ -146,6 +146,7 @@ def examples(seeded: Seeded) -> dict[str, object]:
         },
         **{"pipeline_id": pipeline.pk, "tuning_id": tuning.pk, "operation": seeded.wide, "whole": "own-1"},
         **{"ticket": "no-ticket", "registry": "ghcr.io"},
+        **{"kind": "blobs", "digest": "a" * 64},
         **dict.fromkeys(("token", "token_id", "passkey_id", "stray_id", "type_id"), 1),
         **{"what": "recheck", "act": "batchCancel", "verb": "check", "name": "own-1"},
     }

@@ -33,6 +33,7 @@ from agents.runner.runtimes.engine_commands import (
     load_image,
     parse_description,
     pull_image,
+    say_size,
     tag_image,
 )
 from agents.runner.runtimes.loaded_images import note_use
@@ -75,8 +76,14 @@ def prepare_image(what: Dict[str, Any], report: Report, home: Home) -> Dict[str,
         found = fetch(what, program, found, env, report, home)
     if found is None:
         raise Failed(USER, "%s says that it has got the image, but does not know it as %s" % (engine, image))
-    note_use(home, engine, image)
+    note_use(home, engine, image, size_of(program, image, env) if what.get("archive") else 0)
     return found
+
+
+def size_of(program: str, image: str, env: Dict[str, str]) -> int:
+    """Its bytes, for people; 0 if the engine does not say."""
+    words = run_quietly(say_size(program, image), env)[1].strip()
+    return int(words) if words.isdigit() else 0
 
 
 def fetch(

@@ -150,12 +150,14 @@ class Preparations:
         if process is not None and not is_free(directory):
             signal_process(process.pid, process.ticks, signal.SIGTERM)
 
-    def tick(self) -> None:
-        """Send what has changed."""
+    def tick(self) -> bool:
+        """Send what has changed. True if something has ended."""
+        before = len(self.active)
         for kind, key in list(self.active):
             self.look(kind, key)
         if self.home is not None and time.monotonic() >= self.names_at:
             self.look_after_names(self.home)
+        return len(self.active) < before
 
     def look_after_names(self, home: Home) -> None:
         """At the start, for the host may have been rebooted while an archive was loaded; and later again, for an engine

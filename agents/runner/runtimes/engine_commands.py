@@ -29,6 +29,11 @@ def describe_image(program: str, image: str) -> List[str]:
     return [program, "image", "inspect", "--", image]
 
 
+def say_size(program: str, image: str) -> List[str]:
+    """Prints the bytes of all layers of the image."""
+    return [program, "image", "inspect", "--format", "{{.Size}}", "--", image]
+
+
 def pull_image(engine: str, program: str, image: str, credentials: str) -> List[str]:
     """`credentials`: for podman a file, for docker a directory with `config.json`; empty for none."""
     if engine == DOCKER:

@@ -1,7 +1,8 @@
 """Images that were loaded from archives of the storage: their names in an engine, when they were used last, and how
 they are thrown away. Other images of an engine are its admin's and its users': they are never touched.
 
-A note for each lies beside the deployments, which share the engine of their login; its time is that of the last use.
+A note for each lies beside the deployments, which share the engine of their login; its time is that of the last use. It
+says since when the image is here, and how large it is.
 The engine refuses to remove an image of which it has a container. A run that comes just too late finds its image gone,
 which makes the console ask for it anew.
 """
@@ -9,12 +10,15 @@ which makes the console ask for it anew.
 from __future__ import annotations
 
 import contextlib
+import json
+import math
 import os
 import re
-from typing import Dict, List, Tuple
+import time
+from typing import Any, Dict, List, Tuple
 
 from agents.runner.cache.store import UNUSED_S, UNUSED_SHORT_S, is_short_of_room
-from agents.runner.files import unlink, write_file
+from agents.runner.files import read_json, unlink, whole, write_file
 from agents.runner.home import Home, is_key
 from agents.runner.programs import Program, output_of
 from agents.runner.runtimes.engine_commands import find_engine, remove_image, say_storage
@@ -45,12 +49,42 @@ def place_of_notes(home: Home) -> str:
     return os.path.join(home.root, "loaded_images")
 
 
-def note_use(home: Home, engine: str, image: str) -> None:
-    """The engine has this image, and somebody is about to use it."""
+def note_use(home: Home, engine: str, image: str, size: int = 0) -> None:
+    """The engine has this image, and somebody is about to use it. `size`: its bytes, where they are known."""
     if archive_of(image):
+        path = os.path.join(place_of_notes(home), "%s-%s" % (engine, archive_of(image)))
+        note = read_json(path) or {}
+        note = {
+            "since": whole(note.get("since")) or int(time.time()),
+            "size": size or whole(note.get("size")),
+        }
         with contextlib.suppress(OSError):  # a full disk: it is noted the next time
             os.makedirs(place_of_notes(home), 0o700, exist_ok=True)
-            write_file(os.path.join(place_of_notes(home), "%s-%s" % (engine, archive_of(image))), b"")
+            write_file(path, json.dumps(note).encode())
+
+
+def loaded_images(home: Home) -> List[Tuple[str, str, Any, int, int]]:
+    """(engine, SHA-256 of the archive, bytes or None, since, last use) of each."""
+    place, found = place_of_notes(home), []
+    for used, _, path in _unused(place, math.inf):
+        name = _NOTE.match(os.path.basename(path))
+        if name is not None:
+            note = read_json(path) or {}
+            since, size = whole(note.get("since")) or int(used), whole(note.get("size")) or None
+            found.append((name.group(1), name.group(2), size, since, int(used)))
+    return found
+
+
+def remove_loaded(home: Home, engine: str, sha256: str) -> str:
+    """Remove the image of this archive. Why it stays, for people; "" if it is gone."""
+    seen = _look(os.path.join(place_of_notes(home), "%s-%s" % (engine, sha256)))
+    program = find_engine(engine)
+    if not seen[1]:
+        return ""
+    if program is None:
+        return "%s is not on this host now" % engine
+    words = _remove(program, name_of_archive(sha256), seen)
+    return "" if words is None else words or "it was used just now"
 
 
 def has_loaded(home: Home) -> bool:
@@ -76,16 +110,17 @@ def throw_away(home: Home, now: float) -> List[str]:
             continue  # it may come back, with its images
         if engine not in roots:
             roots[engine] = _root_of(engine, program, place)
-        if (is_old or is_short_of_room(roots[engine])) and _remove(program, image, seen):
+        if (is_old or is_short_of_room(roots[engine])) and _remove(program, image, seen) is None:
             gone.append(image)
     return gone
 
 
-def _remove(program: str, image: str, seen: Tuple[float, int, str]) -> bool:
-    """`seen`: the note. One that is another by now is of a use meanwhile: it stays, and so does its image if it may."""
+def _remove(program: str, image: str, seen: Tuple[float, int, str]) -> str | None:
+    """None if it is gone, else the engine's words. `seen`: the note. One that is another by now is of a use meanwhile:
+    it stays, and so does its image if it may."""
     path = seen[2]
     if _look(path) != seen:
-        return False
+        return ""
     status, text = output_of(remove_image(program, image), REMOVE_S)
     is_gone = status == 0 or any(words in text.lower() for words in _GONE)
     if _look(path) == seen:
@@ -94,7 +129,7 @@ def _remove(program: str, image: str, seen: Tuple[float, int, str]) -> bool:
         elif any(words in text.lower() for words in _USED):
             with contextlib.suppress(OSError):  # looked at again when as much time has passed
                 os.utime(path)
-    return is_gone
+    return None if is_gone else text.strip()[-300:]
 
 
 def _unused(place: str, since: float) -> List[Tuple[float, int, str]]:

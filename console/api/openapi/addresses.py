@@ -32,6 +32,8 @@ TEXTS = {
     "token": "The id of a token.",
     "user": "The name of a person.",
     "uuid": "The UUID of a GPU.",
+    "kind": "Of what a host keeps: `blobs`, `trees`, `environments`, `images`, `podman`, `docker`.",
+    "digest": "The SHA-256 that names it.",
     "view_id": "The id of a saved view.",
 }
 

@@ -94,6 +94,7 @@ WORDS = {
     "host.drain": gettext_noop("Host drained"),
     "host.contain": gettext_noop("Containment of a host"),
     "host.logins": gettext_noop("Logins of projects on a host"),
+    "host.discard": gettext_noop("Something removed from a host"),
     "host.declare_gone": gettext_noop("Host declared gone"),
     "gpu.recheck": gettext_noop("GPU checked again"),
     "gpu.evict": gettext_noop("Other processes on a GPU killed"),

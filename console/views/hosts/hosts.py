@@ -21,12 +21,12 @@ from agents.ssh import keys
 from console.auth import access
 from console.auth.person import person
 from console.forms.hosts import AcceptKey, AddHost, PasteHosts
-from console.presenters.hosts import host_filters, host_list, host_load
+from console.presenters.hosts import host_filters, host_list, host_load, kept_files
 from console.presenters.hosts import host_page as presenter
 from console.views.confirmation import asked_again
 from console.views.fragments import page_or_fragment
 from jobs.host_sync import strays
-from jobs.maintenance import enrol_host, gpus, logins
+from jobs.maintenance import enrol_host, gpus, kept, logins
 from jobs.maintenance.remove_host import remove_host
 from jobs.wake import hints
 
@@ -91,7 +91,8 @@ def host(request: HttpRequest, host_id: int) -> HttpResponse:
         request.user, "see", Host.every.select_related("location", "maintenance"), pk=host_id
     )
     load = host_load.load_now(row, timezone.now())
-    return render(request, "hosts/host.html", {"host": presenter.live(row, person(request)), "load": load})
+    page = {"host": presenter.live(row, person(request)), "load": load}
+    return render(request, "hosts/host.html", page | {"kept": kept_files.kept_files(row, person(request))})
 
 
 @require_POST
@@ -133,6 +134,21 @@ def remove(request: HttpRequest, host_id: int) -> HttpResponse:
         return redirect("host", host_id=host_id)
     messages.success(request, _("{name} is removed. Its history stays.").format(name=row.name))
     return redirect("hosts")
+
+
+@require_POST
+@login_required
+def discard_kept(request: HttpRequest, host_id: int, kind: str, digest: str) -> HttpResponse:
+    """Have the host remove something that it keeps."""
+    row = access.get_or_404(request.user, "manage", Host.objects.all(), pk=host_id)
+    try:
+        with transaction.atomic():
+            kept.discard(row, kind, digest, person(request).username, timezone.now())
+    except Refused as refused:
+        messages.error(request, shown(refused.message))
+    else:
+        messages.info(request, _("The host is asked to remove it. Its history says what became of that."))
+    return redirect("host", host_id=host_id)
 
 
 @require_POST

@@ -52,6 +52,7 @@ urlpatterns = [
     path("locations/<slug:location>/projects", locations.bind, name="bind-location"),
     path("machines/", machine_types.machines, name="machines"),
     path("machines/<int:type_id>/remove", machine_types.remove, name="remove-machine-type"),
+    path("hosts/<int:host_id>/kept/<slug:kind>/<slug:digest>", hosts.discard_kept, name="discard-kept"),
     path("hosts/<int:host_id>/gpus/<int:gpu_id>/<slug:what>", hosts.gpu_act, name="gpu-act"),
     path("hosts/<int:host_id>/strays/<int:stray_id>/<slug:act>", hosts.stray_act, name="stray-act"),
 ]

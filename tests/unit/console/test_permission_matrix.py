@@ -167,6 +167,7 @@ PAGES = {
             "drain-host",
             "declare-gone",
             "gpu-act",
+            "discard-kept",
             "stray-act",
         ),
         (("host", "manage"),),

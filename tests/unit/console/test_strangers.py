@@ -72,6 +72,7 @@ def there(cast, project, no_host_answers):
             "name": "t",
         },
         **{"what": "recheck", "act": "cancel", "verb": "check", "token": 1, "registry": "ghcr.io"},
+        **{"kind": "blobs", "digest": "a" * 64},
         **{"bucket": "ours", "sha256": "0" * 64, "how": "copyTo", "to": "ours", "new_name": "copy"},
         **{
             "model_id": "classifier",

@@ -20,6 +20,7 @@ from agents.runner.home import Home
 from agents.runner.preparations import images
 from agents.runner.preparations.image_archives import check_archive
 from agents.runner.preparations.report import USER, Failed
+from agents.runner.preparations.tasks import is_free
 from agents.runner.runtimes.engine_commands import say_storage
 from agents.runner.runtimes.loaded_images import OURS
 from tests.harness.containers import ENGINES, Podman
@@ -251,6 +252,8 @@ def test_nothing_is_loaded_while_the_names_cannot_be_listed(host, engine, made, 
     failed = hear(console, "FAILED")
     assert failed["fault"] == "host" and "cannot be listed: Error: no" in failed["message"]
     assert id_of(engine, OWN_NAME) == users
+    directory = host.home / ".trainyard" / "dep" / "preparations" / "image-k1"
+    wait_for(lambda: is_free(str(directory)), "its process to end: before that, no order begins another")
     ask(console, data, asked=2)
     console.hear("prepared", lambda told: (told["asked"], told["state"]) == (2, "READY"))
     assert id_of(engine, OWN_NAME) == users

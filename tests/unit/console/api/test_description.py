@@ -119,7 +119,7 @@ def names_of(path, example):
     return {
         **{"project": "default", "location": "default", "replica": "workerpool0-0", "bucket": "ours"},
         **{"user": "yves", "session": "0" * 16, "token": "1", "view_id": "1"},
-        "registry": "ghcr.io",
+        **{"registry": "ghcr.io", "kind": "blobs", "digest": "a" * 64},
         "job_id": str(example["job"]),
         "tuning_id": str(example["tuning"]),
         "host": str(example["host"]),

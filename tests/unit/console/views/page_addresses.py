@@ -33,6 +33,7 @@ def example_values(project, cast):
         "model_id": "digits",
         "number": 1,
         "host_id": host.pk,
+        **{"kind": "blobs", "digest": "a" * 64},
         "gpu_id": host.gpus.get().pk,
         "what": "recheck",
         "topic": "jobs",

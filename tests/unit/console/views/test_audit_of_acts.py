@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from agents.hosts import gpu_quarantine, moving
 from agents.hosts.moving import Tried
-from agents.models import Host, HostStatus
+from agents.models import Host, HostKept, HostStatus
 from agents.ssh.host_keys import fingerprint
 from console.auth import tokens
 from console.models import SecondFactor
@@ -44,6 +44,7 @@ DONE = {
     "declare-gone": ("host.declare_gone", {"name": "{name}"}),
     "bulk-hosts": ("host.cordon", {"act": "cordon", "host": "{host}", "confirm": "1"}),
     "gpu-act": ("gpu.recheck", {}),
+    "discard-kept": ("host.discard", {}),
     "stray-act": ("stray.stop", {}),
     "bind-location": ("location.bind", {"projects": "default"}),
     "share-location": ("location.storage", {"storage": "* /data"}),
@@ -164,6 +165,8 @@ def prepare(name, host, cast, project):
     elif name == "gpu-act":
         gpu = host.gpus.get()
         gpu_quarantine.quarantine(host.pk, {gpu.uuid: [STRANGER]}, "", now)
+    elif name == "discard-kept":
+        HostKept.objects.create(host=host, at=now, entries=[["blobs", "a" * 64, 7, 1, 1, False]])
     elif name in ("remove-own-secret", "remove-project-secret"):
         store.put(cast.root if "own" in name else project, "OLD", "old_secret", "alice", now)
     elif name == "delete-person":

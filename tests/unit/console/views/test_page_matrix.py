@@ -233,6 +233,7 @@ POST = {
     "location-registries": row(302, 403, 403, 403, 403, 403, 404),
     "remove-machine-type": row(302, 403, 403, 403, 403, 403, 404),
     "gpu-act": MANAGES_HOST,
+    "discard-kept": MANAGES_HOST,
     "stray-act": MANAGES_HOST,
     "preferences": row(302, 302, 302, 302, 302, 302, 302),
     "choose-project": row(302, 302, 302, 302, 302, 302, 302),

@@ -1,0 +1,104 @@
+"""What a host keeps for the runs to come, as frozen values for pages and REST, within what the person may see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.contrib.auth.models import User
+from django.utils.translation import gettext, gettext_noop, ngettext
+from django.utils.translation import gettext as _
+
+from agents.hosts import kept
+from agents.hosts.kept import Entry
+from agents.infra.sentences import shown
+from agents.models import Discard, Host, HostKept
+from console.auth import access
+from jobs.models import Artifact, Project
+from jobs.preparations.kept import Name, Use, uses_of
+
+_KINDS = {
+    kept.BLOBS: gettext_noop("shipped file"),
+    kept.TREES: gettext_noop("code"),
+    kept.ENVIRONMENTS: gettext_noop("Python environment"),
+    kept.IMAGES: gettext_noop("image of Apptainer"),
+    "podman": gettext_noop("image, loaded by podman"),
+    "docker": gettext_noop("image, loaded by Docker"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class KeptLine:
+    """One thing. `name`: what a project of the person calls it, else "". `others`: projects that the person may not
+    see. `why`: why it cannot be removed now. `leaving`: an admin has asked the host to remove it."""
+
+    kind: str
+    kind_word: str
+    key: str
+    name: str
+    size: int | None
+    since: datetime | None
+    used: datetime | None
+    projects: tuple[str, ...]
+    others: int
+    why: str
+    leaving: bool
+
+
+@dataclass(frozen=True, slots=True)
+class KeptFiles:
+    at: datetime
+    lines: tuple[KeptLine, ...]
+    bytes: int
+    left_out: int
+
+
+def kept_files(host: Host, user: User) -> KeptFiles | None:
+    """None if the host has told nothing yet. Makes a constant number of queries."""
+    row = HostKept.objects.filter(host=host).first()
+    if row is None:
+        return None
+    entries = kept.entries_of(row)
+    uses = uses_of(host, [entry[:2] for entry in entries])
+    mine = dict(access.visible(user, Project.objects.all()).values_list("pk", "name"))
+    called = _names_of_files((entry.key for entry in entries if entry.kind == kept.BLOBS), mine)
+    leaving = set(Discard.objects.filter(host=host).values_list("kind", "key"))
+    lines = tuple(_line(entry, uses.get(entry[:2], []), mine, called, leaving) for entry in entries)
+    return KeptFiles(row.at, lines, sum(line.size or 0 for line in lines), row.left_out)
+
+
+def _line(
+    entry: Entry, uses: list[Use], mine: Mapping[int, str], called: Mapping[str, str], leaving: set[Name]
+) -> KeptLine:
+    seen = [use for use in uses if use.project in mine]
+    title = shown(max(seen, key=lambda use: use.job).title) if seen and entry.kind != kept.BLOBS else ""
+    return KeptLine(
+        entry.kind,
+        gettext(_KINDS[entry.kind]),
+        entry.key,
+        called.get(entry.key, "") if entry.kind == kept.BLOBS else title,
+        entry.size,
+        entry.since,
+        entry.used,
+        tuple(sorted({mine[use.project] for use in seen})),
+        len({use.project for use in uses} - mine.keys()),
+        _why(entry, uses, mine),
+        entry[:2] in leaving,
+    )
+
+
+def _why(entry: Entry, uses: list[Use], mine: Mapping[int, str]) -> str:
+    live = [use for use in uses if use.live]
+    jobs = sorted(use.job for use in live if use.project in mine)
+    if jobs:
+        return _("needed by job {ids}").format(ids=", ".join(map(str, jobs[:8])))
+    if live:
+        return ngettext("needed by a job of another project", "needed by jobs of other projects", len(live))
+    return _("in use on the host") if entry.in_use else ""
+
+
+def _names_of_files(digests: Iterable[str], mine: Mapping[int, str]) -> dict[str, str]:
+    """By the digests of files, what the newest artifact of a project of the person is called."""
+    rows = Artifact.objects.filter(sha256__in=list(digests), project__in=list(mine)).order_by("pk")
+    return dict(rows.values_list("sha256", "name"))

@@ -1,0 +1,174 @@
+"""What a host keeps, on its page and in REST: within what each person may see, and removed by an admin alone."""
+
+from __future__ import annotations
+
+import html
+
+import pytest
+from django.utils import timezone
+
+from agents.hosts import kept
+from agents.models import Discard, Host, HostEvent, HostKept
+from jobs.artifacts import artifacts
+from jobs.models import Artifact, Job, Preparation, PreparationNeed, Project, Run
+from tests.unit.console.views.example_rows import a_host, a_job, one_line
+
+A, B, C, D = ("a" * 64, "b" * 64, "c" * 64, "d" * 64)
+ENTRIES = [
+    ["environments", A, 5_000_000, 1_700_000_000, 1_700_001_000, False],
+    ["blobs", B, 3_000_000, 1_700_000_000, 1_700_001_000, False],
+    ["podman", C, None, 1_700_000_000, 1_700_001_000, True],
+    ["images", D, 7, 1_700_000_000, 1_700_001_000, False],
+]
+
+
+@pytest.fixture
+def host(db):
+    row = a_host()
+    Host.every.filter(pk=row.pk).update(lease_token=7)
+    assert kept.record(row.pk, 7, {"kept": ENTRIES, "left_out": 2}, timezone.now()) is False
+    return row
+
+
+@pytest.fixture
+def theirs(db):
+    return Project.objects.create(name="secret-lab", created_at=timezone.now())
+
+
+def needs(job, host, kind, key, title, what=None, result=None):
+    now = timezone.now()
+    row, _ = Preparation.objects.get_or_create(
+        host=host, kind=kind, key=key,
+        defaults={"what": what or {}, "title": title, "created_at": now, "used_at": now, "result": result or {}},
+    )  # fmt: skip
+    PreparationNeed.objects.create(preparation=row, run=job.runs.get())
+
+
+@pytest.fixture
+def used(host, project, theirs, cast):
+    """Of the project: the environment and its package, by a job that is over. Of another: the same environment, and an
+    image by a job that goes on."""
+    over = a_job(project, cast.bob, state="SUCCEEDED", host=host)
+    other = a_job(theirs, cast.alice, host=host)
+    Run.objects.filter(job=other).update(host=host)
+    blobs = {"blobs": [{"sha256": B, "size": 3}]}
+    needs(over, host, "environment", A, "the Python packages of the job", blobs)
+    needs(other, host, "environment", A, "the Python packages of the job")
+    needs(other, host, "image", "k", "the image gs://hush/hush.tar", {"engine": "podman", "archive": C})
+    needs(other, host, "image", "l", "the image hush", {"engine": "apptainer"}, {"id": D})
+    artifact = artifacts.add_artifact(project, "package", "train-1.whl", [b"bytes"], "bob")
+    Artifact.objects.filter(pk=artifact.pk).update(sha256=B)
+    return over, other
+
+
+def page(browser, host):
+    return one_line(html.unescape(browser.get(f"/hosts/{host.pk}/").content.decode()))
+
+
+def told(browser, host):
+    answer = browser.get(f"/api/v1/hosts/{host.name}/kept").json()
+    assert answer["leftOut"] == 2 and "reportTime" in answer
+    return {each["kind"]: each for each in answer["kept"]}
+
+
+def test_nothing_is_said_before_the_host_has_told(browser, cast):
+    host = a_host()
+    assert "Kept for the runs to come" not in page(browser("root"), host)
+    assert browser("root").get(f"/api/v1/hosts/{host.name}/kept").json() == {"kept": [], "leftOut": 0}
+
+
+def test_each_thing_has_its_name_size_times_and_projects(browser, cast, host, used):
+    text = page(browser("root"), host)
+    for words in (
+        "Python environment",
+        "train-1.whl",
+        "the image gs://hush/hush.tar",
+        "4.8",
+        "secret-lab",
+        "2 more",
+    ):
+        assert words in text, words
+    found = told(browser("root"), host)
+    assert (found["environments"]["projects"], found["environments"]["otherProjects"]) == (
+        ["default", "secret-lab"], 0,
+    )  # fmt: skip
+    assert found["blobs"]["name"] == "train-1.whl" and found["blobs"]["sizeBytes"] == 3_000_000
+    assert found["blobs"]["sinceTime"].startswith("2023-11-14T22:13:20")
+    assert found["podman"]["sizeBytes"] is None
+
+
+def test_strangers_learn_no_names_of_other_projects(browser, cast, host, used):
+    text, found = page(browser("bob"), host), told(browser("bob"), host)
+    other = used[1]
+    for secret in ("hush", "secret-lab", str(other.pk)):
+        assert secret not in text and secret not in str(found), secret
+    assert "train-1.whl" in text and "1 other project" in text
+    assert (found["environments"]["projects"], found["environments"]["otherProjects"]) == (["default"], 1)
+    assert (found["podman"]["name"], found["podman"]["inUse"]) == ("", "needed by a job of another project")
+
+
+def test_a_name_of_a_file_of_another_project_is_not_shown(browser, cast, host, used, theirs):
+    Artifact.objects.update(project=theirs, name="hush.whl")
+    assert "hush" not in page(browser("bob"), host)
+    assert told(browser("bob"), host)["blobs"]["name"] == ""
+
+
+def test_what_no_job_needs_is_removed_and_the_history_says_so(browser, cast, host, used):
+    Job.objects.filter(pk=used[1].pk).update(state="FAILED")
+    answer = browser("root").post(f"/hosts/{host.pk}/kept/environments/{A}", follow=True)
+    assert "is being removed" in one_line(answer.content.decode())
+    assert kept.to_discard(host.pk) == [("environments", A)]
+    now = timezone.now()
+    answered = {"kind": "environments", "key": A, "why": "it is in use on the host"}
+    assert kept.record_discarded(host.pk, 6, answered, now) is False, "another has the lease"
+    assert kept.record_discarded(host.pk, 7, answered, now) is True and not Discard.objects.exists()
+    assert kept.record_discarded(host.pk, 7, answered, now) is False, "nobody asked for that"
+    text = page(browser("root"), host)
+    assert "it is in use on the host" in text and "kept on the host" in text
+    last = HostEvent.objects.filter(host=host, kind="kept").get()
+    assert last.actor == "root"
+
+
+@pytest.mark.parametrize(("kind", "key", "words"), [
+    ("images", D, "job {job} needs it"), ("podman", C, "job {job} needs it"), ("trees", A, "keeps no such thing"),
+    ("blobs", A, "keeps no such thing"),
+])  # fmt: skip
+def test_what_is_needed_stays_with_the_reason(browser, cast, host, used, kind, key, words):
+    address = f"/api/v1/hosts/{host.name}/kept/{kind}/{key}:discard"
+    answer = browser("root").post(address, {}, content_type="application/json")
+    assert answer.status_code == 400 and words.format(job=used[1].pk) in answer.json()["error"]["message"]
+    assert not Discard.objects.exists()
+
+
+def test_what_the_host_uses_stays_though_no_job_needs_it(browser, cast, host):
+    answer = browser("root").post(
+        f"/api/v1/hosts/{host.name}/kept/podman/{C}:discard", {}, content_type="application/json"
+    )
+    assert answer.status_code == 400 and "something on the host uses it now" in answer.content.decode()
+
+
+def test_rest_removes_a_shipped_file_when_what_is_made_of_it_is_ready(browser, cast, host, used):
+    address = f"/api/v1/hosts/{host.name}/kept/blobs/{B}:discard"
+    refused = browser("root").post(address, {}, content_type="application/json")
+    assert refused.status_code == 400 and "needs it" in refused.json()["error"]["message"]
+    Preparation.objects.update(phase="READY")
+    answer = browser("root").post(
+        f"/api/v1/hosts/{host.name}/kept/blobs/{B}:discard", {}, content_type="application/json"
+    )
+    assert answer.status_code == 200, answer.content
+    assert [each["leaving"] for each in answer.json()["kept"] if each["kind"] == "blobs"] == [True]
+
+
+@pytest.mark.parametrize("nonsense", [
+    {}, {"kept": 7}, {"kept": [7, ["blobs"], ["x", A, 1, 1, 1, False], ["blobs", "../x", 1, 1, 1, False]]},
+    {"kept": [["blobs", A, -1, 1, 1, False], ["blobs", A, 1, "1", 1, False], ["blobs", A, 1, 1, 1, "no"]]},
+])  # fmt: skip
+def test_a_hostile_host_stores_nothing_that_a_page_could_not_show(browser, cast, host, nonsense):
+    kept.record(host.pk, 7, nonsense, timezone.now())
+    assert HostKept.objects.get().entries == []
+    page(browser("root"), host)
+
+
+def test_without_the_lease_nothing_is_stored(host):
+    kept.record(host.pk, 6, {"kept": []}, timezone.now())
+    assert len(HostKept.objects.get().entries) == len(ENTRIES)
