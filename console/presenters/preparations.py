@@ -25,7 +25,8 @@ BADGES: Mapping[str, Badge] = {
 
 @dataclass(frozen=True, slots=True)
 class PreparationLine:
-    """`percent`: None where nobody knows how much there is to do. `tail`: empty for who may not see logs."""
+    """`percent`: None where nobody knows how much there is to do. `tail`: empty for who may not see logs. `turn`: what
+    goes first, where its files wait for others, since `began_at`."""
 
     id: str
     host: str
@@ -38,6 +39,8 @@ class PreparationLine:
     left: timedelta | None
     message: str
     tail: str
+    turn: str
+    began_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,7 @@ class Panel:
 
 
 def panel(job: Job, may_see_output: bool, now: datetime) -> Panel:
-    """Makes two queries, however many hosts there are."""
+    """Makes as many queries as `of_jobs.of_job`, however many hosts there are."""
     found = of_jobs.of_job(job, now)
     states = [each.progress.state for each in found]
     return Panel(
@@ -81,4 +84,6 @@ def _line(each: HostPreparation, may_see_output: bool) -> PreparationLine:
         left=None if progress.left_s is None else timedelta(seconds=max(1, round(progress.left_s))),
         message=each.message,
         tail=each.tail if may_see_output else "",
+        turn=each.turn,
+        began_at=each.began_at,
     )

@@ -18,6 +18,7 @@ from agents.infra.sql import Parameter, PartialModel, SelectStatement
 from agents.models import Host
 from jobs.models import HostOutputs, Job, Preparation, PreparationNeed
 from jobs.preparations.progress import Progress, fillings, progress_of, progress_of_filling
+from jobs.preparations.turns import turns_of
 from jobs.rules.lifecycle.preparation_states import HOST_NOT_PREPARED, NOT_PREPARED, PreparationState
 from jobs.rules.lifecycle.states import RunPhase
 
@@ -31,6 +32,7 @@ class HostPreparation:
     """One thing on one host. `kind`: of preparations (kinds.py), or outputs of earlier runs that are put there.
 
     `message` and `tail` are the words of the program that prepares; the secrets that it was given are masked in them.
+    `turn`: what goes first, where its files wait for others.
     """
 
     id: str
@@ -44,26 +46,30 @@ class HostPreparation:
     fault: str
     began_at: datetime | None
     ended_at: datetime | None
+    turn: str = ""
 
 
 def of_job(job: Job, now: datetime) -> tuple[HostPreparation, ...]:
     """What failed comes first, then what is least far, then what is ready. Empty if there is only what is ready.
 
-    Makes two queries, however many hosts there are.
+    Makes two queries, however many hosts there are, and up to three more where files are waited for.
     """
-    prepared = (_with_host(*row) for row in _prepared(job=job.pk))
-    found = [*(_of_row(row, now) for row in prepared), *(_of_filling(row) for row in fillings(job.pk))]
+    prepared = [_with_host(*row) for row in _prepared(job=job.pk)]
+    turns = turns_of(((row.pk, row.phase, row.done) for row in prepared), job.pk)
+    found = [_of_row(row, now, turns.get(row.pk, "")) for row in prepared]
+    found += [_of_filling(row) for row in fillings(job.pk)]
     if all(each.progress.state is PreparationState.READY for each in found):
         return ()
     return tuple(sorted(found, key=_order))
 
 
 def stamp(job: int) -> Sequence[Any]:
-    """It changes whenever something of this does. Makes two queries."""
-    prepared = _preparations(job).annotate(end=Right("tail", 80))
-    columns = ("pk", "phase", "asked", "done", "total", "message", "end", "ended_at")
+    """It changes whenever something of this does. Makes as many queries as `of_job`."""
+    columns = ("pk", "phase", "done", "asked", "total", "message", "end", "ended_at")
+    prepared = list(_preparations(job).annotate(end=Right("tail", 80)).values_list(*columns))
+    turns = turns_of((row[:3] for row in prepared), job)
     filled = fillings(job).values_list("pk", "fill_done", "fill_total", "problem")
-    return [list(prepared.values_list(*columns)), list(filled)]
+    return [prepared, list(filled), sorted(turns.items())]
 
 
 def _preparations(job: int | Parameter) -> QuerySet[Preparation]:
@@ -89,7 +95,7 @@ def _with_host(name: str, *columns: Any) -> Preparation:
     return row
 
 
-def _of_row(row: Preparation, now: datetime) -> HostPreparation:
+def _of_row(row: Preparation, now: datetime, turn: str) -> HostPreparation:
     return HostPreparation(
         str(row.pk),
         progress_of(row, now),
@@ -102,6 +108,7 @@ def _of_row(row: Preparation, now: datetime) -> HostPreparation:
         row.fault,
         row.began_at,
         row.ended_at,
+        turn,
     )
 
 

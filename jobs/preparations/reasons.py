@@ -8,8 +8,9 @@ from django.db import transaction
 from django.db.models import F, Q
 
 from agents.infra.texts import join, said
-from jobs.models import Job
+from jobs.models import Job, Preparation
 from jobs.preparations.progress import Progress, fillings, of_job, progress_of, progress_of_filling
+from jobs.preparations.turns import turns_of
 from jobs.rules.lifecycle.preparation_states import PreparationState
 from jobs.rules.list_text import list_text
 from jobs.rules.time_text import time_text
@@ -19,7 +20,10 @@ from jobs.wake import announce
 def reason_of(job: int, now: datetime) -> str:
     """Empty if the job waits for neither."""
     rows = [row for row in of_job(job) if row.phase != PreparationState.READY]
-    sentences = [_preparing(progress_of(row, now)) for row in rows]
+    turns = turns_of(((row.pk, row.phase, row.done) for row in rows), job)
+    sentences = [
+        _waiting(row, turns[row.pk]) if row.pk in turns else _preparing(progress_of(row, now)) for row in rows
+    ]
     sentences += [_filling(progress_of_filling(row)) for row in fillings(job)]
     return list_text(sentences) if sentences else ""
 
@@ -43,6 +47,10 @@ def explain(job: int, now: datetime) -> None:
         changed = Job.every.filter(~Q(reason=reason), pk=job)
         if changed.update(reason=reason, version=F("version") + 1, updated_at=now):
             announce.hints([f"job:{job}"])
+
+
+def _waiting(row: Preparation, turn: str) -> str:
+    return said("{host} waits with {what}: {turn}", host=row.host.name, what=row.title, turn=turn)
 
 
 def _preparing(each: Progress) -> str:

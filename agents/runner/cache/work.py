@@ -6,6 +6,7 @@ It is idempotent: an entry that is complete is reported at once, one that was be
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Any, Callable, Dict, List, Tuple
 
@@ -20,8 +21,9 @@ from agents.runner.preparations.long_programs import Unprepared
 # The kinds of preparations, and where in the cache each has its entries.
 KINDS = {"tree": TREES, "environment": ENVIRONMENTS}
 LOOK_S = 0.1
-# A console that ships nothing for so long is gone; the next one asks again.
-SILENT_S = 900.0
+# A console that ships nothing for so long is gone; the next one asks again. One that is there has others to ship to
+# first perhaps, and is waited for longer.
+SILENT_S, BUSY_S = 900.0, 6 * 3600.0
 
 Report = Callable[[int, int, str], None]
 
@@ -61,12 +63,24 @@ def blobs_of(document: Dict[str, Any]) -> List[Tuple[str, int]]:
 def wait_for_blobs(cache: Cache, blobs: List[Tuple[str, int]], report: Report) -> None:
     """Wait until the console has shipped all of them, and tell how far it is."""
     total, before, grew_at = sum(size for _, size in blobs), -1, time.monotonic()
+    sign, signed_at = None, grew_at
     while not all(cache.has(BLOBS, sha) for sha, _ in blobs):
         done = sum(min(size, have(cache, sha)) for sha, size in blobs)
         if done != before:
             report(done, total, "bytes")
             before, grew_at = done, time.monotonic()
-        if time.monotonic() - grew_at > SILENT_S:
-            text = "the console has shipped nothing for %d minutes" % (SILENT_S // 60)
-            raise Unprepared("host", "not_shipped", text)
+        if sign != sign_of_console(cache):
+            sign, signed_at = sign_of_console(cache), time.monotonic()
+        for since, patience_s in ((max(grew_at, signed_at), SILENT_S), (grew_at, BUSY_S)):
+            if time.monotonic() - since > patience_s:
+                text = "the console has shipped nothing for %d minutes" % (patience_s // 60)
+                raise Unprepared("host", "not_shipped", text)
         time.sleep(LOOK_S)
+
+
+def sign_of_console(cache: Cache) -> Any:
+    """Another value for as long as a console talks to this host: serve writes down its mark every ten seconds or so."""
+    try:
+        return os.stat(os.path.join(os.path.dirname(cache.base), "mark")).st_mtime_ns
+    except OSError:
+        return None

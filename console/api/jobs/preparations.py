@@ -28,7 +28,8 @@ PAGE_SIZE, MAX_PAGE_SIZE = 100, 200
 
 
 class PreparationDocument(TypedDict):
-    """`kind`: `image`, `tree` (code), `environment` (Python packages) or `outputs`. `fault`: `USER` or `HOST`."""
+    """`kind`: `image`, `tree` (code), `environment` (Python packages) or `outputs`. `fault`: `USER` or `HOST`.
+    `waitsFor`: what goes first, where its files wait for others."""
 
     host: str
     kind: str
@@ -39,6 +40,7 @@ class PreparationDocument(TypedDict):
     unit: NotRequired[str]
     timeLeft: NotRequired[str]
     message: NotRequired[str]
+    waitsFor: NotRequired[str]
     fault: NotRequired[str]
     output: NotRequired[str]
     startTime: NotRequired[Time]
@@ -79,6 +81,7 @@ def document(each: HostPreparation, may_see_output: bool) -> dict[str, Any]:
         "unit": each.unit,
         "timeLeft": None if progress.left_s is None else duration(max(1, round(progress.left_s))),
         "message": shown(each.message),
+        "waitsFor": shown(each.turn),
         "fault": each.fault.upper(),
         "output": each.tail if may_see_output else "",
         "startTime": each.began_at and format_time(each.began_at),

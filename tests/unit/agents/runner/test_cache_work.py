@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -123,6 +124,25 @@ def test_a_console_that_ships_nothing_is_not_waited_for_for_ever(prepare, monkey
     monkeypatch.setattr(cache_work, "SILENT_S", 0.3)
     with pytest.raises(Unprepared, match="shipped nothing"):
         prepare()
+
+
+def test_a_console_that_is_there_may_ship_to_others_first(prepare, home, monkeypatch):
+    """Of many hosts a few get files at a time. What was shipped last may wait for longer than a console is away."""
+    monkeypatch.setattr(cache_work, "SILENT_S", 0.5)
+    monkeypatch.setattr(cache_work, "BUSY_S", 2.0)
+    looks = []
+
+    def sleep(seconds):
+        looks.append(seconds)
+        with open(home.mark, "w") as file:
+            file.write("x")
+        os.utime(home.mark, ns=(len(looks), len(looks)))
+        time.sleep(seconds)
+
+    monkeypatch.setattr(cache_work, "time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep))
+    with pytest.raises(Unprepared, match="shipped nothing"):
+        prepare()
+    assert sum(looks) > 1.5
 
 
 @pytest.mark.parametrize(

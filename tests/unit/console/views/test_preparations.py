@@ -13,7 +13,7 @@ from console.parts import jobs as parts
 from console.parts.part import Place
 from console.presenters.preparations import SHOWN, panel
 from jobs.models import HostOutputs, Job, Preparation, PreparationNeed, Run
-from jobs.preparations import of_jobs
+from jobs.preparations import of_jobs, reasons
 from tests.unit.console.views.example_rows import a_host, a_job, one_line
 
 
@@ -122,13 +122,74 @@ def test_of_many_hosts_the_failed_and_the_slowest_are_shown(project, cast, djang
     rows = Preparation.objects.order_by("host__name")
     for row, phase in ((rows[40], "FAILED"), (rows[50], "READY"), (rows[60], "WANTED")):
         Preparation.objects.filter(pk=row.pk).update(phase=phase)
-    with django_assert_num_queries(2):
+    # One is not begun: whether it waits for files is asked once for all.
+    with django_assert_num_queries(3):
         found = panel(job, True, timezone.now())
     assert [line.host for line in found.lines] == ["n-40", "n-60", *(f"n-0{number}" for number in range(6))]
     assert (len(found.lines), found.ready, found.failed, found.total) == (SHOWN, 1, 1, 64)
     assert found.more == 64 - SHOWN
-    with django_assert_num_queries(2):
+    with django_assert_num_queries(3):
         of_jobs.stamp(job.pk)
+
+
+def shipped(job, host, key, done, project_title="the code of the job", **changes):
+    began = timezone.now() - timedelta(minutes=3)
+    files = {"what": {"blobs": [{"sha256": key, "size": 1000}]}, "total": 1000, "unit": "bytes"}
+    known = {"kind": "tree", "title": project_title, "phase": "WORKING", "began_at": began, "done": done}
+    return prepare(job, host, key, **{**known, **files, **changes})
+
+
+def told(browser, job):
+    return one_line(re.sub(r"<[^>]*>", " ", part_of(browser, job))).replace("\xa0", " ")
+
+
+@pytest.fixture
+def busy(project, cast, job):
+    """A job whose files are on their way to the host of `job`, where the files of `job` wait."""
+    host = job.runs.get().host
+    other = a_job(project, cast.alice, "PENDING", host=host)
+    row = shipped(other, host, "a" * 64, 250)
+    shipped(job, host, "b" * 64, 0)
+    return other, row
+
+
+def test_files_that_wait_for_a_busy_host_say_for_whom_since_when_and_how_far(browser, job, busy):
+    other, row = busy
+    words = f"The host gets the code of the job of job {other.pk} first (25 %)."
+    assert words in told(browser, job) and "Its files wait since" in told(browser, job)
+    [answer] = browser("bob").get(f"/api/v1/jobs/{job.pk}/preparations").json()["preparations"]
+    assert answer["waitsFor"] == words
+    reasons.explain(job.pk, timezone.now())
+    job.refresh_from_db()
+    assert str(job.reason) == f"gpu-a waits with the code of the job: {words}"
+    assert "first" not in told(browser, other)
+    before = of_jobs.stamp(job.pk)
+    Preparation.objects.filter(pk=row.pk).update(done=500)
+    assert of_jobs.stamp(job.pk) != before and "first (50 %)" in told(browser, job)
+    Preparation.objects.filter(pk=row.pk).update(phase="READY")
+    assert "first" not in told(browser, job)
+
+
+def test_of_another_project_it_is_only_said_that_there_is_one(browser, job, busy, cast):
+    other, row = busy
+    Job.objects.filter(pk=other.pk).update(project=cast.elsewhere)
+    Preparation.objects.filter(pk=row.pk).update(title="the image gs://hush/x.tar")
+    text = told(browser, job)
+    assert "The host gets files of another project first (25 %)." in text
+    assert "hush" not in text and str(other.pk) not in text
+
+
+def test_what_is_loaded_after_it_came_holds_up_nobody(browser, job, busy):
+    Preparation.objects.filter(pk=busy[1].pk).update(total=7000)
+    assert "first" not in told(browser, job)
+
+
+def test_files_that_wait_because_other_hosts_get_theirs_say_so(browser, job, project, cast):
+    for number in range(2):
+        host = a_host(f"n-{number}")
+        shipped(a_job(project, cast.alice, "PENDING", host=host), host, f"{number}" * 64, 10)
+    shipped(job, job.runs.get().host, "b" * 64, 0)
+    assert "Files go to a few hosts at a time: now to 2 other hosts." in told(browser, job)
 
 
 def test_the_part_is_sent_again_when_a_host_gets_on(job, cast):
