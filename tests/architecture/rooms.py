@@ -86,8 +86,8 @@ jobs/labels: jobs/rules/{lifecycle list_text scheduling spec} jobs/{models wake}
 jobs/lifecycle: jobs/rules/{lifecycle list_text metrics scheduling spec} jobs/{models outputs preparations projects
     wake} agents/{hosts infra models}
 jobs/logs: jobs/rules/{lifecycle} jobs/{models secrets wake} agents/{infra links runner}
-jobs/maintenance: jobs/rules/{lifecycle list_text spec storage_names} jobs/{host_sync lifecycle models projects
-    scheduling wake} agents/{clock_keeper hosts infra models ssh time_doubt}
+jobs/maintenance: jobs/rules/{lifecycle list_text spec storage_names} jobs/{host_sync lifecycle models preparations
+    projects scheduling wake} agents/{clock_keeper hosts infra models ssh time_doubt}
 jobs/management: jobs/{models}
 jobs/metrics: jobs/rules/{lifecycle metrics} jobs/{logs models wake} agents/{infra links}
 jobs/models: jobs/rules/{lifecycle scheduling spec tuning} agents/{infra models}
@@ -95,8 +95,8 @@ jobs/notifications: jobs/rules/{lifecycle notifications} jobs/{models projects w
 jobs/pipelines: jobs/rules/{lifecycle spec tuning} jobs/{models projects services tuning} agents/{infra}
 jobs/outputs: jobs/rules/{lifecycle spec storage_names} jobs/{artifacts models preparations projects secrets wake}
     agents/{infra models runner ssh}
-jobs/preparations: jobs/rules/{lifecycle list_text spec time_text} jobs/{artifacts models secrets wake} agents/{infra
-    models runner}
+jobs/preparations: jobs/rules/{lifecycle list_text spec time_text} jobs/{artifacts models secrets wake} agents/{hosts
+    infra models runner}
 jobs/projects: jobs/rules/{lifecycle list_text scheduling spec} jobs/{models wake} agents/{infra models}
 jobs/recordings: jobs/{logs models projects wake} agents/{infra links}
 jobs/rules/lifecycle: jobs/rules/{list_text spec} agents/{infra}

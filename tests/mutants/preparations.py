@@ -10,6 +10,9 @@ REGISTRIES = "tests/unit/jobs/secrets/test_image_registries.py"
 SIF = "tests/unit/agents/runner/test_sif.py"
 ARCHIVES = "tests/unit/agents/runner/test_image_archives.py"
 NAMES = "tests/unit/agents/runner/test_archive_names.py"
+KEPT = "tests/unit/agents/runner/test_kept.py"
+KEPT_PAGE = "tests/unit/console/views/test_kept.py"
+TURNS = "tests/unit/console/views/test_preparations.py"
 LOADED = "tests/unit/agents/runner/runtimes/test_loaded_images.py"
 STORED = "tests/unit/jobs/preparations/test_stored_images.py"
 BROUGHT = "tests/unit/jobs/preparations/test_brought.py"
@@ -326,6 +329,43 @@ PREPARATIONS = (
         (f"{NAMES}::test_only_names_that_the_archive_claims_and_that_mean_its_image_are_taken_back",),
     ),
     Safeguard(
+        "kept-files-that-a-run-uses",
+        "agents/runner/cache/kept.py",
+        '    fd = cache.try_to_own(kind, key)\n    if fd < 0:\n        return "it is in use on the host"\n',
+        "    fd = os.open(os.devnull, os.O_RDONLY)\n",
+        (f"{KEPT}::test_what_nothing_uses_is_removed_and_what_is_used_stays",),
+    ),
+    Safeguard(
+        "kept-files-that-a-job-needs",
+        "jobs/maintenance/kept.py",
+        "    if live:\n",
+        "    if False:\n",
+        (f"{KEPT_PAGE}::test_what_is_needed_stays_with_the_reason",),
+    ),
+    Safeguard(
+        "names-of-kept-files-of-other-projects",
+        "console/presenters/hosts/kept_files.py",
+        "    seen = [use for use in uses if use.project in mine]\n",
+        "    seen, mine = uses, {use.project: str(use.job) for use in uses}\n",
+        (f"{KEPT_PAGE}::test_strangers_learn_no_names_of_other_projects",),
+    ),
+    Safeguard(
+        "turns-of-files-of-other-projects",
+        "jobs/preparations/turns.py",
+        "    if first.job is None:\n",
+        "    if False:\n",
+        (f"{TURNS}::test_of_another_project_it_is_only_said_that_there_is_one",),
+    ),
+    Safeguard(
+        "console-that-ships-to-others-first",
+        "agents/runner/cache/work.py",
+        "        if sign != sign_of_console(cache):\n",
+        "        if False:\n",
+        (
+            "tests/unit/agents/runner/test_cache_work.py::test_a_console_that_is_there_may_ship_to_others_first",
+        ),
+    ),
+    Safeguard(
         "engine-that-outlives-its-preparation",
         "agents/runner/preparations/programs_output.py",
         "preexec_fn=die_with_parent,",
@@ -398,7 +438,7 @@ PREPARATIONS = (
     Safeguard(
         "archives-loaded-at-once",
         "agents/runner/preparations/images.py",
-        ", Cache(home).locked(IMAGES, _LOADING)",
+        ", lock_of_loading(home)",
         "",
         (f"{ARCHIVES}::test_archives_that_give_their_images_one_name_are_loaded_one_at_a_time",),
     ),

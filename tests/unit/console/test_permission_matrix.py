@@ -331,6 +331,8 @@ REST = [
     ("POST", "/api/v1/hosts/{host}:cordon", ("host", "manage"), {}),
     ("GET", "/api/v1/hosts/{host}/gpus", ("host", "see"), None),
     ("POST", "/api/v1/hosts/{host}/gpus/GPU-{host}-0:recheck", ("host", "manage"), {}),
+    ("GET", "/api/v1/hosts/{host}/kept", ("host", "see"), None),
+    ("POST", "/api/v1/hosts/{host}/kept/blobs/" + "a" * 64 + ":discard", ("host", "manage"), {}),
     ("GET", "/api/v1/locations", ("Location", "see"), None),
     ("GET", "/api/v1/locations/default", ("location", "see"), None),
     ("PATCH", "/api/v1/locations/default", ("location", "manage"), {"allProjects": True}),
