@@ -12,8 +12,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-import paramiko
-
 from agents.ssh.dial import DialError
 from agents.ssh.put import Blob, PutRefused, PutStopped, Rate
 from agents.ssh.put_apart import put
@@ -51,11 +49,12 @@ class _Work:
 
 
 class Shipper:
-    """`want` may be called as often as one likes. `shipped` and `failed` are called from the shipper's threads."""
+    """`want` may be called as often as one likes. `shipped` and `failed` are called from the shipper's threads. `key`
+    gives the text of the private key."""
 
     def __init__(
         self,
-        key: Callable[[], paramiko.PKey],
+        key: Callable[[], str],
         deployment: str,
         rate: Rate,
         shipped: Callable[[Shipment], None] = lambda shipment: None,

@@ -31,14 +31,18 @@ def public_line() -> str:
 
 def private_key() -> PrivateKey:
     """Decrypt the private key. Raises KeyUnreadable."""
+    return paramiko.Ed25519Key.from_private_key(io.StringIO(private_text()))
+
+
+def private_text() -> str:
+    """The private key as OpenSSH writes it, for a process that has no database. Raises KeyUnreadable."""
     try:
-        text = secrets.decrypt(_pair().private_encrypted).decode()
+        return secrets.decrypt(_pair().private_encrypted).decode()
     except SecretUnreadable:
         raise KeyUnreadable(
             "The deployment's SSH key was encrypted with another key than this data directory's. "
             "Restore the data directory that belongs to this database."
         ) from None
-    return paramiko.Ed25519Key.from_private_key(io.StringIO(text))
 
 
 def check_private_key() -> None:

@@ -22,8 +22,6 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import paramiko
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from agents.runner.linux import die_with_parent, give_way
 from agents.ssh.dial import DialError
@@ -41,21 +39,21 @@ END_S = 5.0
 
 def put(
     target: Target,
-    key: paramiko.PKey,
+    key: str,
     deployment: str,
     blob: Blob,
     read: Read,
     rate: Rate,
     progress: Progress = lambda done: None,
 ) -> None:
-    """As put_blob."""
+    """As put_blob. `key`: the text of the private key, as OpenSSH writes it."""
     if blob.size <= SMALL_BYTES:
-        put_blob(target, key, deployment, blob, read, rate, progress)
+        put_blob(target, _key_of(key), deployment, blob, read, rate, progress)
         return
     request = {
         "parent": os.getpid(),
         "target": dataclasses.asdict(target),
-        "key": _text_of(key),
+        "key": key,
         "deployment": deployment,
         "blob": dataclasses.asdict(blob),
     }
@@ -77,13 +75,8 @@ def put(
                 cast(BinaryIO, end).close()
 
 
-def _text_of(key: paramiko.PKey) -> str:
-    """paramiko writes no key of this kind."""
-    seed = cast(Any, key)._signing_key.encode()
-    secret = Ed25519PrivateKey.from_private_bytes(seed).private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
-    )
-    return secret.decode()
+def _key_of(text: str) -> paramiko.PKey:
+    return paramiko.Ed25519Key.from_private_key(io.StringIO(text))
 
 
 class _Feeding:
@@ -169,7 +162,6 @@ def _first_line(fd: int) -> bytes:
 def _put(request: dict[str, Any]) -> None:
     where = request["target"]
     target = Target(**{**where, "jumps": tuple(Jump(**jump) for jump in where["jumps"])})
-    key = paramiko.Ed25519Key.from_private_key(io.StringIO(request["key"]))
     blob = Blob(**request["blob"])
     is_sending = False
 
@@ -190,7 +182,7 @@ def _put(request: dict[str, Any]) -> None:
             _say(done=done)
 
     with suppress(PutStopped):
-        put_blob(target, key, request["deployment"], blob, read, Rate(0), progress)
+        put_blob(target, _key_of(request["key"]), request["deployment"], blob, read, Rate(0), progress)
 
 
 def _say(**words: Any) -> None:

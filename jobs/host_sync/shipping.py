@@ -47,7 +47,7 @@ class Shipping:
             wanted = [each for of_host in self._shipments.values() for each in of_host]
             if self._shipper is None and wanted:
                 self._shipper = Shipper(
-                    keys.private_key,
+                    keys.private_text,
                     settings.DEPLOYMENT,
                     Rate(settings.TRAINYARD.ship_mb_s * 1e6),
                     failed=self._failed,

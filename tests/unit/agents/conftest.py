@@ -41,6 +41,12 @@ def key(machines):
     return key_of(machines)
 
 
+@pytest.fixture
+def key_text(machines):
+    """The same key as OpenSSH writes it."""
+    return machines.key.read_text()
+
+
 def key_of(machines):
     return paramiko.Ed25519Key.from_private_key_file(str(machines.key))
 

@@ -43,11 +43,11 @@ def deployment():
 
 
 @pytest.fixture
-def start(key, deployment):
+def start(key_text, deployment):
     started = []
 
     def start(**changes):
-        made = Shipper(lambda: key, deployment, Rate(0), **changes)
+        made = Shipper(lambda: key_text, deployment, Rate(0), **changes)
         made.start()
         started.append(made)
         return made

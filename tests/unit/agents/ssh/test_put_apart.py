@@ -15,13 +15,13 @@ from tests.unit.agents.ssh.test_put import DATA, Source
 
 
 @pytest.fixture
-def put(machine, key, monkeypatch):
+def put(machine, key_text, monkeypatch):
     monkeypatch.setattr(put_apart, "SMALL_BYTES", 1 << 20)
     deployment = f"t-apart-{os.urandom(4).hex()}"
 
     def put(source, **changes):
         known = {"blob": source.blob, "read": source.read, "rate": Rate(0)}
-        put_apart.put(target(machine), key, deployment, **{**known, **changes})
+        put_apart.put(target(machine), key_text, deployment, **{**known, **changes})
 
     return put
 
