@@ -7,6 +7,7 @@ of the network and of the processor.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -31,6 +32,8 @@ BLOCK = 128 * 1024
 # A host that takes nothing, or says nothing, for so long. It may be hashing what an earlier connection has left.
 SILENT_S = 90.0
 LOOKUP_S = 8.0
+# On a busy machine who sleeps is woken up so late at most; longer, and it is a pause.
+LATE_S = 0.1
 
 # The bytes of a file from an offset on.
 Read = Callable[[int], Iterator[bytes]]
@@ -61,15 +64,15 @@ class Rate:
     def __init__(self, bytes_s: float) -> None:
         self._bytes_s = bytes_s
         self._lock = threading.Lock()
-        self._free_at = 0.0
+        self._free_at = -math.inf
 
     def take(self, size: int) -> None:
-        """Wait until so many bytes may be sent. Time in which nothing was sent is not saved up."""
+        """Wait until so many bytes may be sent. Who woke up late makes up for it; a pause is not saved up."""
         if self._bytes_s <= 0:
             return
         with self._lock:
             now = time.monotonic()
-            begin = max(now, self._free_at)
+            begin = self._free_at if now - self._free_at <= LATE_S else now
             self._free_at = begin + size / self._bytes_s
         if begin > now:
             time.sleep(begin - now)

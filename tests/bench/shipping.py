@@ -32,8 +32,9 @@ def shipping(options):
         with product_on_hosts("apart", hosts=HOSTS, disk_mb=None, **settings) as product:
             quiet = printed_to_client(product, LINES)
             archive = made_archive(product.data / "code.tar", size_mb)
-            seconds, busy = shipped_seconds(product, archive)
-            reference = copied_seconds(product, archive)
+            job = stored_job(product, archive)
+            seconds, busy = beside(product, shipped_seconds, job)
+            reference, by_hand = beside(product, copied_seconds, archive)
         mb = HOSTS * size_mb
         yield Figure(
             f"{size_mb} MB of code, POST → a line of each of {HOSTS} hosts, {limit}",
@@ -44,14 +45,17 @@ def shipping(options):
         yield Figure(
             "a line of another job meanwhile",
             spread(busy),
-            f"before it {spread(quiet)}",
-            percentile(busy, 0.5) / percentile(quiet, 0.5),
+            f"beside ssh and tar {spread(by_hand)}; beside nothing {spread(quiet)}",
+            percentile(busy, 0.5) / percentile(by_hand, 0.5),
         )
+        p95, p95_by_hand = percentile(busy, 0.95), percentile(by_hand, 0.95)
         yield Figure(
             "the same, p95",
-            f"{short(percentile(busy, 0.95))} ms",
+            f"{short(p95)} ms",
+            f"beside ssh and tar {short(p95_by_hand)} ms",
+            p95 / p95_by_hand,
             aim="≤ 60 ms",
-            met=percentile(busy, 0.95) <= 60,
+            met=p95 <= 60,
         )
 
 
@@ -65,8 +69,8 @@ def made_archive(path, size_mb):
     return path
 
 
-def shipped_seconds(product, archive):
-    """Until each replica has printed; and the delays of another job's lines meanwhile."""
+def stored_job(product, archive):
+    """The document of a job with this code, which is in the storage."""
     url = f"{product.url}/api/v1/projects/default/artifacts"
     with archive.open("rb") as file:
         product.client.call("POST", url, params={"kind": "archive", "name": archive.name}, data=file)
@@ -77,6 +81,22 @@ def shipped_seconds(product, archive):
         sha = hashlib.file_digest(file, "sha256").hexdigest()
     for pool in document["jobSpec"]["workerPoolSpecs"]:
         pool["trainyard"] = {"code": {"artifact": sha}}
+    return document
+
+
+def shipped_seconds(product, document):
+    """Until each replica has printed."""
+    begin = time.perf_counter()
+    job = product.client.submit(document)
+    for replica in ("workerpool0-0", *(f"workerpool1-{number}" for number in range(HOSTS - 1))):
+        product.client.wait_for_log(job, "noise", replica, timeout=900)
+    seconds = time.perf_counter() - begin
+    product.client.cancel(job)
+    return seconds
+
+
+def beside(product, ship, what):
+    """(seconds of the shipping, delays of another job's lines meanwhile)."""
     over, delays = threading.Event(), []
 
     def look():
@@ -86,12 +106,7 @@ def shipped_seconds(product, archive):
     looking = threading.Thread(target=look)
     looking.start()
     try:
-        begin = time.perf_counter()
-        job = product.client.submit(document)
-        for replica in ("workerpool0-0", *(f"workerpool1-{number}" for number in range(HOSTS - 1))):
-            product.client.wait_for_log(job, "noise", replica, timeout=900)
-        seconds = time.perf_counter() - begin
-        product.client.cancel(job)
+        seconds = ship(product, what)
     finally:
         over.set()
         looking.join()

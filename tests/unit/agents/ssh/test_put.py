@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from paramiko.common import MSG_CHANNEL_WINDOW_ADJUST
@@ -19,6 +20,7 @@ from agents.runner.cache.store import BLOBS, Cache
 from agents.runner.home import Home
 from agents.ssh import dial as dialling
 from agents.ssh import peer_limits
+from agents.ssh import put as put_module
 from agents.ssh.dial import DialError
 from agents.ssh.packets import PacketReader
 from agents.ssh.peer_limits import (
@@ -282,6 +284,27 @@ def test_a_full_disk_is_a_clear_reason_before_a_byte_is_sent(put, blobs):
 def test_no_other_name_than_a_digest_becomes_a_path(put, machine, name):
     with pytest.raises(PutRefused, match="expected|not in the cache"):
         put(Source(), blob=Blob(name, 5))
+
+
+@pytest.mark.parametrize("late_s", [0.0, 0.02, 0.09])
+def test_who_wakes_up_late_makes_up_for_it_and_who_pauses_saves_nothing_up(monkeypatch, late_s):
+    """On a busy machine everybody who sleeps wakes up late: a rate without credit would be another one there."""
+    clock = SimpleNamespace(now=100.0)
+
+    def sleep(seconds):
+        clock.now += seconds + late_s
+
+    monkeypatch.setattr(put_module, "time", SimpleNamespace(monotonic=lambda: clock.now, sleep=sleep))
+    rate, block, blocks = Rate(60e6), 1 << 18, 600
+    for _ in range(blocks):
+        rate.take(block)
+    nominal_s = (blocks - 1) * block / 60e6
+    assert nominal_s - 0.001 <= clock.now - 100.0 <= nominal_s + 0.1
+    clock.now += 10.0
+    begun = clock.now
+    for _ in range(20):
+        rate.take(block)
+    assert clock.now - begun >= 19 * block / 60e6 - 0.001
 
 
 def test_all_that_is_shipped_shares_one_rate():
