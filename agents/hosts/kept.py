@@ -59,9 +59,11 @@ def record_discarded(host_id: int, token: int, answer: Mapping[str, Any], now: d
         rows = list(asked) if _has_lease(host_id, token) else []
         why = clean_text(answer.get("why", ""), 300)
         for row in rows:
-            text = said("{what}: {why}", what=row.title, why=why) if why else row.title
-            kind = "kept" if why else "discarded"
-            host_history.record(host_id, kind, text, row.asked_by, now)
+            if why:
+                text = said("{what}: {why}", what=row.title, why=why)
+                host_history.record(host_id, "kept", text, row.asked_by, now)
+            else:
+                host_history.record(host_id, "discarded", row.title, row.asked_by, now)
             row.delete()
     return bool(rows)
 

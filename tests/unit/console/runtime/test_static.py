@@ -11,6 +11,7 @@ from pathlib import Path
 
 import brotli
 import pytest
+from django.template.autoreload import reset_loaders
 from django.templatetags.static import static
 
 from console.runtime.static_files import build
@@ -40,13 +41,14 @@ def prepared(settings, builds):
     settings.STORAGES = settings.STORAGES | {
         "staticfiles": {"BACKEND": "console.runtime.static_files.build.HashedFiles"}
     }
-    # Icons keep the addresses that they had in tests before this one.
-    forget_icons()
+    # Icons, and the parts of templates that are kept, have the addresses of tests before this one.
+    forget_addresses()
     yield build.ready()
-    forget_icons()
+    forget_addresses()
 
 
-def forget_icons():
+def forget_addresses():
+    reset_loaders()
     for kept in (display.icon, display._badge):
         kept.cache_clear()
 
