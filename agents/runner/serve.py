@@ -61,8 +61,8 @@ class Serve:
         self.load = HostLoad()
         self.gpus = GpuWatch(self.runs, self.out, self.background, self.load)
         self.samples = Samples(self.load)
-        self.preparations = Preparations(self.out, self.background)
         self.kept = Kept(self.runs, self.out, self.background)
+        self.preparations = Preparations(self.out, self.background, self.kept.look_soon)
         self.recordings = RecordingPull(self.runs, self.out)
         self.metrics = MetricsPull(self.runs, self.out, self.background)
         self.mark = 0  # the last mark of this connection that is on disk
@@ -208,8 +208,7 @@ class Serve:
         self.claims.keepers.tick(time.monotonic())
         self.cleanup.tick(time.monotonic())
         self.gpus.tick(time.monotonic())
-        if self.preparations.tick():
-            self.kept.look_soon()
+        self.preparations.tick()
         self.kept.tick(time.monotonic())
         for run in list(self.runs.by_name.values()):
             if not run.closed:

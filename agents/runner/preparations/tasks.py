@@ -14,7 +14,7 @@ import shutil
 import signal
 import sys
 import time
-from typing import Any, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Tuple
 
 from agents.runner.background_tasks import BackgroundTasks
 from agents.runner.files import take_lock, write_file
@@ -44,8 +44,9 @@ NAMES_EVERY_S, NAMES_S = 600.0, 300.0
 class Preparations:
     """The preparations of this deployment on this host."""
 
-    def __init__(self, out: Outbox, background: BackgroundTasks) -> None:
-        self.out, self.background = out, background
+    def __init__(self, out: Outbox, background: BackgroundTasks, ended: Callable[[], None]) -> None:
+        """`ended` is called when one is over."""
+        self.out, self.background, self.ended = out, background, ended
         self.names_at = 0.0
         self.home: Home | None = None
         # Of those that are under way: what state.json looked like when it was last sent.
@@ -150,14 +151,12 @@ class Preparations:
         if process is not None and not is_free(directory):
             signal_process(process.pid, process.ticks, signal.SIGTERM)
 
-    def tick(self) -> bool:
-        """Send what has changed. True if something has ended."""
-        before = len(self.active)
+    def tick(self) -> None:
+        """Send what has changed."""
         for kind, key in list(self.active):
             self.look(kind, key)
         if self.home is not None and time.monotonic() >= self.names_at:
             self.look_after_names(self.home)
-        return len(self.active) < before
 
     def look_after_names(self, home: Home) -> None:
         """At the start, for the host may have been rebooted while an archive was loaded; and later again, for an engine
@@ -188,8 +187,8 @@ class Preparations:
             remove_credentials(directory)
         elif state["state"] == WORKING:
             self.active.setdefault((kind, key), (0, 0))
-        if state["state"] != WORKING:
-            self.active.pop((kind, key), None)
+        if state["state"] != WORKING and self.active.pop((kind, key), None) is not None:
+            self.ended()
         self.tell(kind, key, state)
 
     def tell(self, kind: str, key: str, state: Dict[str, Any]) -> None:
