@@ -1,4 +1,4 @@
-"""What a host keeps for the runs to come: seen in REST, removed there by an admin, and shipped anew for the next job."""
+"""What a host keeps for the runs to come: told in REST, removed by an admin, and shipped anew for the next job."""
 
 from __future__ import annotations
 

@@ -20,7 +20,8 @@ from jobs.tuning import price, snapshot
 def csv_of(tuning_job: TuningJob, query: Mapping[str, str]) -> str:
     study = snapshot.study_of(tuning_job)
     hours = price.used_hours(tuning_job, timezone.now())
-    return trial_rows.as_csv(study, _asked(study, tuning_job, query), hours)
+    trials = trial_rows.with_expected(tuning_job, _asked(study, tuning_job, query))
+    return trial_rows.as_csv(study, trials, hours)
 
 
 def json_of(tuning_job: TuningJob, query: Mapping[str, str]) -> str:

@@ -33,6 +33,8 @@ from jobs.tuning import price
 # The columns of the table besides those of the parameters and metrics; these begin with a letter and a dot.
 NUMBER, STATE, DURATION = "number", "state", "duration"
 PARAMETER, METRIC = "p.", "m."
+# What a model has said of a trial before it ran: a value, its range of one deviation, its chance to be the best.
+WHY = ("value", "low", "high", "chance")
 EXPECTED = gettext_noop("{value} ({low} to {high}), {chance} % to be the best")
 
 
@@ -207,7 +209,8 @@ def order_of(study: StudySpec, query: Mapping[str, str]) -> str:
 def as_csv(study: StudySpec, trials: Iterable[TrialRow], hours: Mapping[int, float]) -> str:
     """All trials, with each parameter and each metric in a column of its own. `hours`: GPU-hours by their numbers."""
     names, metrics = _parameter_names(study), [metric.name for metric in study.metrics]
-    head = ["trial", "state", "job", *names, *metrics, "step", "startTime", "endTime", "gpuHours", "reason"]
+    rest = ["step", "startTime", "endTime", "gpuHours", *(f"expected.{each}" for each in WHY), "reason"]
+    head = ["trial", "state", "job", *names, *metrics, *rest]
     return csv_cells.lines(
         [[csv_cells.plain(each) for each in head], *(_line(each, names, metrics, hours) for each in trials)]
     )
@@ -224,6 +227,7 @@ def _line(
         "" if trial.step is None else trial.step,
         *("" if moment is None else moment.isoformat() for moment in (trial.started_at, trial.ended_at)),
         hours.get(trial.number, 0),
+        *(trial.why.get(each, "") for each in WHY),
         csv_cells.plain(str(reason)),
     ]
 

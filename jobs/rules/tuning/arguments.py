@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from jobs.rules.metrics.log_lines import ASKED as LOG_METRICS
+from jobs.rules.spec import reduction
 from jobs.rules.spec.custom_job import CustomJobSpec, Pool
 from jobs.rules.tuning.space import Kind, Parameter, Point, Value, flat
 
@@ -19,9 +20,11 @@ def spec_of_trial(spec: CustomJobSpec, number: int, metrics: Sequence[str]) -> C
 
 
 def with_arguments(spec: CustomJobSpec, point: Point, parameters: tuple[Parameter, ...]) -> CustomJobSpec:
-    """The spec with `--name=value` for each active parameter, in every pool. A negative value needs the = too."""
-    args = arguments(point, parameters)
-    return replace(spec, pools=tuple(pool and _with(pool, args) for pool in spec.pools))
+    """The spec with `--name=value` for each active parameter, in every pool but that of reducers, which have a program
+    of their own. A negative value needs the = too."""
+    args, reducers = arguments(point, parameters), reduction.reducers(spec)
+    pools = (pool if pool is reducers else pool and _with(pool, args) for pool in spec.pools)
+    return replace(spec, pools=tuple(pools))
 
 
 def arguments(point: Mapping[str, Value], parameters: tuple[Parameter, ...]) -> tuple[str, ...]:

@@ -303,6 +303,9 @@ def test_the_trials_are_there_as_csv(browser, study):
         "adam",
         "SUCCEEDED",
     )
+    expected = [f"expected.{name}" for name in ("value", "low", "high", "chance")]
+    assert [rows[1][name] for name in expected] == ["0.3", "0.2", "0.4", "0.5"]
+    assert [rows[0][name] for name in expected] == [""] * 4
     # A spreadsheet would run them as formulas.
     assert rows[0]["kind"] == "'-sgd" and rows[2]["reason"] == "'=cmd()"
 
