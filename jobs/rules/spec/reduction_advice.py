@@ -15,6 +15,8 @@ from jobs.rules.spec.machine_types import NO_TYPES, Types, needs
 
 MAX_NAMED = 4
 _OTHERS = re.compile(r"\b(tensorflow|tf\.distribute|TF_CONFIG|keras|jax|flax)\b")
+# In the last part of an image's name, as in `training/tf-gpu.2-14.py310:latest`.
+_OTHER_IMAGES = re.compile(r"(?:^|[-_.])(?:tf|tensorflow|keras|jax|flax)\d*(?:[-_.:@]|$)")
 # What Google says of its own machines, in Gbit/s.
 _PER_CPU, _MOST, _WITH_MANY_GPUS = 2.0, 32.0, 100.0
 _MANY_GPUS = {"NVIDIA_TESLA_V100": 8, "NVIDIA_TESLA_T4": 4}
@@ -81,8 +83,7 @@ def warnings(spec: CustomJobSpec, cards: Cards = NO_CARDS) -> Iterator[str]:
             "fewer reducers than trainers are slower than none. Give workerpool2 at least {trainers} replicas.",
             trainers=_count(trainers),
         )
-    commands = " ".join(" ".join(each.task.argv) for each in trainers)
-    if _OTHERS.search(commands):
+    if any(map(_is_not_torch, trainers)):
         yield said(
             "Nothing hooks into TensorFlow and JAX: they reduce gradients inside their own runtimes, and the reducers "
             "will be idle. Reduction Server speeds up torch's DistributedDataParallel only."
@@ -103,6 +104,11 @@ def _about_cards(cards: Cards) -> Iterator[str]:
             least=f"{cards.mbit[0] / 1000:g}",
             most=f"{cards.mbit[-1] / 1000:g}",
         )
+
+
+def _is_not_torch(pool: Pool) -> bool:
+    task = pool.task
+    return bool(_OTHERS.search(" ".join(task.argv)) or _OTHER_IMAGES.search(task.image.rpartition("/")[2]))
 
 
 def _trainers(spec: CustomJobSpec) -> list[Pool]:

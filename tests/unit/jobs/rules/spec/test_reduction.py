@@ -147,9 +147,36 @@ def test_advice_says_where_reducers_gain_nothing_or_are_too_few():
     assert "2 reducers for 4 replicas" in texts()
     assert "One reducer for 4 replicas" in texts(third={**REDUCERS, "replicaCount": "1"})
     assert "2 reducers for" not in texts(workers="1")
-    jax = {"containerSpec": {"imageUri": "host", "command": ["python3", "-c", "import jax"]}}
-    assert "Nothing hooks into TensorFlow and JAX" in texts(task=jax)
     assert "for workers with GPUs" in texts()
+
+
+GOOGLES = "us-docker.pkg.dev/vertex-ai/training"
+
+
+@pytest.mark.parametrize(
+    ("image", "command", "other"),
+    [
+        ("host", ["-c", "import jax"], True),
+        (f"{GOOGLES}/tf-gpu.2-14.py310:latest", ["train.py"], True),
+        ("tensorflow/tensorflow:2.16.1-gpu", ["train.py"], True),
+        ("nvcr.io/nvidia/jax:24.10-py3", ["train.py"], True),
+        (f"{GOOGLES}/pytorch-gpu.2-4.py310:latest", ["train.py"], False),
+        ("registry.lab/team-tf-users/trainer:1", ["train.py"], False),
+        ("host", ["train.py"], False),
+    ],
+)
+def test_advice_names_programs_that_nothing_hooks_into(image, command, other):
+    container = {"containerSpec": {"imageUri": image, "command": ["python3", *command]}}
+    assert ("Nothing hooks into TensorFlow and JAX" in texts(task=container)) is other
+    if image != "host":
+        package = {
+            "executorImageUri": image,
+            "packageUris": ["gs://staging/a.tar.gz"],
+            "pythonModule": "train.task",
+        }
+        assert (
+            "Nothing hooks into TensorFlow and JAX" in texts(task={"pythonPackageSpec": package})
+        ) is other
 
 
 @pytest.mark.parametrize(("reducers", "enough"), [("16", True), ("15", False)])
