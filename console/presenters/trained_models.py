@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 from django.contrib.auth.models import User
 from django.db.models import QuerySet
 
+from agents.infra.sentences import shown
 from console.auth import access
 from console.presenters.badges import JOB, Badge
 from jobs.models import Job, ModelVersion, Project, RegisteredModel, TrainingPipeline, TuningJob
@@ -24,10 +25,13 @@ Row = TypeVar("Row", RegisteredModel, TrainingPipeline)
 
 @dataclass(frozen=True, slots=True)
 class PipelineRow:
+    """`why`: why it has failed."""
+
     id: int
     name: str
     project: str
     badge: Badge
+    why: str
     job: Job | None
     tuning_job: TuningJob | None
     version: ModelVersion | None
@@ -106,11 +110,13 @@ def names_of_models(project: Project) -> list[RegisteredModel]:
 
 
 def _pipeline(row: TrainingPipeline) -> PipelineRow:
+    error = pipelines.error_of(row)
     return PipelineRow(
         id=row.pk,
         name=row.display_name,
         project=row.project.name,
         badge=JOB[pipelines.state_of(row)],
+        why=shown(error[1]) if error else "",
         job=row.job,
         tuning_job=row.tuning_job,
         version=row.version,

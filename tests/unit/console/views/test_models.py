@@ -46,6 +46,23 @@ def test_pipelines_are_listed_with_their_state_job_and_model(browser, cast, proj
     assert "done-pipeline" not in text_of(browser("vera").get("/jobs/pipelines/?project=none"))
 
 
+def test_a_pipeline_that_failed_says_why(browser, cast, project):
+    failed = a_job(
+        project,
+        cast.bob,
+        state="FAILED",
+        ended_at=timezone.now(),
+        error_code=9,
+        error_message="It <b>fell</b>.",
+    )
+    a_pipeline(failed)
+    without = a_pipeline(an_ended_job(project, cast.bob, name="best"))
+    words = "No trial measured the metric."
+    type(without).objects.filter(pk=without.pk).update(upload={"displayName": "m"}, without_model=words)
+    text = text_of(browser("vera").get("/jobs/pipelines/"))
+    assert "It &lt;b&gt;fell&lt;/b&gt;." in text and words in text and text.count("Failed") == 2
+
+
 def test_models_and_their_versions_are_shown(browser, two_versions):
     listed = text_of(browser("vera").get("/jobs/models/"))
     assert f'href="{MODEL}"' in listed and "gs://staging/digits/model" in listed
