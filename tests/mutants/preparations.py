@@ -8,13 +8,7 @@ JOBS = "tests/unit/jobs/preparations/test_preparations.py"
 RUNNER = "tests/unit/agents/runner/test_preparations.py"
 REGISTRIES = "tests/unit/jobs/secrets/test_image_registries.py"
 SIF = "tests/unit/agents/runner/test_sif.py"
-ARCHIVES = "tests/unit/agents/runner/test_image_archives.py"
-NAMES = "tests/unit/agents/runner/test_archive_names.py"
-KEPT = "tests/unit/agents/runner/test_kept.py"
-KEPT_PAGE = "tests/unit/console/views/test_kept.py"
 TURNS = "tests/unit/console/views/test_preparations.py"
-LOADED = "tests/unit/agents/runner/runtimes/test_loaded_images.py"
-STORED = "tests/unit/jobs/preparations/test_stored_images.py"
 BROUGHT = "tests/unit/jobs/preparations/test_brought.py"
 ENVIRONMENTS = "tests/unit/agents/runner/test_environments.py"
 DOCKER = "tests/unit/agents/runner/runtimes/test_docker.py"
@@ -266,90 +260,6 @@ PREPARATIONS = (
         (f"{ENVIRONMENTS}::test_what_pip_printed_is_kept_and_tells_no_password",),
     ),
     Safeguard(
-        "loaded-images-alone-thrown-away",
-        "agents/runner/runtimes/loaded_images.py",
-        "    if archive_of(image):\n",
-        "    if True:\n",
-        (f"{LOADED}::test_the_images_of_archives_alone_are_thrown_away",),
-    ),
-    Safeguard(
-        "loaded-image-used-while-others-are-removed",
-        "agents/runner/runtimes/loaded_images.py",
-        "    if _look(path) != seen:\n",
-        "    if False:\n",
-        (f"{LOADED}::test_an_image_that_is_used_while_others_are_removed_stays",),
-    ),
-    Safeguard(
-        "use-noted-while-a-loaded-image-is-removed",
-        "agents/runner/runtimes/loaded_images.py",
-        "    if _look(path) == seen:\n",
-        "    if True:\n",
-        (f"{LOADED}::test_a_use_that_is_noted_while_the_image_is_removed_stays_noted",),
-    ),
-    Safeguard(
-        "names-of-users-after-an-archive",
-        "agents/runner/preparations/images.py",
-        "                    give_all_back(home)\n",
-        "                    pass\n",
-        (f"{ARCHIVES}::test_the_names_in_an_archive_are_given_to_no_image",),
-    ),
-    Safeguard(
-        "names-of-users-after-a-kill",
-        "agents/runner/preparations/archive_names.py",
-        '        self.earlier = note.get("before", self.now)\n',
-        "        self.earlier = self.now\n",
-        (f"{NAMES}::test_a_second_kill_loses_no_name",),
-    ),
-    Safeguard(
-        "names-of-users-when-a-runner-starts",
-        "agents/runner/preparations/tasks.py",
-        "            self.send(kind, key)\n        self.look_after_names(home)\n",
-        "            self.send(kind, key)\n        self.names_at = time.monotonic() + NAMES_EVERY_S\n",
-        (f"{ARCHIVES}::test_names_come_back_when_the_runner_starts_after_a_kill",),
-    ),
-    Safeguard(
-        "names-of-users-before-they-are-asked-for",
-        "agents/runner/preparations/images.py",
-        "    give_left_names_back(home)  # a name may have been taken from the image that is asked for now\n",
-        "",
-        (f"{ARCHIVES}::test_names_come_back_before_another_image_is_prepared",),
-    ),
-    Safeguard(
-        "names-of-users-while-an-archive-is-loaded",
-        "agents/runner/preparations/archive_names.py",
-        "            if is_held:\n",
-        "            if True:\n",
-        (f"{NAMES}::test_nothing_is_given_back_while_an_archive_is_loaded_by_any_deployment",),
-    ),
-    Safeguard(
-        "names-that-somebody-has-given-since",
-        "agents/runner/preparations/archive_names.py",
-        '    if image not in note.get("digests", []) or image',
-        "    if image",
-        (f"{NAMES}::test_only_names_that_the_archive_claims_and_that_mean_its_image_are_taken_back",),
-    ),
-    Safeguard(
-        "kept-files-that-a-run-uses",
-        "agents/runner/cache/kept.py",
-        '    fd = cache.try_to_own(kind, key)\n    if fd < 0:\n        return "it is in use on the host"\n',
-        "    fd = os.open(os.devnull, os.O_RDONLY)\n",
-        (f"{KEPT}::test_what_nothing_uses_is_removed_and_what_is_used_stays",),
-    ),
-    Safeguard(
-        "kept-files-that-a-job-needs",
-        "jobs/maintenance/kept.py",
-        "    if live:\n",
-        "    if False:\n",
-        (f"{KEPT_PAGE}::test_what_is_needed_stays_with_the_reason",),
-    ),
-    Safeguard(
-        "names-of-kept-files-of-other-projects",
-        "console/presenters/hosts/kept_files.py",
-        "    seen = [use for use in uses if use.project in mine]\n",
-        "    seen, mine = uses, {use.project: str(use.job) for use in uses}\n",
-        (f"{KEPT_PAGE}::test_strangers_learn_no_names_of_other_projects",),
-    ),
-    Safeguard(
         "turns-of-files-of-other-projects",
         "jobs/preparations/turns.py",
         "    if first.job is None:\n",
@@ -380,67 +290,11 @@ PREPARATIONS = (
         (f"{RUNNER}::test_a_preparation_and_its_engine_give_way_to_what_runs",),
     ),
     Safeguard(
-        "names-of-users-where-none-can-be-listed",
-        "agents/runner/preparations/archive_names.py",
-        "        if status or len(output) >= MAX_OUTPUT:\n",
-        "        if False:\n",
-        (f"{ARCHIVES}::test_nothing_is_loaded_while_the_names_cannot_be_listed",),
-    ),
-    Safeguard(
-        "bytes-of-a-stored-image-kept",
-        "jobs/preparations/brought.py",
-        'pool.get("code", {}), pool.get(ARCHIVE, {})]',
-        'pool.get("code", {})]',
-        (f"{STORED}::test_each_host_is_shipped_the_bytes_and_starts_the_image_of_their_name",),
-    ),
-    Safeguard(
-        "stored-image-of-a-copied-job",
-        "jobs/preparations/brought.py",
-        "archive = before.get((ARCHIVE, uri)) or _archive(",
-        "archive = _archive(",
-        (f"{STORED}::test_an_object_that_is_replaced_changes_no_job_and_no_copy_of_it",),
-    ),
-    Safeguard(
-        "stored-sif-file-for-another-engine",
-        "jobs/rules/spec/runtime_choice.py",
-        "engine in (PODMAN, DOCKER) and needs_apptainer(pool.task.image)",
-        "False",
-        (f"{STORED}::test_a_sif_file_for_another_engine_is_refused_with_the_cure",),
-    ),
-    Safeguard(
         "alias-for-the-object-of-one-project",
         "jobs/rules/spec/image_aliases.py",
         "(is_image(image) and not is_stored(image))",
         "is_image(image)",
         ("tests/unit/jobs/rules/spec/test_image_aliases.py::test_what_an_alias_may_stand_for",),
-    ),
-    Safeguard(
-        "archive-of-several-images",
-        "agents/runner/preparations/image_archives.py",
-        "if len(images) > 1:",
-        "if False:",
-        (f"{ARCHIVES}::test_what_holds_no_image_or_several_is_the_users_fault",),
-    ),
-    Safeguard(
-        "archive-with-the-name-of-another",
-        "agents/runner/preparations/image_archives.py",
-        "if any(OURS in name",
-        "if any(False",
-        (f"{ARCHIVES}::test_what_an_archive_says_is_read_in_bounds_and_not_believed",),
-    ),
-    Safeguard(
-        "archive-of-many-entries",
-        "agents/runner/preparations/archive_contents.py",
-        "if number >= _MOST_ENTRIES:",
-        "if False:",
-        (f"{ARCHIVES}::test_what_an_archive_says_is_read_in_bounds_and_not_believed",),
-    ),
-    Safeguard(
-        "archives-loaded-at-once",
-        "agents/runner/preparations/images.py",
-        ", lock_of_loading(home)",
-        "",
-        (f"{ARCHIVES}::test_archives_that_give_their_images_one_name_are_loaded_one_at_a_time",),
     ),
     Safeguard(
         "definition-in-place-of-a-sif-file",

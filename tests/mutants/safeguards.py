@@ -7,6 +7,7 @@ can be lost in a change that no ordinary test notices. Whoever adds one adds a l
 from __future__ import annotations
 
 from tests.mutants.compiled import COMPILED
+from tests.mutants.kept_on_hosts import KEPT_ON_HOSTS
 from tests.mutants.logins import LOGINS
 from tests.mutants.metrics import METRICS
 from tests.mutants.preparations import PREPARATIONS
@@ -332,6 +333,7 @@ SAFEGUARDS = (
     *METRICS,
     *REDUCTION,
     *PREPARATIONS,
+    *KEPT_ON_HOSTS,
     *RACES,
     *SHELLS,
     *COMPILED,
