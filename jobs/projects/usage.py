@@ -330,12 +330,7 @@ def gpu_seconds_this_month(projects: Iterable[int], now: datetime) -> dict[tuple
     return live_use.gpu_seconds_this_month(list(projects), now)
 
 
-def gpu_seconds_of_jobs(jobs: QuerySet[Any, Any] | Collection[int], now: datetime) -> dict[int, float]:
-    """The GPU-seconds of each of these jobs, up to now."""
-    return growing_gpu_seconds(jobs, now)[0]
-
-
-def growing_gpu_seconds(
+def gpu_seconds_of_jobs(
     jobs: QuerySet[Any, Any] | Collection[int], now: datetime
 ) -> tuple[dict[int, float], bool]:
     """The GPU-seconds of each of these jobs, up to now, and whether one of them still holds GPUs."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from statistics import median
+from typing import Any
+
+from django.db.models import QuerySet
 
 from agents.infra.shared_answers import SharedAnswers
 from agents.infra.sql import Parameter, SelectStatement
@@ -33,13 +36,13 @@ _asked_by_last_trial = SelectStatement(
 def used_hours(tuning_job: TuningJob, now: datetime) -> dict[int, float]:
     """The GPU-hours of each trial that has used some, by its number, up to now."""
     jobs = dict(Trial.objects.filter(tuning_job=tuning_job).values_list("job", "number"))
-    used = usage.gpu_seconds_of_jobs(Trial.objects.filter(tuning_job=tuning_job).values("job"), now)
-    return {jobs[job]: seconds / 3600 for job, seconds in used.items() if seconds}
+    hours, _growing = hours_of_jobs(Trial.objects.filter(tuning_job=tuning_job).values("job"), now)
+    return {jobs[job]: used for job, used in hours.items()}
 
 
-def hours_of_jobs(jobs: Collection[int], now: datetime) -> tuple[dict[int, float], bool]:
+def hours_of_jobs(jobs: QuerySet[Any, Any] | Collection[int], now: datetime) -> tuple[dict[int, float], bool]:
     """The GPU-hours of each of these jobs of trials that has used some, and whether one of them still holds GPUs."""
-    used, growing = usage.growing_gpu_seconds(jobs, now)
+    used, growing = usage.gpu_seconds_of_jobs(jobs, now)
     return {job: seconds / 3600 for job, seconds in used.items() if seconds}, growing
 
 
