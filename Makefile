@@ -9,7 +9,7 @@ help:
 	@echo "make up       start Trainyard (TRAINYARD_PORT, TRAINYARD_BIND, TRAINYARD_DATA; see README.md)"
 	@echo "make install  everything that the other commands need"
 	@echo "make test     lint and the tests, but for the slow ones; says which packages of the system they need"
-	@echo "make test-slow  the tests with the mark slow: long faults, campaigns, walks, Google's old SDK; unit tests on PostgreSQL"
+	@echo "make test-slow  the tests with the mark slow: long faults, campaigns, walks, Google's old SDK; unit tests on PostgreSQL (PART=1/3)"
 	@echo "make test-postgres  all unit tests that need a database, on PostgreSQL (TESTS=\"tests/unit/console/views -k jobs\")"
 	@echo "make exhaustive  the further variants of tests of which make test and make test-slow run one each"
 	@echo "make quick    the inner loop: ruff, the laws, and the tests that need no host, in about 2 minutes"
@@ -46,7 +46,7 @@ test: install
 test-slow: install
 	@tools/install-test-packages
 	@tools/install-old-sdk
-	@tools/with-hosts $(PY) tools/run-tests --slow
+	@TRAINYARD_TEST_PART=$(PART) tools/with-hosts $(PY) tools/run-tests --slow
 
 test-postgres: install
 	@tools/install-test-packages

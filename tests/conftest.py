@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
 import sys
 from dataclasses import replace
@@ -85,6 +86,22 @@ def pytest_collection_modifyitems(config, items):
     if not os.environ.get("EXHAUSTIVE"):
         leave_out(config, items, [item for item in items if item.get_closest_marker("exhaustive")])
     items.sort(key=place)
+    if part := os.environ.get("TRAINYARD_TEST_PART"):
+        dealt = files_of_part(items, *part_of(part))
+        leave_out(config, items, [item for item in items if item.path not in dealt])
+
+
+def part_of(words):
+    found = re.fullmatch(r"([1-9])/([1-9])", words)
+    if not found or found[1] > found[2]:
+        raise pytest.UsageError(f"PART, TRAINYARD_TEST_PART: {words!r} is no part. Give one such as 2/3.")
+    return int(found[1]), int(found[2])
+
+
+def files_of_part(items, number, parts):
+    """The files are dealt like cards, in the order in which they run: each part gets its share of the long ones."""
+    files = list(dict.fromkeys(item.path for item in items))
+    return set(files[number - 1 :: parts])
 
 
 def leave_out(config, items, some):
