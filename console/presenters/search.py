@@ -1,4 +1,5 @@
-"""The search over everything that a person may see: jobs, hosts, projects, people and pages."""
+"""The search over everything that a person may see: jobs, studies, pipelines, models, buckets, hosts, projects, people
+and pages."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from dataclasses import dataclass
 from urllib.parse import urlencode
 
 from django.contrib.auth.models import User
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.urls import reverse
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext as _
@@ -18,11 +19,13 @@ from console.presenters import badges, site_pages
 from console.presenters.badges import Badge
 from console.presenters.hosts import host_filters
 from console.presenters.jobs import job_filters
-from jobs.models import Job, Project
+from console.presenters.studies import study_list
+from jobs.models import Bucket, Job, Project, RegisteredModel, TrainingPipeline
+from jobs.pipelines import pipelines
 
 MOST = 5
 MAX_TEXT = 128
-# An id of a job, also as a part of the name of a resource, of a run or of an address.
+# An id of a job or a study, also as a part of the name of a resource, of a run or of an address.
 _ID = re.compile(r"(?:^|\D)(\d{19})(?:\D|$)")
 
 
@@ -77,12 +80,15 @@ def search(user: User, text: str, acts: bool = False) -> Found:
 def _everything(user: User, text: str) -> Iterator[Group]:
     """What is named by an id or a label is meant; else pages come first, because their words are ours."""
     is_of_job = "=" in text or _ID.search(text) is not None
-    jobs = _jobs(user, text)
+    jobs = (_jobs(user, text), _studies(user, text))
     if is_of_job:
-        yield jobs
+        yield from jobs
     yield _pages(user, text, MOST)
     if not is_of_job:
-        yield jobs
+        yield from jobs
+    yield _pipelines(user, text)
+    yield _models(user, text)
+    yield _buckets(user, text)
     yield _hosts(user, text)
     yield _projects(user, text)
     if access.can(user, "see", User):
@@ -108,6 +114,80 @@ def _job(job: Job) -> Hit:
         badge=badges.JOB[job.state],
         id=str(job.pk),
     )
+
+
+def _studies(user: User, text: str) -> Group:
+    asked = {"text": found[1] if (found := _ID.search(text)) else text}
+    rows = study_list.studies(user, study_list.filters_of(asked)).order_by("-pk").select_related("project")
+    columns = ("pk", "display_name", "state", "owner_name", "project__name")
+    studies = list(rows.only(*columns)[: MOST + 1])
+    hits = (
+        Hit(
+            title=row.display_name,
+            detail=f"{row.pk} · {row.owner_name} · {row.project.name}",
+            url=reverse("study", args=[row.pk]),
+            badge=badges.JOB[row.state],
+            id=str(row.pk),
+        )
+        for row in studies
+    )
+    return Group("study", _("Studies"), _first(hits), _more(studies, "studies", **asked))
+
+
+def _pipelines(user: User, text: str) -> Group:
+    """A pipeline has no page of its own: its job has, or its study."""
+    rows = TrainingPipeline.objects.filter(project__in=_seen(user), display_name__icontains=text)
+    rows = rows.select_related(*pipelines.WITH_TASK).defer(*pipelines.LARGE).order_by("-pk")
+    found = list(rows[: MOST + 1])
+    hits = (
+        Hit(
+            title=row.display_name,
+            detail=f"{row.pk} · {row.project.name}",
+            url=_address_of_task(row),
+            badge=badges.JOB[pipelines.state_of(row)],
+            id=str(row.pk),
+        )
+        for row in found
+    )
+    return Group("pipeline", _("Pipelines"), _first(hits), _more(found, "pipelines"))
+
+
+def _address_of_task(row: TrainingPipeline) -> str:
+    if row.tuning_job is not None and not row.tuning_job.deleted_at:
+        return reverse("study", args=[row.tuning_job.pk])
+    if row.job is not None and not row.job.deleted_at:
+        return reverse("job", args=[row.job.pk])
+    return f"{reverse('pipelines')}?{urlencode({'project': row.project.name})}"
+
+
+def _models(user: User, text: str) -> Group:
+    named = Q(display_name__icontains=text) | Q(model_id__icontains=text)
+    rows = RegisteredModel.objects.filter(named, project__in=_seen(user)).select_related("project")
+    models = list(rows.order_by("-pk")[: MOST + 1])
+    hits = (
+        Hit(
+            title=row.display_name,
+            detail=f"{row.model_id} · {row.project.name}",
+            url=reverse("model", args=[row.project.name, row.model_id]),
+        )
+        for row in models
+    )
+    return Group("model", _("Models"), _first(hits), _more(models, "models"))
+
+
+def _buckets(user: User, text: str) -> Group:
+    projects = access.projects_allowing(user, "see_files")
+    rows = Bucket.objects.filter(project__in=projects, name__icontains=text).select_related("project")
+    found = list(rows.order_by("name")[: MOST + 1])
+    hits = (
+        Hit(f"gs://{row.name}", row.project.name, reverse("bucket", args=[row.project.name, row.name]))
+        for row in found
+    )
+    return Group("bucket", _("Buckets"), _first(hits))
+
+
+def _seen(user: User) -> QuerySet[Project]:
+    return access.visible(user, Project.objects.all())
 
 
 def _hosts(user: User, text: str) -> Group:

@@ -57,6 +57,18 @@ PAGES = (
         Job,
         "submit",
     ),
+    SitePage(
+        "pipelines", gettext_noop("Training pipelines"), gettext_noop("custom training model upload runs")
+    ),
+    SitePage("models", gettext_noop("Models"), gettext_noop("registry versions artifacts trained")),
+    SitePage(
+        "job-templates",
+        gettext_noop("Templates"),
+        gettext_noop("saved forms of jobs start again"),
+        Job,
+        "submit",
+    ),
+    SitePage("job-views", gettext_noop("Saved views"), gettext_noop("filters lists bookmarks of jobs")),
     SitePage("queue", gettext_noop("Queue"), gettext_noop("wait waiting order pending priority start when")),
     SitePage("hosts", gettext_noop("Hosts"), gettext_noop("machines servers nodes")),
     SitePage(
@@ -70,6 +82,11 @@ PAGES = (
     ),
     SitePage("locations", gettext_noop("Locations"), gettext_noop("regions zones groups of hosts"), Location),
     SitePage("account", gettext_noop("Account"), gettext_noop("password profile login security")),
+    SitePage(
+        "security",
+        gettext_noop("Security of your account"),
+        gettext_noop("passkey second factor two-factor sessions devices"),
+    ),
     SitePage(
         "preferences", gettext_noop("Preferences"), gettext_noop("time zone language theme keys settings")
     ),

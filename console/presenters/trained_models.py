@@ -18,8 +18,6 @@ from jobs.models import Job, ModelVersion, Project, RegisteredModel, TrainingPip
 from jobs.pipelines import pipelines, registry
 
 PAGE = 50
-# Large columns that no list shows.
-_UNREAD = ("job__spec", "inputs", "tuning_job__study", "tuning_job__trial_spec")
 Row = TypeVar("Row", RegisteredModel, TrainingPipeline)
 
 
@@ -74,7 +72,7 @@ class ModelPage:
 
 
 def pipeline_rows(user: User, query: Mapping[str, str]) -> Rows:
-    rows = TrainingPipeline.objects.select_related(*pipelines.WITH_TASK).defer(*_UNREAD)
+    rows = TrainingPipeline.objects.select_related(*pipelines.WITH_TASK).defer(*pipelines.LARGE)
     found, project, following = _page(user, rows, query)
     return Rows(tuple(_pipeline(one) for one in found), project, following)
 

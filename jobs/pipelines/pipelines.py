@@ -25,6 +25,8 @@ WITH_TASK = (
     *("job", "job__project", "tuning_job", "tuning_job__project"),
     *("version", "version__model", "version__model__project"),
 )
+# Large columns that no list shows.
+LARGE = ("job__spec", "inputs", "tuning_job__study", "tuning_job__trial_spec")
 # What a pipeline gets whose task has succeeded without a model: INVALID_ARGUMENT, as if its code had failed.
 NO_MODEL = 3
 

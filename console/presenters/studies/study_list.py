@@ -61,7 +61,7 @@ class StudyList:
 
 
 def study_list(user: User, query: Mapping[str, str]) -> StudyList:
-    filters = _filters(query)
+    filters = filters_of(query)
     found = _page(user, filters)
     rows = found[:SIZE]
     counts = _counts(rows)
@@ -78,25 +78,25 @@ def study_list(user: User, query: Mapping[str, str]) -> StudyList:
 
 def stamp(user: User, query: Mapping[str, str]) -> list[object]:
     """What changes whenever the page would change."""
-    found = _page(user, _filters(query))
+    found = _page(user, filters_of(query))
     rows = [(each.pk, each.state, each.updated_at, each.reason) for each in found]
     return [rows, sorted(_counts(found).items()), _projects(user)]
 
 
-def _filters(query: Mapping[str, str]) -> Filters:
+def filters_of(query: Mapping[str, str]) -> Filters:
     """Those of the list of jobs, without the ones that this list does not have."""
     return replace(Filters.of(query), label="", sort=NEWEST, ahead=None)
 
 
 def _page(user: User, filters: Filters) -> list[TuningJob]:
     """The rows of the page, and one more if others follow."""
-    rows = _found(user, filters)
+    rows = studies(user, filters)
     if filters.after:
         rows = rows.filter(pk__lt=filters.after)
     return list(rows.select_related("project").defer("trial_spec").order_by("-pk")[: SIZE + 1])
 
 
-def _found(user: User, filters: Filters) -> QuerySet[TuningJob]:
+def studies(user: User, filters: Filters) -> QuerySet[TuningJob]:
     rows = access.visible(user, TuningJob.objects.order_by())
     if filters.project:
         rows = rows.filter(project__name=filters.project)

@@ -9,18 +9,22 @@ from django.test.utils import CaptureQueriesContext
 
 from agents.models import Location
 from console.presenters import search, site_pages
-from jobs.models import Job, LocationBinding, Project
+from jobs.models import Bucket, Job, LocationBinding, Project
 from tests.unit.console.script_tokens import token_of
-from tests.unit.console.views.example_rows import a_host, a_job
-
-KINDS = ("job", "host", "project", "person")
+from tests.unit.console.views.example_rows import a_host, a_job, a_pipeline, a_tuning_job
 
 
 @pytest.fixture
 def things(cast, project):
     """One thing of each kind, in the default project and elsewhere, all of which are named alike."""
-    a_job(project, cast.bob, name="zebra ours", labels={"team": "nlp"})
-    a_job(cast.elsewhere, cast.charlie, name="zebra theirs", labels={"team": "nlp"})
+    ours = a_job(project, cast.bob, name="zebra ours", labels={"team": "nlp"})
+    theirs = a_job(cast.elsewhere, cast.charlie, name="zebra theirs", labels={"team": "nlp"})
+    for job, named in ((ours, "ours"), (theirs, "theirs")):
+        a_tuning_job(job)
+        a_pipeline(job, f"zebra-model-{named}")
+        Bucket.objects.create(
+            name=f"zebra-{named}", project=job.project, created_at=job.created_at, created_by="bob"
+        )
     a_host("zebra-1")
     closed = Location.objects.create(name="closed")
     a_host("zebra-2", location=closed)
@@ -33,10 +37,20 @@ def titles(found):
     return {group.kind: [hit.title for hit in group.hits] for group in found.groups}
 
 
-OURS = {"job": ["zebra ours"], "host": ["zebra-1"], "project": ["default"]}
-THEIRS = {"job": ["zebra theirs"], "host": ["zebra-1", "zebra-2"], "project": ["elsewhere"]}
+def of_project(*names):
+    return {
+        "job": [f"zebra {name}" for name in names],
+        "study": [f"zebra {name}-study" for name in names],
+        "pipeline": [f"zebra {name}-pipeline" for name in names],
+        "model": [f"zebra-model-{name}" for name in names],
+        "bucket": sorted(f"gs://zebra-{name}" for name in names),
+    }
+
+
+OURS = {**of_project("ours"), "host": ["zebra-1"], "project": ["default"]}
+THEIRS = {**of_project("theirs"), "host": ["zebra-1", "zebra-2"], "project": ["elsewhere"]}
 ALL = {
-    "job": ["zebra theirs", "zebra ours"],
+    **of_project("theirs", "ours"),
     "host": ["zebra-1", "zebra-2"],
     "project": ["default", "elsewhere"],
 }
@@ -64,7 +78,7 @@ def test_each_person_finds_exactly_what_they_may_see(cast, things, browser, who,
     )
     rest = Client(headers={"authorization": f"Bearer {token_of(user)}"}).get("/api/v1/search?q=zebra")
     named = {name for names in seen.values() for name in names}
-    for name in ("zebra ours", "zebra theirs", "zebra-1", "zebra-2"):
+    for name in {name for names in ALL.values() for name in names if "zebra" in name}:
         assert (f">{name}<" in page) == (f">{name}<" in palette.text) == (name in named), name
     assert {result["name"] for result in rest.json()["results"]} == named
     assert "<html" not in palette.text and 'role="option"' in palette.text or not named
@@ -90,6 +104,13 @@ def test_a_job_is_found_by_name_id_label_and_what_contains_its_id(cast, project)
     both = titles(search.search(cast.vera, str(job.pk)[:12]))
     assert both["job"] == ["resnet", "bert"] and other.pk > job.pk
     assert "job" not in titles(search.search(cast.vera, str(job.pk)[:5]))
+    study = a_tuning_job(job, display_name="a search")
+    a_pipeline(job)
+    assert [titles(search.search(cast.vera, str(study.pk)))["study"]] == [["a search"]]
+    (pipeline,) = (
+        group.hits[0] for group in search.search(cast.vera, "bert").groups if group.kind == "pipeline"
+    )
+    assert pipeline.url == f"/jobs/{job.pk}/"
     Job.objects.filter(pk=job.pk).update(deleted_at=job.created_at)
     assert "job" not in titles(search.search(cast.vera, "bert"))
 
@@ -114,10 +135,13 @@ def test_the_number_of_queries_does_not_depend_on_what_there_is(cast, project, w
 
     before = queries()
     for number in range(8):
-        a_job(project, cast.bob, name=f"e {number}")
+        job = a_job(project, cast.bob, name=f"e {number}")
         a_host(f"e-{number}")
         Project.objects.create(name=f"e-{number}", created_at=cast.root.date_joined)
-    assert queries() == before <= 12
+        a_tuning_job(job, display_name=f"e {number}")
+        a_pipeline(job, f"e-{number}")
+        Bucket.objects.create(name=f"e-{number}", project=project, created_at=job.created_at, created_by="b")
+    assert queries() == before <= 16
 
 
 def test_pages_are_found_by_other_words_and_only_those_that_open(cast, browser):
