@@ -40,14 +40,13 @@ OVER = ("JOB_STATE_SUCCEEDED", "JOB_STATE_FAILED", "JOB_STATE_CANCELLED")
 
 
 class Study:
-    """Two trials, one after the other, of a chief, two workers and a parameter server."""
+    """Two trials, one after the other, of a job with these pools."""
 
-    def __init__(self, yard):
+    def __init__(self, yard, *pools, base=""):
         self.client = yard.client
-        command = ["python3", "-c", MEMBER]
-        one, two = {"command": command, "machine": "custom-1-256"}, {"command": command, "replicas": 2}
-        spec = job_spec(one, two, one)["jobSpec"]
-        spec["baseOutputDirectory"] = {"outputUriPrefix": f"{yard.fleet[0].home}/out-study"}
+        spec = job_spec(*pools)["jobSpec"]
+        if base:
+            spec["baseOutputDirectory"] = {"outputUriPrefix": base}
         document = {
             "displayName": "study",
             "studySpec": STUDY,
@@ -80,7 +79,10 @@ class Study:
 
 @pytest.fixture(scope="module")
 def study(yard):
-    return Study(yard)
+    """Each trial is a chief, two workers and a parameter server."""
+    command = ["python3", "-c", MEMBER]
+    one, two = {"command": command, "machine": "custom-1-256"}, {"command": command, "replicas": 2}
+    return Study(yard, one, two, one, base=f"{yard.fleet[0].home}/out-study")
 
 
 def test_S0_02_a_tuning_job_is_queued_at_first(study):
@@ -141,3 +143,24 @@ def test_S4_69_the_program_need_not_know_that_it_is_a_trial(study):
 def test_each_trial_has_an_output_directory_of_its_own(study):
     for trial, _, environment in study.environments():
         assert environment["AIP_MODEL_DIR"].endswith(f"/out-study/{trial}/model/")
+
+
+def test_files_of_TensorBoard_are_read_also_without_an_output_directory(yard):
+    """Of trials, and of a job that is none: the program finds a directory in the variable."""
+    study = Study(yard, ["event-writer"])
+    assert study.found["state"] == "JOB_STATE_SUCCEEDED", study.found.get("error")
+    for trial, found in study.trials.items():
+        [metric] = found["finalMeasurement"]["metrics"]
+        assert found["finalMeasurement"]["stepCount"] == "3"
+        assert abs(metric["value"] - study.parameters(trial)["rate"] - 1 / 8) < 1e-6
+    job = yard.submit(job_spec(["event-writer"]))
+    yard.client.wait(job, "SUCCEEDED")
+
+    def series():
+        url = f"{yard.url}/api/v1/jobs/{job}/reports"
+        found = yard.client.call("GET", url).json()
+        return found["series"] if found["complete"] else None
+
+    [loss] = wait_for(series, "all that the job reported", dump=yard.tail)
+    assert (loss["source"], loss["name"]) == ("tensorboard", "loss")
+    assert [point["value"] for point in loss["points"]] == [1.0, 0.75, 0.625]

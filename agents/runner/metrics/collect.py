@@ -19,6 +19,7 @@ from agents.runner.metrics.places import (
     HELD,
     MLFLOW_DIRECTORY,
     SPOOL,
+    TENSORBOARD_DIRECTORY,
     Place,
     has_own_reports,
     hypertune_path,
@@ -121,13 +122,17 @@ class Pass:
         if not with_directories:
             return
         sources = sources_of(self.directory, self.work)
-        logs = sources.get("tensorboard")
+        # Of the job's own directories only one has TensorBoard's files: that which its program was told.
+        logs = sources.get("tensorboard") or self._in_work(TENSORBOARD_DIRECTORY)
         if logs:
             for file, prefix in event_files(logs, self.since):
                 yield _below(logs, file), by_record(prefix, self.since)
-        for store in (sources.get("mlflow"), Place(self.work, MLFLOW_DIRECTORY) if self.work else None):
+        for store in (sources.get("mlflow"), self._in_work(MLFLOW_DIRECTORY)):
             if store:
                 yield from self._of_store(store)
+
+    def _in_work(self, name: str) -> Place | None:
+        return Place(self.work, name) if self.work else None
 
     def _of_store(self, store: Place) -> Iterator[Tuple[Place, Read]]:
         """A program may have several runs of MLflow: the metrics of all but one get the name of theirs."""

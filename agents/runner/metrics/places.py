@@ -16,7 +16,8 @@ from agents.runner.host.mounts import may_be_another_mount
 
 HYPERTUNE_VARIABLE, OWN_VARIABLE = "CLOUD_ML_HP_METRIC_FILE", "TRAINYARD_METRICS"
 TENSORBOARD_VARIABLE, MLFLOW_VARIABLE = "AIP_TENSORBOARD_LOG_DIR", "MLFLOW_TRACKING_URI"
-MLFLOW_DIRECTORY = "mlruns"
+# Below the work directory: where MLflow writes by itself, and where TensorBoard's files go that have no other place.
+MLFLOW_DIRECTORY, TENSORBOARD_DIRECTORY = "mlruns", "tensorboard"
 # Of cloudml-hypertune's file: all lines that were ever in it; and what was read of all sources.
 SPOOL, JOURNAL, STATE, SOURCES = "metrics.spool", "metrics.journal", "metrics.state", "metrics.sources"
 LOCK, HELD = "metrics.lock", "metrics.held"
@@ -81,8 +82,14 @@ def outside(path: str, mounts: Iterable[List[str]]) -> Place | None:
     return None
 
 
-def variables(directory: str) -> Dict[str, str]:
-    return {HYPERTUNE_VARIABLE: hypertune_path(directory), OWN_VARIABLE: own_path(directory)}
+def variables(directory: str, work: str) -> Dict[str, str]:
+    """What the program is told, unless its order says something else: a job with outputs has TensorBoard's files there.
+    Whoever writes these files makes the directory."""
+    return {
+        HYPERTUNE_VARIABLE: hypertune_path(directory),
+        OWN_VARIABLE: own_path(directory),
+        TENSORBOARD_VARIABLE: os.path.join(work, TENSORBOARD_DIRECTORY, ""),
+    }
 
 
 def sources_of(directory: str, work: str) -> Dict[str, Place]:
@@ -129,7 +136,9 @@ def may_use_directories(base: str, directory: str, facts: Mapping[str, Any]) -> 
         return False
     if not work.startswith(base + os.sep) or may_be_another_mount(base, work):
         return True
-    return os.path.lexists(os.path.join(work, MLFLOW_DIRECTORY))
+    return any(
+        os.path.lexists(os.path.join(work, name)) for name in (MLFLOW_DIRECTORY, TENSORBOARD_DIRECTORY)
+    )
 
 
 def has_own_reports(directory: str) -> bool:

@@ -238,7 +238,7 @@ def build_env(order: Order, directory: str, work: str, facts: Mapping[str, Any])
     env.update(CUDA_VISIBLE_DEVICES=_visible(order, host_env), CUDA_DEVICE_ORDER=ORDER_BY_BUS)
     if facts["tmp"]:
         env["TMPDIR"] = facts["tmp"]
-    env.update(variables(directory))
+    env.update(variables(directory, work))
     env.update(order.env)
     env.update(
         PWD=work, TRAINYARD_RUN=os.path.basename(directory), TRAINYARD_WORK=work, TRAINYARD_MARK=facts["mark"]
@@ -266,7 +266,7 @@ def container_env(
         env["CUDA_DEVICE_ORDER"] = ORDER_BY_BUS
     if facts["tmp"]:
         env["TMPDIR"] = facts["tmp"]
-    env.update(variables(directory))
+    env.update(variables(directory, work))
     env.update(order.env)
     env.update(TRAINYARD_RUN=os.path.basename(directory), TRAINYARD_WORK=work, TRAINYARD_MARK=facts["mark"])
     env["TRAINYARD_GPU_UUIDS"] = ",".join(order.gpus)

@@ -47,11 +47,11 @@ def test_a_keeper_leaves_much_to_a_pass(console, host, monkeypatch):
     wait_for(lambda: committed(str(host.run_dir("r1")))[1], "the last pass")
 
 
-@pytest.mark.parametrize("way", ["told", "mlflow"])
+@pytest.mark.parametrize("way", ["told", "mlruns", "tensorboard"])
 def test_a_keeper_looks_into_no_directory_of_its_program(console, host, tmp_path, way):
     """It may be on a disk that does not answer, and the end of the run does not wait for that."""
     told = {"AIP_TENSORBOARD_LOG_DIR": str(tmp_path)} if way == "told" else {}
-    also = command("import os; os.mkdir('mlruns')")[-1] if way == "mlflow" else ""
+    also = "" if way == "told" else command(f"import os; os.mkdir('{way}')")[-1]
     console.start("r1", [*REPORTS[:-1], f"{REPORTS[-1]}\n{also}"], env={"COUNT": "1", **told})
     assert console.closed("r1")["metrics"] is True
     assert not committed(str(host.run_dir("r1")))[1]

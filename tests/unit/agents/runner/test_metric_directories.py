@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 import time
 
 import pytest
@@ -11,7 +12,8 @@ import pytest
 from agents.runner.metrics import collect, directories
 from agents.runner.metrics.collect import Pass
 from agents.runner.metrics.directories import event_files, files_below, open_below
-from agents.runner.metrics.places import Place, make_places, outside, sources_of
+from agents.runner.metrics.places import Place, make_places, outside, sources_of, variables
+from agents.runner.metrics.tensorboard import masked_crc
 
 LINE = f"{int(time.time() * 1000)} 0.5 1\n"
 
@@ -102,6 +104,23 @@ def test_the_directory_for_scratch_is_read_too(run):
         str(run / "run"), {"AIP_TENSORBOARD_LOG_DIR": str(run / "tmp" / "logs")}, CONTAINER, str(run / "tmp")
     )
     assert sources_of(str(run / "run"), str(run / "work")) == {"tensorboard": Place(str(run / "tmp"), "logs")}
+
+
+@pytest.mark.parametrize("runtime", [None, CONTAINER], ids=["process", "container"])
+def test_a_run_that_was_told_no_directory_for_TensorBoard_has_one_in_its_work_directory(run, runtime):
+    told = variables(str(run / "run"), str(run / "work"))["AIP_TENSORBOARD_LOG_DIR"]
+    record = b"\x09" + struct.pack("<d", time.time()) + b"\x10\x07\x2a\x0b\x0a\x09\x0a\x02ab\x15\0\0\0\x3f"
+    size = struct.pack("<Q", len(record))
+    crcs = [struct.pack("<I", masked_crc(each)) for each in (size, record)]
+    (run / "work" / "tensorboard").mkdir()
+    with open(told + "events.out.tfevents.1", "wb") as file:
+        file.write(size + crcs[0] + record + crcs[1])
+    assert collected(run, {}, runtime) == ["ab"]
+    # An order that says something else is what the program was told.
+    (run / "run" / "metrics").rmdir()
+    (run / "run" / "metrics.journal").unlink()
+    (run / "run" / "metrics.state").unlink()
+    assert collected(run, {"AIP_TENSORBOARD_LOG_DIR": str(run / "disk")}, None) == []
 
 
 def test_a_file_that_is_gone_by_now_stops_nothing(run, monkeypatch):

@@ -251,11 +251,13 @@ WRITER = command(
 )
 
 
+@pytest.mark.parametrize("place", ["told", "own"])
 @pytest.mark.parametrize("torn", [5, 90, 100, len(EVENTS) - 3])
-def test_a_torn_tail_of_tensorboard_is_waited_for(console, host, tmp_path, torn):
-    env = {
-        "EVENTS": recent(EVENTS).hex(), "TORN": str(torn), "AIP_TENSORBOARD_LOG_DIR": str(tmp_path / "logs"),
-    }  # fmt: skip
+def test_a_torn_tail_of_tensorboard_is_waited_for(console, host, tmp_path, torn, place):
+    """`own`: no directory was given to the job, and its program finds one of its own in the variable."""
+    env = {"EVENTS": recent(EVENTS).hex(), "TORN": str(torn)}
+    if place == "told":
+        env["AIP_TENSORBOARD_LOG_DIR"] = str(tmp_path / "logs")
     console.start("r1", WRITER, env=env)
     reports = Reports(console)
     console.text("r1", "torn")
