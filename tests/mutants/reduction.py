@@ -20,6 +20,16 @@ REDUCTION = (
         (f"{LOSSES}::test_the_first_process_of_the_run_ends_by_SIGABRT_and_none_above_it",),
     ),
     Safeguard(
+        "a-reducer-that-has-done-its-part-is-lost",
+        "jobs/rules/lifecycle/retry.py",
+        "    if reducer and _exited_0(run):\n        return EndClass.TRANSIENT\n",
+        "",
+        (
+            "tests/unit/jobs/rules/lifecycle/test_retry.py::"
+            "test_a_reducer_that_exits_with_0_runs_the_whole_job_again",
+        ),
+    ),
+    Safeguard(
         "a-lost-trainer-is-no-lost-reducer",
         f"{HERE}/session.py",
         "            self.fail(GONE, ",

@@ -4,6 +4,7 @@
 | ------------------------------------------------- | ------------- | ---------------------------------------------- |
 | the primary exits 0                               | SUCCESS       | job SUCCEEDED, everything else is stopped      |
 | another replica exits 0                           | FINISHED      | that replica is done; the job goes on          |
+| a reducer exits 0: it serves until it is stopped  | TRANSIENT     | the whole job again, at most 3 times           |
 | we stopped it                                     | STOPPED       | nothing by itself                              |
 | 6, 134, 11, 139, SIGABRT, SIGSEGV                 | TRANSIENT     | the whole job again, at most 3 times           |
 | any other exit code that the program chose        | USER_ERROR    | job FAILED                                     |
@@ -94,7 +95,7 @@ WELL = frozenset({EndClass.SUCCESS, EndClass.FINISHED})
 _SAYS_ALL = frozenset({"reboot", "timeout", "stop", "tombstone"})
 
 
-def classify(run: RunView, primary: bool) -> EndClass | None:
+def classify(run: RunView, primary: bool, reducer: bool = False) -> EndClass | None:
     """The class of this run's end; None while the run is not over."""
     if not run.phase.over:
         return None
@@ -110,11 +111,17 @@ def classify(run: RunView, primary: bool) -> EndClass | None:
         return EndClass.STOPPED if run.stop_wanted_at else EndClass.NOT_PERMANENT
     if run.why in ("lost", "reboot"):
         return EndClass.NOT_PERMANENT
+    if reducer and _exited_0(run):
+        return EndClass.TRANSIENT
     return _by_exit(run, primary)
 
 
+def _exited_0(run: RunView) -> bool:
+    return run.exit_code == 0 and run.exit_signal is None
+
+
 def _by_exit(run: RunView, primary: bool) -> EndClass:
-    if run.exit_code == 0 and run.exit_signal is None:
+    if _exited_0(run):
         return EndClass.SUCCESS if primary else EndClass.FINISHED
     if run.oom:
         return EndClass.OUT_OF_MEMORY
@@ -193,6 +200,10 @@ def _sentence(run: RunView, end: EndClass) -> str:
             "The replica {replica} ran out of memory and exited with a non-zero status of {status}.",
             replica=run.replica,
             status=status,
+        )
+    if _exited_0(run):
+        return said(
+            "The reducer {replica} exited with a status of 0 before its job was over.", replica=run.replica
         )
     reason = "StartError" if run.refusal in _NOT_EXECUTED else "Error"
     sentence = said(

@@ -33,6 +33,7 @@ from jobs.rules.lifecycle.retry import EndClass
 from jobs.rules.lifecycle.states import TERMINAL, JobState, RunPhase
 from jobs.rules.lifecycle.views import JobView, Outcome, ReplicaView, RunView
 from jobs.rules.list_text import MAX_ITEMS, list_text
+from jobs.rules.spec import reduction
 from jobs.rules.spec.custom_job import CustomJobSpec
 from jobs.rules.spec.json_fields import duration
 
@@ -62,9 +63,11 @@ class JobCase:
             if self._newer(run, latest.get(run.replica)):
                 latest[run.replica] = run
         ends: dict[str, EndClass] = {}
+        has_reducers = reduction.reducers(self.view.spec) is not None
         for replica in self.view.replicas:
             run_of = latest.get(replica.name)
-            end = retry.classify(run_of, replica.primary) if run_of else None
+            reducer = has_reducers and replica.pool == reduction.POOL
+            end = retry.classify(run_of, replica.primary, reducer) if run_of else None
             if end is not None:
                 ends[replica.name] = end
         object.__setattr__(self, "latest", latest)

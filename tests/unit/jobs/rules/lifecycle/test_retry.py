@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -10,6 +11,7 @@ from jobs.rules.lifecycle import retry
 from jobs.rules.lifecycle.decide import decide
 from jobs.rules.lifecycle.retry import EndClass, classify
 from jobs.rules.lifecycle.states import JobState, ReplicaState, RunPhase
+from jobs.rules.spec.tasks import REDUCTION_SERVER
 from tests.unit.jobs.rules.views import GRACE_S, NOW, ended, hold_place, job, run_of, spec
 
 ENDS = [
@@ -60,6 +62,39 @@ FACTS = {end: facts for facts, *ends in reversed(ENDS) for end in ends}
 def test_every_end_has_its_class(facts, primary, other, phase):
     assert classify(ended(phase=phase, **facts), primary=True) == primary
     assert classify(ended(phase=phase, **facts), primary=False) == other
+
+
+def with_reducers(*runs, **fields):
+    """One primary, one worker and one reducer."""
+    of = spec(1, 1, 1)
+    reducers = replace(of.pools[2], runtime=REDUCTION_SERVER)
+    return job(*runs, of=replace(of, pools=(*of.pools[:2], reducers)), **fields)
+
+
+@pytest.mark.parametrize(("facts", "primary", "other"), ENDS, ids=str)
+def test_a_reducer_ends_as_any_replica_but_for_an_exit_status_of_0(facts, primary, other):
+    """It serves until it is stopped: its peers cannot go on without it."""
+    end = EndClass.TRANSIENT if other == EndClass.FINISHED else other
+    assert classify(ended(**facts), primary=False, reducer=True) == end
+
+
+def test_a_reducer_that_exits_with_0_runs_the_whole_job_again():
+    peers = [run_of("workerpool0-0"), run_of("workerpool1-0")]
+    over = ended("workerpool2-0", exit_code=0)
+    plan = decide(with_reducers(*peers, over), NOW, GRACE_S)
+    assert plan.outcome.state == JobState.QUEUED and plan.job_retries == 1
+    assert {stop.run for stop in plan.stop} == {peer.id for peer in peers}
+    assert "workerpool2-0 exited with status 0" in plan.outcome.message
+    failed = decide(with_reducers(*peers, over, job_retries=3), NOW, GRACE_S).outcome
+    assert failed.state == JobState.FAILED
+    assert failed.message == "The reducer workerpool2-0 exited with a status of 0 before its job was over."
+    # A parameter server in its place has done its part.
+    assert decide(job(*peers, over, of=spec(1, 1, 1)), NOW, GRACE_S).outcome is None
+    # The primary's own success comes first, and a reducer that was told to stop has ended as it should.
+    done = ended("workerpool0-0", exit_code=0)
+    assert decide(with_reducers(done, peers[1], over), NOW, GRACE_S).outcome.state == JobState.SUCCEEDED
+    stopped = ended("workerpool2-0", why="stop", exit_code=0, stop_wanted_at=NOW)
+    assert decide(with_reducers(*peers, stopped), NOW, GRACE_S).outcome is None
 
 
 def test_a_run_that_is_not_over_has_no_class():
