@@ -20,7 +20,7 @@ from jobs.host_sync import facts
 from jobs.host_sync.apply_reports import PendingWrites
 from jobs.lifecycle import snapshot
 from jobs.models import Job, MetricsProof, Preparation, PreparationNeed, Run
-from jobs.preparations import asking, cache_entries, commits, history, images, reasons
+from jobs.preparations import asking, cache_entries, commits, history, images, reasons, reducer_python
 from jobs.preparations.kinds import KINDS
 from jobs.preparations.masking import Mask
 from jobs.rules.lifecycle.preparation_states import HOST_NOT_PREPARED, NOT_PREPARED, PreparationState
@@ -39,8 +39,9 @@ _COLUMNS = ("done", "total", "unit", "message", "tail")
 
 
 def to_prepare(host_id: int, runs: Sequence[str]) -> tuple[PreparationName, ...]:
-    """What this host is to prepare for these runs, and has not."""
+    """What this host is to prepare for these runs, and has not. What is asked of other things comes after them."""
     found = Preparation.objects.filter(host=host_id, needs__run__in=runs, phase__in=OPEN).distinct()
+    found = found.exclude(reducer_python.waits_for_others(runs))
     return tuple(PreparationName(*row) for row in found.order_by("pk").values_list("kind", "key", "asked"))
 
 

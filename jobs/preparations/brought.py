@@ -209,13 +209,13 @@ def tree_of(job: Job, number: int) -> dict[str, Any]:
     code = pool_of(job, number)["code"]
     if "git" not in code:
         files = [_file(code)]
-        return {"key": _key(TREE, code["sha256"]), "blob": code["sha256"], "blobs": files}
+        return {"key": make_key(TREE, code["sha256"]), "blob": code["sha256"], "blobs": files}
     git = {"url": code["git"]["url"], "revision": code.get("commit") or code["git"]["revision"]}
     job_of_branch = None if _COMMIT.fullmatch(git["revision"]) else job.pk
     parts = [TREE, GIT, git["url"], git["revision"], job_of_branch]
     if credential := _credential(job, number):
         parts += [job.project_id, job.owner_name, credential]
-    return {"key": _key(*parts), "git": git}
+    return {"key": make_key(*parts), "git": git}
 
 
 def _credential(job: Job, number: int) -> str:
@@ -227,7 +227,7 @@ def _credential(job: Job, number: int) -> str:
 def environment_of(pool: Mapping[str, Any], index: str) -> dict[str, Any]:
     """What a host is told to prepare a pool's environment, without the address of the index."""
     packages = [{"sha256": each["sha256"], "name": each["name"]} for each in pool["packages"]]
-    key = _key(ENVIRONMENT, packages, index)
+    key = make_key(ENVIRONMENT, packages, index)
     return {"key": key, "packages": packages, "blobs": [_file(each) for each in pool["packages"]]}
 
 
@@ -289,5 +289,5 @@ def _file(each: Mapping[str, Any]) -> dict[str, Any]:
     return {"sha256": each["sha256"], "size": each["size"]}
 
 
-def _key(*parts: object) -> str:
+def make_key(*parts: object) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

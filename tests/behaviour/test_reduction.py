@@ -121,6 +121,23 @@ def test_a_lost_reducer_runs_the_whole_job_again(yard):
 
 
 @pytest.mark.slow
+def test_a_reducer_that_exits_with_0_while_others_train_runs_the_whole_job_again(yard):
+    """Its Python has done as if all were well, and the trainers have lost it."""
+    named = {**REDUCERS, "containerSpec": {"imageUri": IMAGES[0], "command": ["ending-reducer"]}}
+    observed = ReducedJob(yard, reducers=named).trains()
+    run = observed.run("workerpool2-1")
+    host_of(yard, run).run_inside("touch", f"/tmp/end-{run['id']}")
+    observed.trains(attempt=2)
+    assert observed.runs("workerpool2-1")[0]["exitCode"] == 0
+    told = " ".join(line["cause"] for line in observed.moves())
+    # Who is heard first, the reducer or a trainer that has aborted, is chance.
+    assert "workerpool2-1 exited with status 0" in told or "SIGABRT" in told
+    assert "the whole job is run again, retry 1 of 3" in told
+    yard.client.cancel(observed.id)
+    observed.over("CANCELLED")
+
+
+@pytest.mark.slow
 def test_a_lost_host_of_a_reducer_hangs_nobody(yard):
     observed = ReducedJob(yard, reducers={**REDUCERS, "replicaCount": "1"}).trains()
     host = host_of(yard, observed.run("workerpool2-0"))
@@ -149,6 +166,9 @@ def test_a_Python_without_numpy_is_named_before_the_reducer_starts(yard):
     observed = ReducedJob(yard, reducers=missing).over("FAILED")
     assert "needs numpy" in observed.error["message"]
     assert "/usr/bin/false" in observed.error["message"]
+    assert "command of workerpool2" in observed.error["message"]
+    for name in ("workerpool0-0", "workerpool1-0"):
+        assert [run["startedAt"] for run in observed.runs(name)] == [None]
 
 
 # `trained` has the first, and the rules' own tests have all.

@@ -6,6 +6,7 @@ from tests.mutants.safeguard import Safeguard
 
 HERE = "agents/runner/reduction"
 TESTS = "tests/unit/agents/runner/reduction"
+NUMPY = "tests/unit/jobs/preparations/test_reducer_python.py"
 LOSSES = f"{TESTS}/test_losses.py"
 SUMS = f"{TESTS}/test_wire_and_sums.py"
 # With one process in each replica, and with two.
@@ -28,6 +29,20 @@ REDUCTION = (
             "tests/unit/jobs/rules/lifecycle/test_retry.py::"
             "test_a_reducer_that_exits_with_0_runs_the_whole_job_again",
         ),
+    ),
+    Safeguard(
+        "numpy-is-asked-for-before-the-start",
+        "jobs/preparations/kinds.py",
+        ", EnvironmentKind(), NumpyKind())",
+        ", EnvironmentKind())",
+        (f"{NUMPY}::test_no_replica_starts_before_the_python_of_the_reducers_has_numpy",),
+    ),
+    Safeguard(
+        "numpy-is-asked-for-in-an-image-that-is-there",
+        "jobs/host_sync/prepared.py",
+        "    found = found.exclude(reducer_python.waits_for_others(runs))\n",
+        "",
+        (f"{NUMPY}::test_an_image_is_asked_when_it_is_there",),
     ),
     Safeguard(
         "a-lost-trainer-is-no-lost-reducer",

@@ -4,6 +4,8 @@
 The loss of a trial is what its last argument says. Each step is flushed, as by a writer that is flushed.
 """
 
+from __future__ import annotations
+
 import os
 import struct
 import sys
@@ -39,8 +41,8 @@ class SummaryWriter:
 
     def __init__(self, log_dir):
         os.makedirs(log_dir, exist_ok=True)
-        name = "events.out.tfevents.%d.host.%d.0" % (time.time(), os.getpid())
-        self.file = open(os.path.join(log_dir, name), "wb")
+        name = f"events.out.tfevents.{int(time.time())}.host.{os.getpid()}.0"
+        self.file = open(os.path.join(log_dir, name), "wb")  # noqa: SIM115
         self.write(field(3, b"brain.Event:2"))
 
     def add_scalar(self, tag, value, step):

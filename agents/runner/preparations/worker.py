@@ -18,6 +18,7 @@ from agents.runner.home import Home
 from agents.runner.linux import become_subreaper, give_way
 from agents.runner.preparations.cache_entries import prepare_environment, prepare_tree
 from agents.runner.preparations.images import prepare_image
+from agents.runner.preparations.reducer_python import prepare_numpy
 from agents.runner.preparations.report import HOST, USER, Failed, Report
 from agents.runner.processes import Process, all_processes, descendants, freeze_and_kill
 from agents.runner.wire import WireError, decode_object
@@ -29,6 +30,7 @@ KINDS: Dict[str, Prepare] = {
     "image": prepare_image,
     "tree": prepare_tree,
     "environment": prepare_environment,
+    "numpy": prepare_numpy,
 }
 
 

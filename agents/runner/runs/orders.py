@@ -248,7 +248,7 @@ def build_env(order: Order, directory: str, work: str, facts: Mapping[str, Any])
     if order.reduction:
         _let_python_find(env, directory_of(_base_of(directory)))
     if facts.get("environment"):
-        _enter(env, str(facts["environment"]))
+        enter_environment(env, str(facts["environment"]))
     return env
 
 
@@ -286,7 +286,7 @@ def _let_python_find(env: Dict[str, str], place: str) -> None:
     env["PYTHONPATH"] = "%s:%s" % (place, before) if before else place
 
 
-def _enter(env: Dict[str, str], environment: str) -> None:
+def enter_environment(env: Dict[str, str], environment: str) -> None:
     """Let the programs of a Python environment be found first."""
     env["VIRTUAL_ENV"] = environment
     env["PATH"] = os.path.join(environment, "bin") + ":" + env.get("PATH", os.defpath)

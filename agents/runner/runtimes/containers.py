@@ -353,7 +353,7 @@ def _podman_words(known: Mapping[str, Any], env_file: str) -> List[str]:
     words += ["--network=host", "--sig-proxy=false", "--security-opt=label=disable", "--restart=no"]
     for option, name in (("--pidfile", "container.pid"), ("--conmon-pidfile", "conmon.pid")):
         words += [option, os.path.join(known["place"], name)]
-    words += ["--env-file", _one_of_list(env_file)]
+    words += ["--env-file", one_of_list(env_file)]
     if any(map(os.path.exists, INIT_PLACES)):
         words += ["--init"]  # passes signals on to a program that has no handlers, and reaps orphans
     return words
@@ -373,7 +373,7 @@ def shell_of(
     return [*command, *(argv or ANY_SHELL)], {**login_env(), **more, "TRAINYARD_MARK": str(facts["mark"])}
 
 
-def _one_of_list(path: str) -> str:
+def one_of_list(path: str) -> str:
     """A path as the value of an option that takes several, with commas between them."""
     return '"%s"' % path.replace('"', '""')
 
