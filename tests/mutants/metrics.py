@@ -44,6 +44,15 @@ METRICS = (
         (f"{LAST}::test_a_keeper_looks_into_no_directory_of_its_program",),
     ),
     Safeguard(
+        "every-run-has-a-directory-for-tensorboard",
+        "agents/runner/metrics/collect.py",
+        " or self._in_work(TENSORBOARD_DIRECTORY)\n",
+        "\n",
+        (
+            f"{DIRECTORIES}::test_a_run_that_was_told_no_directory_for_TensorBoard_has_one_in_its_work_directory",
+        ),
+    ),
+    Safeguard(
         "a-torn-record-waits",
         "agents/runner/metrics/tensorboard.py",
         '    if len(data) - at < whole:\n        return 0, b""\n',
