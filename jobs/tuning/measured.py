@@ -1,7 +1,8 @@
 """What the programs of trials reported, as measurements: from the series that their runs have stored.
 
-Only the reports of the primary replica count; where it has none, those of the other replicas are taken. A value that a
-later run reported at the same step takes the place of the earlier one.
+Only the reports of the primary replica count. Where it has none of a metric, those of the first other replica that has
+are taken, and the study's page and the comparison of jobs say of which one. A value that a later run reported at the
+same step takes the place of the earlier one.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from django.utils.translation import gettext as _
 from console.presenters import reduction_words
 from console.presenters.metrics.charts import HEIGHT, WIDTH
 from jobs.metrics.curves import points_of, series_of
-from jobs.models import Job, MetricSeries, Run
+from jobs.models import Job, MetricSeries, Replica, Run
 from jobs.rules.metrics.thinning import kept
 
 # So many charts are drawn, with so many lines each; and so many points of each line can be seen.
@@ -99,13 +99,15 @@ def reported(job: Job) -> Reported:
 
 @dataclass(frozen=True, slots=True)
 class ComparedCurve:
-    """What one job reported. `number`: of the job, from 1 on. Without reports all texts are empty."""
+    """What one job reported. `number`: of the job, from 1 on. Without reports all texts are empty. `note`: of which
+    replica it is, if not of the primary."""
 
     number: int
     path: str
     last: str
     lowest: str
     highest: str
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,23 +124,40 @@ class ComparedChart:
 
 
 def compared(jobs: Sequence[Job]) -> tuple[ComparedChart, ...]:
-    """What the primary replica of each job reported; of a job whose primary is silent, its first replica that did."""
+    """What the primary replica of each job reported. Where it has nothing of a metric, in whichever way, the first
+    replica counts that has: the same that counts for a trial (jobs/tuning/measured.py)."""
     found = series_of(Run.objects.filter(job__in=jobs))
     by_chart: dict[tuple[str, str], dict[int, dict[str, list[MetricSeries]]]] = {}
     for series in found:
         of_job = by_chart.setdefault((series.name, series.source), {}).setdefault(series.run.job_id, {})
         of_job.setdefault(series.run.replica.name, []).append(series)
-    shown = list(by_chart.items())[:MOST_CHARTS]
-    chosen = {
-        (key, job): replicas.get(PRIMARY) or next(iter(replicas.values()))
-        for key, of_jobs in shown
-        for job, replicas in of_jobs.items()
-    }
-    curves = _curves([each for rows in chosen.values() for each in rows])
-    return tuple(
-        _compared([job.pk for job in jobs], key, {job: chosen[key, job] for job in of_jobs}, curves)
-        for key, of_jobs in shown
-    )
+    counts = _replicas_that_count(found)
+    chosen: dict[tuple[str, str], dict[int, list[MetricSeries]]] = {}
+    for key, of_jobs in by_chart.items():
+        for job, replicas in of_jobs.items():
+            if rows := replicas.get(counts[job, key[0]]):
+                chosen.setdefault(key, {})[job] = rows
+    shown = list(chosen.items())[:MOST_CHARTS]
+    curves = _curves([each for _key, of_jobs in shown for rows in of_jobs.values() for each in rows])
+    return tuple(_compared([job.pk for job in jobs], key, of_jobs, curves) for key, of_jobs in shown)
+
+
+def _replicas_that_count(found: Iterable[MetricSeries]) -> dict[tuple[int, str], str]:
+    """By job and metric."""
+    first: dict[tuple[int, str], Replica] = {}
+    for series in found:
+        replica = series.run.replica
+        known = first.setdefault((series.run.job_id, series.name), replica)
+        if (replica.pool, replica.index) < (known.pool, known.index):
+            first[series.run.job_id, series.name] = replica
+    return {key: replica.name for key, replica in first.items()}
+
+
+def note_of(replica: str) -> str:
+    """Of which replica a curve is that stands for a whole job; empty if it is the primary's."""
+    if replica == PRIMARY:
+        return ""
+    return _("of {replica}, because the primary reported none").format(replica=replica)
 
 
 def _compared(
@@ -155,7 +174,8 @@ def _compared(
             found.append(ComparedCurve(index, "", "", "", ""))
             continue
         line = _line("", of_jobs[job], path(joined[job], steps, low, high))
-        found.append(ComparedCurve(index, line.path, line.last, line.lowest, line.highest))
+        note = note_of(of_jobs[job][0].run.replica.name)
+        found.append(ComparedCurve(index, line.path, line.last, line.lowest, line.highest, note))
     return ComparedChart(
         key[0], gettext(SOURCES[key[1]]), steps[0], steps[1], number(low), number(high), tuple(found)
     )

@@ -29,7 +29,7 @@ RUNS, GOOD, STOPPED, REST = "running", "good", "stopped", "rest"
 
 @dataclass(frozen=True, slots=True)
 class TrialCurve:
-    """What one trial reported. `kind`: how its line is drawn."""
+    """What one trial reported. `kind`: how its line is drawn. `note`: of which replica it is, if not of the primary."""
 
     trial: TrialRow
     badge: Badge
@@ -40,6 +40,7 @@ class TrialCurve:
     last: str
     low: str
     high: str
+    note: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +64,11 @@ def study_curves(tuning_job: TuningJob) -> StudyCurves:
     trials = [each for each in read_trials(tuning_job) if each.parameters and each.job]
     ranked = by_result(study, trials)
     chosen = _chosen(trials, ranked)
-    found = _curves(chosen, metric)
+    found, notes = _curves(chosen, metric)
     good = {each.number for each in ranked[:MOST_BEST]}
     steps, low, high = reported_metrics.bounds(found.values())
     lines = [
-        _line(each, found[each.number], each.number in good, (steps, low, high))
+        _line(each, found[each.number], each.number in good, (steps, low, high), notes[each.number])
         for each in chosen
         if each.number in found
     ]
@@ -102,8 +103,8 @@ def _chosen(trials: Sequence[TrialRow], ranked: Sequence[TrialRow]) -> list[Tria
     return list({each.number: each for each in wanted}.values())[:MOST_TRIALS]
 
 
-def _curves(trials: Sequence[TrialRow], metric: str) -> dict[int, Curve]:
-    """By the number of the trial."""
+def _curves(trials: Sequence[TrialRow], metric: str) -> tuple[dict[int, Curve], dict[int, str]]:
+    """By the number of the trial: its curve, and of which replica it is."""
     numbers = {each.job: each.number for each in trials}
     by_trial: dict[int, list[MetricSeries]] = defaultdict(list)
     for series in curves.series_of(Run.objects.filter(job__in=list(numbers)), name=metric):
@@ -111,7 +112,8 @@ def _curves(trials: Sequence[TrialRow], metric: str) -> dict[int, Curve]:
     chosen = {each.number: measured.that_count(by_trial[each.number], _place) for each in trials}
     points, _left_out = curves.points_of([one for rows in chosen.values() for one in rows], MOST_ROWS)
     found = {of: _joined(rows, points) for of, rows in chosen.items()}
-    return {of: curve for of, curve in found.items() if curve}
+    notes = {of: reported_metrics.note_of(rows[0].run.replica.name) for of, rows in chosen.items() if rows}
+    return {of: curve for of, curve in found.items() if curve}, notes
 
 
 def _place(series: MetricSeries) -> measured.Place:
@@ -131,7 +133,7 @@ def _joined(series: Iterable[MetricSeries], points: Mapping[int, Iterable[Metric
 
 
 def _line(
-    trial: TrialRow, curve: Curve, good: bool, frame: tuple[tuple[int, int], float, float]
+    trial: TrialRow, curve: Curve, good: bool, frame: tuple[tuple[int, int], float, float], note: str
 ) -> TrialCurve:
     kind = RUNS if trial.state in RUNNING else STOPPED if trial.stopped_early else GOOD if good else REST
     numbers = [value for _step, value in curve if math.isfinite(value)]
@@ -145,4 +147,5 @@ def _line(
         last=number(curve[-1][1]),
         low=number(min(numbers, default=None)),
         high=number(max(numbers, default=None)),
+        note=note,
     )

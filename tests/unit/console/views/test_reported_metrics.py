@@ -182,6 +182,18 @@ def test_what_jobs_reported_is_compared_over_their_steps(browser, project, cast,
     assert part.count("<figure") == 2 and "style=" not in part
     words = " ".join(part.split())
     assert "0.5; 0.5 to 1" in words and "0.25; 0.25 to 2" in words and "99" not in words
+    assert words.count("of workerpool1-0, because the primary reported none") == 2
+    assert "Where the primary reported none, the line is that of the first replica that did" in words
+
+
+def test_a_replica_that_reports_in_another_way_does_not_count_beside_the_primary(job):
+    """As for a trial: of one metric, the reports of one replica count."""
+    report(run_of(job), [(1, 1.0)])
+    report(run_of(job, "workerpool1-0"), [(1, 99.0)], source="tensorboard")
+    report(run_of(job, "workerpool1-0"), [(1, 5.0)], "other")
+    loss, other = reported_metrics.compared([job])
+    assert (loss.name, loss.curves[0].last, loss.curves[0].note) == ("loss", "1", "")
+    assert other.curves[0].note == "of workerpool1-0, because the primary reported none"
 
 
 def test_what_was_reported_goes_with_the_job(job):

@@ -473,8 +473,8 @@ def test_the_specification_is_words_and_the_document_of_rest(browser, study):
     assert (document["maxTrialCount"], document["displayName"]) == (5, "search")
 
 
-def report(job, host, *values, name="loss"):
-    run = Run.objects.filter(job=job).first()
+def report(job, host, *values, name="loss", replica="workerpool0-0"):
+    run = Run.objects.filter(job=job, replica__name=replica).first()
     series = MetricSeries.objects.create(
         run=run,
         name=name,
@@ -509,6 +509,16 @@ def test_curves_are_drawn_of_what_the_programs_reported(browser, cast, project, 
         'class="line running"' in text and 'class="line stopped"' in text and 'class="dots stopped"' in text
     )
     assert f"/jobs/{running.pk}/metrics" in text and "77777.5" not in text
+    assert "because the primary reported none" not in text
+
+
+def test_a_curve_of_another_replica_than_the_primary_says_so(browser, cast, project, study):
+    host = a_host()
+    silent = a_job(project, cast.bob, replicas=2, host=host)
+    a_trial(study, 6, job=silent, state="ACTIVE", ended_at=None)
+    report(silent, host, 0.5, replica="workerpool1-0")
+    text = text_of(browser("vera").get(address(study, "curves")))
+    assert "of workerpool1-0, because the primary reported none" in text
 
 
 def test_its_owner_cancels_it_and_deletes_it_when_it_is_over(browser, study):
