@@ -10,7 +10,7 @@ import signal
 import pytest
 
 from jobs.rules.spec.reduction import IMAGES
-from tests.behaviour.observed_job import ObservedJob, host_of
+from tests.behaviour.observed_job import ObservedJob, host_of, kill_replica
 from tests.flows.test_brought import Storage, archive
 from tests.harness.product.client import Refused, job_spec
 from tests.harness.wait_and_processes import wait_for
@@ -151,6 +151,50 @@ def test_a_lost_host_of_a_reducer_hangs_nobody(yard):
     observed.trains(attempt=2)
     yard.client.cancel(observed.id)
     observed.over("CANCELLED")
+
+
+@pytest.mark.slow
+def test_a_killed_worker_is_named_and_hangs_nobody(yard):
+    """As without reducers: its peer fails because of it, and the job says who was lost first."""
+    observed = ReducedJob(yard).trains()
+    kill_replica(yard, observed.run("workerpool1-0"), "reduced-training")
+    observed.over("FAILED", timeout=120)
+    assert "workerpool1-0 was lost first" in observed.error["message"]
+    assert "trainer 1 has lost its connection" in observed.log("workerpool0-0")
+
+
+# What anybody on the network of the hosts can do: bytes that are no greeting, a connection that says nothing, and a
+# trainer of another job, which has another secret.
+STRANGER = """
+import glob, os, socket, sys, time
+sys.path.insert(0, glob.glob(sys.argv[1] + "/.trainyard/*/reduction/*")[0])
+from trainyard_reduction.wire import Trainer, Unfit, greet, tune
+host, _, port = sys.argv[2].rpartition(":")
+kept = []
+for data in [b"GET / HTTP/1.1\\r\\n\\r\\n", b"TYRS" + bytes(200), os.urandom(4096), b""] * 4:
+    kept.append(socket.create_connection((host, int(port)), 10))
+    kept[-1].sendall(data)
+connection = socket.create_connection((host, int(port)), 10)
+tune(connection)
+try:
+    greet(connection, Trainer(0, 2, os.urandom(16)), b"another secret", time.monotonic() + 10)
+except (Unfit, OSError) as problem:
+    print("refused:", problem)
+"""
+
+
+@pytest.mark.slow
+def test_strangers_and_a_wrong_secret_at_the_port_of_a_reducer_disturb_nobody(yard):
+    observed = ReducedJob(yard, "--steps", "3000").trains()
+    row = yard.query(f"SELECT port FROM jobs_run WHERE id = '{observed.run('workerpool2-0')['id']}'")[0]  # noqa: S608
+    address = f"{host_of(yard, observed.run('workerpool2-0')).address}:{row['port']}"
+    for name in ("workerpool0-0", "workerpool1-0"):  # hosts that have our modules
+        host = host_of(yard, observed.run(name))
+        said = host.run_inside("python3", "-c", STRANGER, host.home, address).stdout
+        assert "refused: it does not know the secret of this job" in said
+    observed.over("SUCCEEDED")
+    assert "turned away" in observed.log("workerpool2-0")
+    assert len(observed.runs("workerpool2-0")) == 1
 
 
 @pytest.mark.slow

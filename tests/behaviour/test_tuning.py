@@ -36,6 +36,7 @@ STUDY = {
         {"parameterId": "rate", "doubleValueSpec": {"minValue": -1.0, "maxValue": 1.0}},
     ],
 }
+CUSTOM_TASK = "gs://google-cloud-aiplatform/schema/trainingjob/definition/custom_task_1.0.0.yaml"
 OVER = ("JOB_STATE_SUCCEEDED", "JOB_STATE_FAILED", "JOB_STATE_CANCELLED")
 
 
@@ -111,15 +112,80 @@ def test_S4_48_S4_60_S4_71_each_replica_can_read_which_trial_it_is(study):
     assert sorted(study.trials) == ["1", "2"]
 
 
-def test_S4_63_the_example_of_a_worker_in_trial_1(study):
-    config = json.loads(study.printed("1", "workerpool1-0", "environment")["TF_CONFIG"])
-    assert {name: len(members) for name, members in config["cluster"].items()} == {
+def test_S4_63_the_example_of_a_worker_in_trial_1_is_whole(study, yard):
+    """TF_CONFIG and CLUSTER_SPEC of the first worker are what the documents show, and nothing else: their names of
+    hosts stand for the replicas, which each answer at an address of their own."""
+    job = int(study.trials["1"]["customJob"].rpartition("/")[2])
+    rows = yard.query(f"SELECT id, port, host_id FROM jobs_run WHERE job_id = {job}")  # noqa: S608
+    hosts = {row["id"]: row["address"] for row in yard.query("SELECT id, address FROM agents_host")}
+    name = {f"{hosts[row['host_id']]}:{row['port']}": replica_of(row["id"]) for row in rows}
+    assert len(name) == 4
+    found = {
+        variable: json.loads(study.printed("1", "workerpool1-0", "environment")[variable])
+        for variable in ("TF_CONFIG", "CLUSTER_SPEC")
+    }
+    for each in found.values():
+        each["cluster"] = {task: [name[at] for at in members] for task, members in each["cluster"].items()}
+    document = study.client.job(job)["jobSpec"]
+    workers = ["workerpool1-0", "workerpool1-1"]
+    assert found["TF_CONFIG"] == {
+        "cluster": {"chief": ["workerpool0-0"], "worker": workers, "ps": ["workerpool2-0"]},
+        "environment": "cloud",
+        "task": {"type": "worker", "index": 0, "trial": "1", "cloud": str(job)},
+        "job": document,
+    }
+    assert found["CLUSTER_SPEC"] == {
+        "cluster": {
+            "workerpool0": ["workerpool0-0"],
+            "workerpool1": workers,
+            "workerpool2": ["workerpool2-0"],
+        },
+        "environment": "cloud",
+        "task": {"type": "workerpool1", "index": 0, "trial": "1"},
+        "job": document,
+    }
+
+
+def replica_of(run):
+    """`7-workerpool1-0-a1-r0`"""
+    return run.partition("-")[2].rsplit("-", 2)[0]
+
+
+def test_S4_12_a_pipeline_with_two_pools_is_a_whole_cluster(yard):
+    """One primary and two workers, which meet each other, as the job of a custom training pipeline."""
+    command = ["python3", "-c", MEMBER, "--rate=1"]
+    pools = job_spec({"command": command}, {"command": command, "replicas": 2})["jobSpec"]["workerPoolSpecs"]
+    document = {
+        "displayName": "two pools",
+        "trainingTaskDefinition": CUSTOM_TASK,
+        "trainingTaskInputs": {"workerPoolSpecs": pools},
+    }
+    url = yard.client.jobs_url.replace("customJobs", "trainingPipelines")
+    name = yard.client.call("POST", url, json=document).json()["name"]
+
+    def ended():
+        found = yard.client.call("GET", f"{yard.url}/v1/{name}").json()
+        return found if found["state"].endswith(("SUCCEEDED", "FAILED", "CANCELLED")) else None
+
+    found = wait_for(ended, "the pipeline to end", timeout=240, dump=yard.tail)
+    assert found["state"] == "PIPELINE_STATE_SUCCEEDED", found.get("error")
+    job = int(found["trainingTaskMetadata"]["backingCustomJob"].rpartition("/")[2])
+    seen = {}
+    for replica in ("workerpool0-0", "workerpool1-0", "workerpool1-1"):
+        log = yard.client.log(job, replica).decode()
+        line = next(line for line in log.splitlines() if line.startswith("environment"))
+        environment = json.loads(line.partition(" ")[2])
+        seen[replica] = json.loads(environment["TF_CONFIG"])
+        assert (environment["WORLD_SIZE"], environment["CLOUD_ML_JOB_ID"]) == ("3", str(job))
+    assert [(each["task"]["type"], each["task"]["index"]) for each in seen.values()] == [
+        ("chief", 0), ("worker", 0), ("worker", 1),
+    ]  # fmt: skip
+    assert "trial" not in seen["workerpool0-0"]["task"]
+    clusters = {json.dumps(each["cluster"], sort_keys=True) for each in seen.values()}
+    assert len(clusters) == 1 and {name: len(at) for name, at in json.loads(clusters.pop()).items()} == {
         "chief": 1,
-        "ps": 1,
         "worker": 2,
     }
-    task = config["task"]
-    assert (task["type"], task["index"], task["trial"]) == ("worker", 0, "1")
 
 
 def test_S4_68_each_trial_has_arguments_of_its_own_which_are_its_parameters(study):

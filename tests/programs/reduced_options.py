@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""Every way in which torch's DistributedDataParallel reduces gradients, compared with what one process computes alone.
+"""Every way in which torch's DistributedDataParallel reduces gradients, compared with what one process computes alone,
+and with what gloo computes itself: the same model over a second group of all ranks, which no reducers know.
 
 Prints a line for each: its name, and True if the gradients are right on this rank.
 """
@@ -67,40 +68,51 @@ class Program:
     def __init__(self, exact):
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         self.near = 1e-6 if exact else 2e-3
+        # The default group goes through the reducers, and this one does not.
+        self.groups = None, dist.new_group(range(self.world))
 
     def say(self, name, right):
         print(f"{name}: {bool(right)}", flush=True)
 
+    def twice(self, name, right, steps, make=net, **options):
+        """Let a model do these steps through the reducers, and another one by gloo itself."""
+        models = []
+        for group in self.groups:
+            model = make()
+            steps(DistributedDataParallel(model, process_group=group, **options))
+            models.append(model)
+        self.say(name, far(models[0], right) < self.near)
+        self.say(f"{name}, as by gloo", far(*models) < self.near and far(models[1], right) < 1e-6)
+
     def options(self):
-        for name, options in OPTIONS.items():
-            model = net()
-            ddp = DistributedDataParallel(model, **options)
+        def steps(ddp):
             for step in range(3):
                 ddp.zero_grad()
                 ddp(inputs(step, self.rank)).pow(2).mean().backward()
-            self.say(name, far(model, mean(2, range(self.world), self.world)) < self.near)
+
+        for name, options in OPTIONS.items():
+            self.twice(name, mean(2, range(self.world), self.world), steps, **options)
 
     def accumulation(self):
-        model = net()
-        ddp = DistributedDataParallel(model)
-        with ddp.no_sync():
-            ddp(inputs(5, self.rank, 0)).pow(2).mean().backward()
-        ddp(inputs(5, self.rank, 1)).pow(2).mean().backward()
-        self.say("no_sync", far(model, mean(5, range(self.world), self.world, 2)) < self.near)
+        def steps(ddp):
+            with ddp.no_sync():
+                ddp(inputs(5, self.rank, 0)).pow(2).mean().backward()
+            ddp(inputs(5, self.rank, 1)).pow(2).mean().backward()
+
+        self.twice("no_sync", mean(5, range(self.world), self.world, 2), steps)
 
     def uneven(self, by_all):
         """Rank r has r + 1 inputs: in the last step only the last rank has any."""
-        model = net()
-        ddp = DistributedDataParallel(model)
-        with ddp.join(divide_by_initial_world_size=by_all):
-            for step in range(self.rank + 1):
-                ddp.zero_grad()
-                ddp(inputs(step, self.rank)).pow(2).mean().backward()
+
+        def steps(ddp):
+            with ddp.join(divide_by_initial_world_size=by_all):
+                for step in range(self.rank + 1):
+                    ddp.zero_grad()
+                    ddp(inputs(step, self.rank)).pow(2).mean().backward()
+
         having = [rank for rank in range(self.world) if rank >= self.rank]
         right = mean(self.rank, having, self.world if by_all else len(having))
-        self.say(
-            f"join, divided by {'all' if by_all else 'those with inputs'}", far(model, right) < self.near
-        )
+        self.twice(f"join, divided by {'all' if by_all else 'those with inputs'}", right, steps)
 
     def none_at_all(self):
         """The last rank has no inputs: its model is never called."""
@@ -138,6 +150,11 @@ class Program:
             right = sum(inputs(2, rank).double().sum(0) for rank in range(self.world)) / self.world
             near = 1e-6 if kind == torch.float64 else 3e-2
             self.say(str(kind), float((model.scale.grad.double() - right).abs().max()) < near)
+            twin = Scale(64).to(kind)
+            by_gloo = DistributedDataParallel(twin, process_group=self.groups[1])
+            by_gloo(inputs(2, self.rank).to(kind)).sum().backward()
+            far_from_gloo = float((model.scale.grad - twin.scale.grad).double().abs().max())
+            self.say(f"{kind}, as by gloo", far_from_gloo < near)
 
     def overflow(self):
         """Sums of float16 beyond its range: the mean fits."""

@@ -10,12 +10,13 @@ import contextlib
 import os
 import queue
 import threading
-from typing import Any, Callable, List, Tuple
+from typing import Any, Callable, Tuple
 
 import torch
 import torch.distributed as dist
 
 from agents.runner.reduction.group import Plan
+from agents.runner.reduction.inside import Inside
 from agents.runner.reduction.link import Link
 from agents.runner.reduction.staging import Cuda, Staging
 from agents.runner.reduction.way import Job, ReductionFailed
@@ -28,22 +29,18 @@ KINDS = {
     torch.bfloat16: BFLOAT16,
     torch.float64: FLOAT64,
 }
-# The last number of what the processes of a replica tell each other: how many of them had inputs, or that it failed.
-FAILED = -1.0
 
 
 class Exchange:
-    """`link` is None in the processes of a replica that another one speaks for; `local` is the group of them all, if
-    there are several."""
+    """`link` is None in the processes of a replica for which others exchange; `local` is the group of all that it has,
+    if there are several."""
 
-    def __init__(
-        self, link: Link | None, local: Any, leader: int, rank: int, plan: Plan, cuda: Any = None
-    ) -> None:
-        self.link, self._local, self._leader, self._rank = link, local, leader, rank
-        self._world, self._replicas = len(plan.replicas), len(set(plan.replicas))
+    def __init__(self, link: Link | None, local: Any, rank: int, plan: Plan, cuda: Any = None) -> None:
+        self.link, self._local = link, local
         self._reducers = len(link.ways) if link is not None else 0
         self._narrow = os.environ.get(WIRE) == BF16
         self._staging = Staging(cuda or Cuda())
+        self._inside = Inside(local, rank, plan, self._staging)
         self._owner = os.getpid()
         self._tasks: queue.Queue[Tuple[Callable[[], None], Any]] = queue.Queue()
         self._thread: threading.Thread | None = None
@@ -132,58 +129,19 @@ class Exchange:
     def _reduce_inside_first(
         self, stream: int, number: int, tensor: Any, ready: Any, empty: bool, by_senders: bool, result: Any
     ) -> None:
-        """Sum inside the replica, exchange the sum, give it to all inside. Numbers of 16 bits are summed in float32."""
-        device = tensor.device
-        if device.type != "cuda":
-            error = self._inside(stream, number, tensor, empty, by_senders)
+        # A count of senders has to stay exact.
+        wide = torch.float64 if tensor.dtype == torch.float64 else torch.float32
+        kind = wide if by_senders else self._kind(wide)
+
+        def send(part: Any, done: Callable[[Exception | None], None]) -> None:
+            self._give(stream, number, part, False, False, done)
+
+        error = self._inside.mean(tensor, ready, empty, by_senders, kind, send)
+        if ready is None:
             result.set_result(error or tensor)
             return
-        torch.cuda.set_device(device)
-        with self._staging.within(device):
-            torch.cuda.current_stream(device).wait_event(ready)
-            tensor.record_stream(torch.cuda.current_stream(device))
-            error = self._inside(stream, number, tensor, empty, by_senders)
+        with self._staging.within(tensor.device):
             result.set_result(error or tensor)
-
-    def _inside(
-        self, stream: int, number: int, tensor: Any, empty: bool, by_senders: bool
-    ) -> Exception | None:
-        wide = torch.float64 if tensor.dtype == torch.float64 else torch.float32
-        whole = torch.empty(tensor.numel() + 1, dtype=wide, device=tensor.device)
-        whole[:-1].copy_(tensor)
-        whole[-1] = 0.0 if empty else 1.0
-        dist.reduce(whole, self._leader, group=self._local)
-        error = None
-        if self._rank == self._leader:
-            error = self._exchange(stream, number, whole, by_senders)
-            if error is not None:
-                whole[-1] = FAILED
-        dist.broadcast(whole, self._leader, group=self._local)
-        senders = float(whole[-1]) * self._replicas
-        if senders < -0.5:
-            return error or ReductionFailed("the first process of this replica says why")
-        # Reducers have divided by the number of replicas.
-        divisor = max(1, round(senders)) if by_senders else self._world
-        tensor.copy_(whole[:-1].mul_(self._replicas / divisor))
-        return None
-
-    def _exchange(self, stream: int, number: int, whole: Any, by_senders: bool) -> Exception | None:
-        """The mean over the replicas in the place of `whole`, or why there is none."""
-        over = threading.Event()
-        ends: List[Exception | None] = []
-
-        def done(error: Exception | None) -> None:
-            ends.append(error)
-            over.set()
-
-        # A count of senders has to stay exact.
-        kind = whole.dtype if by_senders else self._kind(whole.dtype)
-        host = whole.to("cpu", kind, copy=True)
-        self._give(stream, number, host, False, False, done)
-        over.wait()
-        if ends[0] is None:
-            whole.copy_(host)
-        return ends[0]
 
     # -- the thread --
 

@@ -22,6 +22,7 @@ MODULES = (
         "exchange",
         "group",
         "hook",
+        "inside",
         "link",
         "peer",
         "reducer",

@@ -1,11 +1,12 @@
 """Which trainers take part in a reduction: agreed on through the store of torch's default group.
 
 Only a default group that spans all replicas of workerpool0 and workerpool1 goes through the reducers. Each replica
-is one trainer there: where it has several processes, the first of them speaks for all.
+is one trainer there. Where it has several processes, each of them exchanges a part (inside.py).
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from datetime import timedelta
@@ -31,6 +32,15 @@ class Plan(NamedTuple):
 
     def ranks_of(self, replica: int) -> List[int]:
         return [rank for rank, each in enumerate(self.replicas) if each == replica]
+
+    @property
+    def parts(self) -> int:
+        """How many processes of each replica exchange: as many as the smallest replica has."""
+        return min(map(self.replicas.count, set(self.replicas)))
+
+    def session_of(self, part: int) -> bytes:
+        """Those that exchange the same part are a session of their own at the reducers."""
+        return hashlib.sha256(bytes.fromhex(self.session) + bytes([part & 255, part >> 8])).digest()[:16]
 
     @property
     def has_several(self) -> bool:

@@ -59,26 +59,28 @@ class Reduction:
             waits = timedelta(seconds=plan.patience_s + BEYOND_S)  # the first of the replica waits for others
             groups = [dist.new_group(plan.ranks_of(each), waits) for each in range(max(plan.replicas) + 1)]
             self.local = groups[own]
-        self.leader = plan.ranks_of(own)[0]
+        # Which part of each bucket this process exchanges, if any.
+        self.part = plan.ranks_of(own).index(rank)
 
     def exchange(self) -> Exchange:
         with self._lock:
             if self._exchange is None:
-                self._exchange = Exchange(self._link(), self.local, self.leader, self.rank, self.plan)
+                self._exchange = Exchange(self._link(), self.local, self.rank, self.plan)
             return self._exchange
 
     def _link(self) -> Link | None:
-        if self.rank != self.leader:
+        if self.part >= self.plan.parts:
             return None
         addresses = split_addresses(os.environ[ADDRESSES])
         trainer = Trainer(
             self.plan.replicas[self.rank],
             max(self.plan.replicas) + 1,
-            bytes.fromhex(self.plan.session),
+            self.plan.session_of(self.part),
             self.plan.patience_s,
         )
         secret = bytes.fromhex(os.environ[SECRET_VARIABLE])
-        link = Link(addresses, trainer, secret, abort)
+        # The page of the job has one curve for a replica: the first process speaks for those that do as much.
+        link = Link(addresses, trainer, secret, abort, speaks_for=0 if self.part else self.plan.parts)
         atexit.register(link.leave)
         if self.rank == 0:
             _say(

@@ -46,7 +46,8 @@ READS = 16
 
 
 class Link:
-    """`on_lost(sentence)` ends the program; it is called in the link's thread."""
+    """`on_lost(sentence)` ends the program; it is called in the link's thread. `speaks_for`: for how many processes of
+    the replica it reports what has moved."""
 
     def __init__(
         self,
@@ -55,6 +56,7 @@ class Link:
         secret: bytes,
         on_lost: Callable[[str], Any],
         connect_s: float = CONNECT_S,
+        speaks_for: int = 1,
     ) -> None:
         self._index, self._on_lost, self._owner = trainer.number, on_lost, os.getpid()
         self.ways = connect(addresses, trainer, secret, on_lost, connect_s)
@@ -70,7 +72,7 @@ class Link:
         self._by_fd = {way.connection.fileno(): way for way in self.ways}
         self._poll = select.poll()
         self._poll.register(self._wake, select.POLLIN)
-        self._report = Report("trainer")
+        self._report, self._speaks_for = Report("trainer"), speaks_for
         self._waited_s = 0.0
         os.register_at_fork(after_in_child=self._in_child)
         self._thread = threading.Thread(target=self._run, name="trainyard-reduction", daemon=True)
@@ -211,7 +213,9 @@ class Link:
 
     def _say(self, now: float) -> None:
         sent, received = sum(way.sent for way in self.ways), sum(way.received for way in self.ways)
-        self._report.say(now, received, sent, self._waited_s, "trainer_waiting_percent")
+        if self._speaks_for:
+            received, sent = received * self._speaks_for, sent * self._speaks_for
+            self._report.say(now, received, sent, self._waited_s, "trainer_waiting_percent")
 
     # -- out --
 

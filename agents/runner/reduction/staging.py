@@ -6,8 +6,9 @@ several models, or several GPUs of one process, never see a copy that is half ma
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, Iterator, List, Tuple
 
 import torch
 
@@ -29,6 +30,10 @@ class Cuda:
         if device not in self._streams:
             self._streams[device] = torch.cuda.Stream(device)
         return self._streams[device]
+
+    def choose(self, device: Any) -> None:
+        """Of this thread: NCCL looks at it."""
+        torch.cuda.set_device(device)
 
     def within(self, device: Any) -> Any:
         """A context in which work is given to our stream of this device."""
@@ -90,6 +95,20 @@ class Staging:
 
     def mark(self, device: Any) -> Any:
         return self._cuda.mark(device)
+
+    @contextlib.contextmanager
+    def begin(self, tensor: Any, ready: Any) -> Iterator[None]:
+        """A context of our stream, in which the bucket is whole."""
+        device = tensor.device
+        self._cuda.choose(device)
+        with self._cuda.within(device):
+            self._cuda.wait(device, ready)
+            self._cuda.keep(tensor, device)
+            yield
+
+    def made(self, tensor: Any) -> Any:
+        """An event that comes when what our stream was asked for is done."""
+        return self._cuda.record(tensor.device)
 
     def _buffer(self, small: Any) -> Any:
         with self._lock:

@@ -16,7 +16,7 @@ model = types.SimpleNamespace(stream=0, number=0, shadows=False, divides_by_all=
 """
 
 CANNOT = """
-exchange = Exchange(None, "a group that is none", 0, 0, Plan("a session", "", [0, 0]))
+exchange = Exchange(None, "a group that is none", 0, Plan("a session", "", [0, 0]))
 for _ in range(2):
     try:
         exchange.reduce(model, torch.ones(4)).wait()
