@@ -1,6 +1,5 @@
-"""Reduction Server through the whole product, with torch on the CPUs of hosts. A GPU would change this: gradients are
-copied through pinned memory on a stream of their own (tests/unit/agents/runner/reduction/test_staging.py), several of a
-replica are summed by NCCL in place of gloo, and where gloo is compared here, NCCL would be there."""
+"""Reduction Server through the whole product, with torch on the CPUs of hosts. What a GPU would change, and what no test
+shows of that, is in docs/reduction-on-gpus.md."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ ABORTED = -signal.SIGABRT
 
 
 def going_on(group):
-    for rank in range(group.count):
+    for rank in range(group.count * group.inside):
         wait_for(
             lambda rank=rank: "goes on" in group.text(f"trainer {rank}"), f"rank {rank} to train", timeout=120
         )
@@ -45,6 +45,17 @@ def test_a_killed_trainer_is_an_error_of_the_others_and_not_the_whole_job_again(
     assert group.ends() == [1, -signal.SIGKILL, 1]
     assert "trainer 1" in group.text("trainer 0")
     assert all(reducer.poll() is None for reducer in group.reducers)
+
+
+@pytest.mark.slow
+def test_a_lost_reducer_or_process_hangs_no_replica_with_several_processes(reduced):
+    group = going_on(reduced(2, 2, "reduced_training.py", inside=2))
+    group.reducers[1].kill()
+    assert group.ends() == [ABORTED] * 4
+    group = going_on(reduced(2, 2, "reduced_training.py", inside=2))
+    group.trainers[1].kill()  # the second process of the first replica
+    ends = group.ends()
+    assert ends[1] == -signal.SIGKILL and ends[:1] + ends[2:] == [1, 1, 1]
 
 
 @pytest.mark.slow
