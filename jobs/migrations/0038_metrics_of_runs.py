@@ -41,7 +41,8 @@ class Migration(migrations.Migration):
                 (
                     "source",
                     models.CharField(
-                        help_text="how it was reported: hypertune, file, tensorboard, mlflow", max_length=16
+                        help_text="how it was reported: hypertune, file, tensorboard, mlflow, wandb",
+                        max_length=16,
                     ),
                 ),
                 ("name", models.CharField(max_length=200)),

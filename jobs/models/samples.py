@@ -76,7 +76,7 @@ class MetricSeries(models.Model):
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="metric_series", db_index=False)
     source = models.CharField(
-        max_length=16, help_text="how it was reported: hypertune, file, tensorboard, mlflow"
+        max_length=16, help_text="how it was reported: hypertune, file, tensorboard, mlflow, wandb"
     )
     name = models.CharField(max_length=200)
     reports = models.BigIntegerField(default=0, help_text="how many there were")

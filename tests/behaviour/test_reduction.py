@@ -1,4 +1,4 @@
-"""Reduction Server through the whole product, with torch on the CPUs of hosts. What a GPU would change, and what no test
+"""Reduction Server through the whole product, with torch on the CPUs of hosts. What GPUs would change, and what no test
 shows of that, is in docs/reduction-on-gpus.md."""
 
 from __future__ import annotations
@@ -159,7 +159,8 @@ def test_a_killed_worker_is_named_and_hangs_nobody(yard):
     kill_replica(yard, observed.run("workerpool1-0"), "reduced-training")
     observed.over("FAILED", timeout=120)
     assert "workerpool1-0 was lost first" in observed.error["message"]
-    assert "trainer 1 has lost its connection" in observed.log("workerpool0-0")
+    # How the kernel ends the connections of a killed process depends on what was on its way.
+    assert re.search("trainer 1 (has lost its connection|is lost)", observed.log("workerpool0-0"))
 
 
 # What anybody on the network of the hosts can do: bytes that are no greeting, a connection that says nothing, and a

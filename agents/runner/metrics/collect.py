@@ -12,7 +12,14 @@ import time
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Tuple
 
 from agents.runner.forks import run_with_timeout
-from agents.runner.metrics.directories import Found, event_files, metric_files, of_mlflow, open_below
+from agents.runner.metrics.directories import (
+    Found,
+    event_files,
+    metric_files,
+    of_mlflow,
+    open_below,
+    summary_files,
+)
 from agents.runner.metrics.hypertune_file import HypertuneFile
 from agents.runner.metrics.journal import Journal
 from agents.runner.metrics.places import (
@@ -20,6 +27,7 @@ from agents.runner.metrics.places import (
     MLFLOW_DIRECTORY,
     SPOOL,
     TENSORBOARD_DIRECTORY,
+    WANDB_DIRECTORY,
     Place,
     has_own_reports,
     hypertune_path,
@@ -27,7 +35,14 @@ from agents.runner.metrics.places import (
     own_path,
     sources_of,
 )
-from agents.runner.metrics.reports import Report, of_hypertune, of_json, whole_lines
+from agents.runner.metrics.reports import (
+    Report,
+    name_of,
+    of_hypertune,
+    of_json,
+    of_summary,
+    whole_lines,
+)
 from agents.runner.metrics.tensorboard import next_record, scalars
 
 # What one pass reads of one file; the next one goes on there.
@@ -103,7 +118,7 @@ class Pass:
     def _collect(self, is_over: bool, with_directories: bool) -> Dict[str, Any]:
         if is_over:
             HypertuneFile(self.directory).recover()
-        for place, read in self._files(with_directories):
+        for place, read in self._files(with_directories, is_over):
             self._read(place, read, is_over)
         if is_over and not self.has_more:
             self.journal.end()
@@ -116,7 +131,7 @@ class Pass:
             "chain": self.journal.chain,
         }
 
-    def _files(self, with_directories: bool) -> Iterator[Tuple[Place, Read]]:
+    def _files(self, with_directories: bool, is_over: bool) -> Iterator[Tuple[Place, Read]]:
         yield Place(self.directory, SPOOL), by_line(of_hypertune)
         yield Place(*os.path.split(own_path(self.directory))), by_line(of_json)
         if not with_directories:
@@ -130,6 +145,10 @@ class Pass:
         for store in (sources.get("mlflow"), self._in_work(MLFLOW_DIRECTORY)):
             if store:
                 yield from self._of_store(store)
+        summaries = sources.get("wandb") or self._in_work(WANDB_DIRECTORY)
+        if is_over and summaries:  # until then its file is written anew again and again
+            for number, (file, run) in enumerate(summary_files(summaries, self.since)):
+                yield _below(summaries, file), by_summary("%s/" % run[:8] if number else "")
 
     def _in_work(self, name: str) -> Place | None:
         return Place(self.work, name) if self.work else None
@@ -194,6 +213,16 @@ def by_line(parse: Callable[[bytes], List[Report]]) -> Read:
     def read(data: bytes, is_end: bool) -> Tuple[List[Report], int]:
         lines, used = whole_lines(data)
         return [report for line in lines for report in parse(line)], used
+
+    return read
+
+
+def by_summary(prefix: str) -> Read:
+    """The file of the newest run as it is; the metrics of others have the name of theirs, as MLflow's."""
+
+    def read(data: bytes, is_end: bool) -> Tuple[List[Report], int]:
+        found = of_summary(data) if is_end else []
+        return [each._replace(name=name_of(prefix + each.name)) for each in found], len(data)
 
     return read
 

@@ -1,4 +1,4 @@
-"""Where TensorBoard and MLflow have put files of a run: walks over directories that the program made. Bounded."""
+"""Where TensorBoard, MLflow and W&B have put files of a run: walks over directories that the program made. Bounded."""
 
 from __future__ import annotations
 
@@ -41,6 +41,17 @@ def metric_files(place: Place, since: float) -> List[Tuple[Found, str, str]]:
         if len(parts) >= 4 and parts[2] == "metrics":
             found.append((file, parts[1], "/".join(parts[3:])))
     return _newest(found, since)
+
+
+def summary_files(place: Place, since: float) -> List[Tuple[Found, str]]:
+    """(file, W&B's run) of the final values of its runs: the newest first. The run itself is a database, and is not
+    read."""
+    found = []
+    for file in files_below(place):
+        parts = file.path.split("/")
+        if parts[-2:] == ["files", "wandb-summary.json"] and len(parts) >= 3:
+            found.append((file, parts[-3].rpartition("-")[2]))
+    return sorted(_newest(found, since), key=lambda each: -each[0].written)
 
 
 def _newest(found: List[Any], since: float) -> List[Any]:

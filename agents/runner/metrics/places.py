@@ -16,8 +16,10 @@ from agents.runner.host.mounts import may_be_another_mount
 
 HYPERTUNE_VARIABLE, OWN_VARIABLE = "CLOUD_ML_HP_METRIC_FILE", "TRAINYARD_METRICS"
 TENSORBOARD_VARIABLE, MLFLOW_VARIABLE = "AIP_TENSORBOARD_LOG_DIR", "MLFLOW_TRACKING_URI"
-# Below the work directory: where MLflow writes by itself, and where TensorBoard's files go that have no other place.
-MLFLOW_DIRECTORY, TENSORBOARD_DIRECTORY = "mlruns", "tensorboard"
+WANDB_VARIABLE = "WANDB_DIR"
+# Below the work directory: where MLflow and W&B write by themselves, and where TensorBoard's files go that have no
+# other place.
+MLFLOW_DIRECTORY, WANDB_DIRECTORY, TENSORBOARD_DIRECTORY = "mlruns", "wandb", "tensorboard"
 # Of cloudml-hypertune's file: all lines that were ever in it; and what was read of all sources.
 SPOOL, JOURNAL, STATE, SOURCES = "metrics.spool", "metrics.journal", "metrics.state", "metrics.sources"
 LOCK, HELD = "metrics.lock", "metrics.held"
@@ -57,6 +59,7 @@ def make_places(
         named = {
             "tensorboard": env.get(TENSORBOARD_VARIABLE, ""),
             "mlflow": _file_store(env.get(MLFLOW_VARIABLE, "")),
+            "wandb": env.get(WANDB_VARIABLE, ""),
         }
         found: Dict[str, Any] = {name: path for name, path in named.items() if path.startswith("/")}
         if found and runtime is not None:
@@ -136,9 +139,8 @@ def may_use_directories(base: str, directory: str, facts: Mapping[str, Any]) -> 
         return False
     if not work.startswith(base + os.sep) or may_be_another_mount(base, work):
         return True
-    return any(
-        os.path.lexists(os.path.join(work, name)) for name in (MLFLOW_DIRECTORY, TENSORBOARD_DIRECTORY)
-    )
+    own = (MLFLOW_DIRECTORY, WANDB_DIRECTORY, TENSORBOARD_DIRECTORY)
+    return any(os.path.lexists(os.path.join(work, name)) for name in own)
 
 
 def has_own_reports(directory: str) -> bool:

@@ -10,7 +10,7 @@ import math
 import re
 from typing import Any, Dict, Iterator, List, NamedTuple, Tuple
 
-HYPERTUNE, OWN_FILE, TENSORBOARD, MLFLOW = "hypertune", "file", "tensorboard", "mlflow"
+HYPERTUNE, OWN_FILE, TENSORBOARD, MLFLOW, WANDB = "hypertune", "file", "tensorboard", "mlflow", "wandb"
 MAX_NAME, MAX_LINE, MAX_NUMBER = 200, 64 * 1024, 64
 MAX_STEP = 1 << 53
 STEPS = ("step", "global_step", "epoch")
@@ -94,6 +94,13 @@ def of_json(line: bytes) -> List[Report]:
         if name not in STEPS + TIMES and (not isinstance(value, str) or _is_odd(value))
     }
     return list(_reports(OWN_FILE, rest, step, at))
+
+
+def of_summary(data: bytes) -> List[Report]:
+    """The final values of a run of W&B: its numbers at its last step. Names with `_` are its own."""
+    found = _object(data)
+    rest = {name: value for name, value in found.items() if not name.startswith("_")}
+    return list(_reports(WANDB, rest, step_of(found.get("_step")), time_of(found.get("_timestamp"))))
 
 
 def _is_odd(text: str) -> bool:

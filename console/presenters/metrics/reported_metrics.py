@@ -28,6 +28,7 @@ SOURCES = {
     "file": gettext_noop("its file of metrics"),
     "tensorboard": gettext_noop("TensorBoard"),
     "mlflow": gettext_noop("MLflow"),
+    "wandb": gettext_noop("W&B"),
     "log": gettext_noop("lines of its log"),
 }
 Curve = Sequence[tuple[int, float]]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from jobs.rules.metrics.names import clean_name
 
-SOURCES = ("hypertune", "file", "tensorboard", "mlflow")
+SOURCES = ("hypertune", "file", "tensorboard", "mlflow", "wandb")
 # What the console itself reads in logs comes from no host.
 LOG = "log"
 ODD = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}

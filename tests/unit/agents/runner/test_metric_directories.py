@@ -12,7 +12,14 @@ import pytest
 from agents.runner.metrics import collect, directories
 from agents.runner.metrics.collect import Pass
 from agents.runner.metrics.directories import event_files, files_below, open_below
-from agents.runner.metrics.places import Place, make_places, outside, sources_of, variables
+from agents.runner.metrics.places import (
+    Place,
+    make_places,
+    may_use_directories,
+    outside,
+    sources_of,
+    variables,
+)
 from agents.runner.metrics.tensorboard import masked_crc
 
 LINE = f"{int(time.time() * 1000)} 0.5 1\n"
@@ -121,6 +128,38 @@ def test_a_run_that_was_told_no_directory_for_TensorBoard_has_one_in_its_work_di
     (run / "run" / "metrics.journal").unlink()
     (run / "run" / "metrics.state").unlink()
     assert collected(run, {"AIP_TENSORBOARD_LOG_DIR": str(run / "disk")}, None) == []
+
+
+def reported(run):
+    lines = (run / "run" / "metrics.journal").read_bytes().splitlines()
+    return {(source, name, step): value for source, name, step, value, _ in map(json.loads, lines)}
+
+
+@pytest.mark.parametrize("way", ["work", "told"])
+@pytest.mark.parametrize("runtime", [None, CONTAINER], ids=["process", "container"])
+def test_the_final_values_of_runs_of_wandb_are_read_when_the_program_is_over(run, way, runtime):
+    """As wandb 0.2x leaves them offline: its own fields have names with `_`, and values may be anything."""
+    place = run / "work" / ("" if way == "work" else "kept") / "wandb"
+    of_run = {"loss": 0.25, "val/acc": "NaN", "note": "none", "curve": {"_type": "histogram"}, "_step": 41}
+    first = put(
+        place / "offline-run-20261129_101010-abcdefgh" / "files" / "wandb-summary.json", json.dumps(of_run)
+    )
+    os.utime(first, (time.time() - 60,) * 2)
+    put(place / "offline-run-20261129_101110-zyxwvuts" / "files" / "wandb-summary.json",
+        json.dumps({"loss": 0.5, "_step": 7, "_timestamp": time.time(), "_wandb": {"runtime": 3}}))  # fmt: skip
+    put(place / "offline-run-20261129_101110-zyxwvuts" / "files" / "wandb-metadata.json", '{"cpu": 4}')
+    put(place / "wandb-summary.json", '{"loss": 99}')  # of no run
+    told = {"WANDB_DIR": str(run / "work" / "kept")} if way == "told" else {}
+    make_places(str(run / "run"), told, runtime, str(run / "tmp"))
+    assert may_use_directories(str(run), str(run / "run"), {"work": str(run / "work")})
+    Pass(str(run / "run"), str(run / "work"), 0).collect(False)
+    assert reported(run) == {}, "they are not final yet"
+    Pass(str(run / "run"), str(run / "work"), 0).collect(True)
+    assert reported(run) == {
+        ("wandb", "loss", 7): 0.5,
+        ("wandb", "abcdefgh/loss", 41): 0.25,
+        ("wandb", "abcdefgh/val/acc", 41): "NaN",
+    }
 
 
 def test_a_file_that_is_gone_by_now_stops_nothing(run, monkeypatch):
