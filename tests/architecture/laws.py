@@ -52,7 +52,8 @@ RUNNER = "agents/runner/"
 # fmt: off
 RUNNER_STOREYS = (
     "__main__", "serve", "shells.shell", "shells.attach", "outputs.transfer", "file_access", "host.probe",
-    "host.engine_probe", "preparations.kept", "preparations.tasks", "preparations.worker", "preparations.images",
+    "host.engine_probe", "preparations.kept", "preparations.tasks", "preparations.worker",
+    "preparations.reducer_python", "preparations.images",
     "preparations.archive_names", "preparations.image_archives", "preparations.sif", "preparations.apptainer_images",
     "preparations.archive_contents", "preparations.registry",
     "preparations.cache_entries", "preparations.programs_output", "preparations.report", "shells.holder",
@@ -73,7 +74,8 @@ RUNNER_STOREYS = (
     "metrics.hypertune_file", "metrics.journal", "metrics.directories", "metrics.tensorboard",
     "metrics.reports", "reduction.numpy_check", "runs.replica", "runs.orders", "host.cuda", "outbox",
     "programs", "metrics.python_module", "metrics.places", "reduction.sitecustomize", "reduction.hook",
-    "reduction.exchange", "reduction.staging", "reduction.group", "reduction.ending", "reduction.link",
+    "reduction.exchange", "reduction.inside", "reduction.staging", "reduction.group",
+    "reduction.ending", "reduction.link",
     "reduction.reducer", "reduction.session", "reduction.peer", "reduction.report", "reduction.sums",
     "reduction.way", "reduction.wire", "reduction.files_on_hosts", "compiling", "forks", "files", "host.mounts",
     "runs.peers", "processes", "host.networks", "runs.namespaces", "runs.containment", "home", "linux", "failpoints",
@@ -84,7 +86,7 @@ RUNNER_STOREYS = (
 # files stay where they are while a job uses them, so they may also import late.
 OF_JOBS = "reduction."
 OF_JOBS_MAY = {"reduction.sums": "numpy", "reduction.hook": "torch", "reduction.exchange": "torch"}
-OF_JOBS_MAY |= {"reduction.staging": "torch"}
+OF_JOBS_MAY |= {"reduction.inside": "torch", "reduction.staging": "torch"}
 WEDGED = re.compile(r"\s*[\])}]+,?\s+# (?!fmt: |type: |noqa)")
 NAMELESS = frozenset({"utils", "util", "common", "helpers", "helper", "base", "manager", "misc"})
 STATE_WRITERS = frozenset({"jobs/lifecycle/advance.py", "jobs/scheduling/scheduler.py"})

@@ -18,7 +18,7 @@ from agents.runner.preparations.report import HOST, USER, Failed, Report
 from agents.runner.programs import output_of
 from agents.runner.reduction.numpy_check import QUESTION, TIMEOUT_S, without_numpy
 from agents.runner.runs.orders import enter_environment, login_env
-from agents.runner.runtimes import apptainer_options
+from agents.runner.runtimes.apptainer_options import DESCRIPTION, client_env, image_env, run_words
 from agents.runner.runtimes.containers import CLIENT_FAILED, one_of_list
 from agents.runner.runtimes.engine_commands import APPTAINER, DOCKER, find_engine, remove_container_words
 
@@ -83,7 +83,7 @@ def _in_apptainer(
     if not key:
         raise Failed(HOST, "the image %s is not on this host any more" % image)
     root = root_of(cache, key)
-    described = read_json(os.path.join(os.path.dirname(root), apptainer_options.DESCRIPTION)) or {}
-    words = apptainer_options.run_words({"program": program, "root": root}, "/", [], False)
-    env = {**apptainer_options.image_env(described), **env}
-    return [*words, *command], apptainer_options.client_env(env, "/", bool(described.get("own_variables")))
+    described = read_json(os.path.join(os.path.dirname(root), DESCRIPTION)) or {}
+    words = run_words({"program": program, "root": root}, "/", [], False)
+    env = {**image_env(described), **env}
+    return [*words, *command], client_env(env, "/", bool(described.get("own_variables")))
