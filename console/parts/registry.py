@@ -26,6 +26,8 @@ from console.parts.studies import (
     STUDY_HEAD,
     STUDY_LIST,
     STUDY_PARAMETERS,
+    STUDY_SCATTER,
+    STUDY_TIMELINE,
 )
 
 # The name of the page in urls.py → its own parts. Every page has the notes.
@@ -44,6 +46,8 @@ PAGES: dict[str, tuple[Part, ...]] = {
     "study-parameters": (STUDY_HEAD, STUDY_PARAMETERS, STUDY_CONTOUR),
     "study-contour": (STUDY_HEAD, STUDY_CONTOUR),
     "study-curves": (STUDY_HEAD, STUDY_CURVES),
+    "study-scatter": (STUDY_HEAD, STUDY_SCATTER),
+    "study-timeline": (STUDY_HEAD, STUDY_TIMELINE),
     "study-spec": (STUDY_HEAD,),
     "hosts": (HOST_LIST,),
     "host": (HOST, HOST_LOAD),

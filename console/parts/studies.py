@@ -56,7 +56,7 @@ def _body(user: User, place: Place) -> str:
 
 
 def _cost(user: User, place: Place) -> str:
-    return study_parts.cost_live(user, place.number("tuning_id"))
+    return study_parts.cost_live(user, place.number("tuning_id"), dict(place.query))
 
 
 def _parameters(user: User, place: Place) -> str:
@@ -68,18 +68,28 @@ def _contour(user: User, place: Place) -> str:
 
 
 def _curves(user: User, place: Place) -> str:
-    return study_parts.curves_live(user, place.number("tuning_id"))
+    return study_parts.curves_live(user, place.number("tuning_id"), dict(place.query))
+
+
+def _scatter(user: User, place: Place) -> str:
+    return study_parts.scatter_live(user, place.number("tuning_id"), dict(place.query))
+
+
+def _timeline(user: User, place: Place) -> str:
+    return study_parts.timeline_live(user, place.number("tuning_id"), dict(place.query))
 
 
 def _same_study(place: Place) -> Hashable:
-    """The head, the curves and the importances do not depend on what else the address asks for."""
+    """The head does not depend on what else the address asks for."""
     return place.number("tuning_id")
 
 
 STUDY_LIST = Part("studies", _see_list, _list_stamp, _list)
 STUDY_HEAD = _part("study-head", study_parts.study_stamp, _head, _same_study)
 STUDY_BODY = _part("study-body", study_parts.study_stamp, _body)
-STUDY_COST = _part("study-cost", study_parts.cost_stamp, _cost, _same_study)
-STUDY_PARAMETERS = _part("study-parameters", study_parts.study_stamp, _parameters, _same_study)
+STUDY_COST = _part("study-cost", study_parts.cost_stamp, _cost)
+STUDY_PARAMETERS = _part("study-parameters", study_parts.study_stamp, _parameters)
 STUDY_CONTOUR = _part("study-contour", study_parts.contour_stamp, _contour)
-STUDY_CURVES = _part("study-curves", study_parts.curves_stamp, _curves, _same_study)
+STUDY_CURVES = _part("study-curves", study_parts.curves_stamp, _curves)
+STUDY_SCATTER = _part("study-scatter", study_parts.study_stamp, _scatter)
+STUDY_TIMELINE = _part("study-timeline", study_parts.study_stamp, _timeline)

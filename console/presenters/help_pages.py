@@ -26,6 +26,8 @@ TITLES = {
     "study-parameters": gettext_noop("The parameters of a study"),
     "study-contour": gettext_noop("The contour of a study"),
     "study-curves": gettext_noop("The curves of a study"),
+    "study-scatter": gettext_noop("The scatter matrix of a study"),
+    "study-timeline": gettext_noop("The timeline of a study"),
     "study-spec": gettext_noop("What a study asked for"),
     "job-diff": gettext_noop("What differs between two jobs"),
     "job": gettext_noop("A job"),

@@ -5,7 +5,7 @@ The sweep does it: the model imports numpy, which the processes that render page
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -19,7 +19,8 @@ from jobs.wake import announce
 
 # So many studies are looked at in one go, and each at most so often.
 AT_ONCE, EVERY = 2, timedelta(seconds=60)
-COUNTS = (5, 10, 20)
+# Of which numbers of further trials people may ask, and of which they are told first.
+COUNTS, SHOWN = (1, 2, 3, 5, 10, 15, 20, 30), (5, 10, 20)
 
 
 def note(now: datetime) -> int:
@@ -37,8 +38,11 @@ def note(now: datetime) -> int:
     return len(found)
 
 
-def read(tuning_job: TuningJob) -> list[Outlook]:
-    return [Outlook(**each) for each in tuning_job.outlook or ()]
+def read(tuning_job: TuningJob, metric: str = "") -> list[Outlook]:
+    """Those of all objectives, or of one."""
+    first = str(tuning_job.study["metrics"][0]["metricId"]) if tuning_job.outlook else ""
+    found = [Outlook(**{"metric": first, **each}) for each in tuning_job.outlook or ()]
+    return [each for each in found if not metric or each.metric == metric]
 
 
 def _outlook(tuning_job: TuningJob) -> list[dict[str, Any]]:
@@ -47,4 +51,10 @@ def _outlook(tuning_job: TuningJob) -> list[dict[str, Any]]:
     study = snapshot.study_of(tuning_job)
     earlier = prior_studies.trials_of(tuning_job) if study.prior else ()
     rows = snapshot.study_rows(snapshot.trials_of(tuning_job), earlier)
-    return [asdict(each) for each in outlooks(study, rows, tuning_job.seed, COUNTS)]
+    if len(study.metrics) > len(study.objectives):
+        return []  # the model of the gain knows no thresholds
+    return [
+        {**asdict(each), "metric": metric.name}
+        for metric in study.objectives
+        for each in outlooks(replace(study, metrics=(metric,)), rows, tuning_job.seed, COUNTS)
+    ]

@@ -3,7 +3,7 @@
 
 import { say } from "../texts.js";
 import { placeOf, stepOf, textAt } from "./scales.js";
-import { point } from "./pointed_line.js";
+import { makeWalker, point } from "./pointed_line.js";
 
 const FORM = "ranges-form";
 const LOW = 0, HIGH = 1;
@@ -149,7 +149,9 @@ function build() {
   if (layer.childElementCount && stand === made) return;
   made = stand;
   const focused = document.activeElement?.dataset.handle;
-  layer.replaceChildren(...heads.map((head) => new Brush(head).box));
+  const plot = () => layer.parentElement.querySelector("svg");
+  const walker = plot().querySelector("[data-trial]") ? [makeWalker(plot)] : [];
+  layer.replaceChildren(...heads.map((head) => new Brush(head).box), ...walker);
   if (focused) focusHandle(focused);
 }
 

@@ -191,8 +191,7 @@ def document(study: TuningJob) -> StudyDocument:
         "gpuHours": sum(hours.values()),
         "price": price_document(still),
         "outlook": [
-            _outlook(each, outlook_text(spec.objectives[0], each, cost))
-            for each, cost in zip(found, prices, strict=True)
+            _outlook(each, outlook_text(each, cost)) for each, cost in zip(found, prices, strict=True)
         ],
         "shadow": [
             {
@@ -229,6 +228,7 @@ def _outlook(found: Outlook, text: str) -> OutlookDocument:
         "value": found.value,
         "low": found.low,
         "high": found.high,
+        "metric": found.metric,
         "text": text,
     }
 

@@ -12,21 +12,22 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from urllib.parse import urlencode
 
 from django.utils.translation import gettext as _
 
 from agents.infra.text import visible
 from console.forms.study_rows.parameter_rows import SCALES
 from console.presenters.metrics.charts import WIDTH
+from console.presenters.studies.asked import FROM, HIDE, LOG, RESULTS, TO, chosen_metric, kept, of_plots
 from console.presenters.studies.trial_rows import METRIC, PARAMETER, TrialRow, parameter_text
 from jobs.rules.tuning.arguments import text_of
 from jobs.rules.tuning.search.unit_place import unit_places
 from jobs.rules.tuning.space import Kind, Parameter, Scale, Value, flat
-from jobs.rules.tuning.study import StudySpec
+from jobs.rules.tuning.study import Metric, StudySpec
 from jobs.rules.tuning.trials import TrialState
 
 MOST_PARAMETERS, MOST_METRICS = 12, 2
-FROM, TO, HIDE, LOG, RESULTS = "from.", "to.", "hide.", "log.", "results."
 SCALE_WORDS = ("linear", "log")
 _LONGEST = 200
 
@@ -118,13 +119,24 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True)
+class Inside:
+    """`count` of `all` trials are inside of the ranges. `is_asked`: there are ranges. `rest`: the address without."""
+
+    count: int
+    all: int
+    is_asked: bool
+    rest: str
+
+
+@dataclass(frozen=True, slots=True)
 class Axes:
     """`all`: with those that are hidden. `more`: parameters without an axis, for want of room. `scales`: by the name of
-    a metric the one that is asked for, for the plot of its results."""
+    a metric the one that is asked for, for the plot of its results. `plots`: what else is asked for (`asked.py`)."""
 
     all: tuple[Axis, ...]
     more: int = 0
     scales: Mapping[str, str] = field(default_factory=dict)
+    plots: Mapping[str, str] = field(default_factory=dict)
     ranges: tuple[Axis, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -142,7 +154,7 @@ class Axes:
     def query(self) -> dict[str, str]:
         """What the address asks for, for the links of the page."""
         scales = {f"{RESULTS}{METRIC}{name}": scale for name, scale in self.scales.items()}
-        return self.asked | scales
+        return self.asked | scales | dict(self.plots)
 
     @property
     def asked(self) -> dict[str, str]:
@@ -161,6 +173,13 @@ class Axes:
     @property
     def without_ranges(self) -> dict[str, str]:
         return {name: value for name, value in self.query.items() if not name.startswith((FROM, TO))}
+
+    def inside_of(self, trials: Sequence[TrialRow], query: Mapping[str, str], here: str) -> Inside:
+        """What a tab says of the ranges. `here`: its address."""
+        rest = {name: value for name, value in kept(query).items() if not name.startswith((FROM, TO))}
+        return Inside(
+            len(self.inside(trials)), len(trials), bool(self.ranges), f"{here}?{urlencode(rest)}".rstrip("?")
+        )
 
     def keep(self, trial: TrialRow) -> bool:
         return all(each.keeps(trial) for each in self.ranges)
@@ -182,13 +201,20 @@ def axes_of(study: StudySpec, trials: Iterable[TrialRow], query: Mapping[str, st
         _axis(f"{PARAMETER}{each.name}", each.name, each, query) for each in parameters[:MOST_PARAMETERS]
     ]
     ended = [each for each in trials if each.state == TrialState.SUCCEEDED]
-    for metric in study.objectives[:MOST_METRICS]:
+    for metric in _metrics(study, query):
         values = [each.values.get(metric.name, math.nan) for each in ended]
         numbers = [each for each in values if math.isfinite(each)]
         if numbers:
             own = Parameter(metric.name, Kind.DOUBLE, min(numbers), max(numbers))
             found.append(_axis(f"{METRIC}{metric.name}", metric.name, own, query))
-    return Axes(tuple(found), max(len(parameters) - MOST_PARAMETERS, 0), _scales(study, query))
+    more = max(len(parameters) - MOST_PARAMETERS, 0)
+    return Axes(tuple(found), more, _scales(study, query), of_plots(study, query))
+
+
+def _metrics(study: StudySpec, query: Mapping[str, str]) -> Sequence[Metric]:
+    """The first objectives; with the chosen metric, whichever it is."""
+    first, chosen = study.objectives[:MOST_METRICS], chosen_metric(study, query)
+    return first if chosen in first else (*first[: MOST_METRICS - 1], chosen)
 
 
 def _scales(study: StudySpec, query: Mapping[str, str]) -> dict[str, str]:

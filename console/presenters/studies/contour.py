@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from django.utils.module_loading import import_string
@@ -17,6 +17,7 @@ from django.utils.translation import gettext as _
 from agents.infra.text import visible
 from console.presenters.metrics.charts import HEIGHT, WIDTH
 from console.presenters.metrics.reported_metrics import number
+from console.presenters.studies.asked import ACROSS, UP, chosen_metric, others
 from console.presenters.studies.heights import dot
 from console.presenters.studies.read_trials import read_trials
 from console.presenters.studies.trial_rows import TrialRow, by_result, parameter_text
@@ -25,12 +26,10 @@ from jobs.rules.tuning.importance import LEAST_TRIALS, importances
 from jobs.rules.tuning.search.expected_grid import ExpectedGrid
 from jobs.rules.tuning.search.unit_place import unit_place
 from jobs.rules.tuning.space import Parameter, flat
-from jobs.rules.tuning.study import Goal, StudySpec
+from jobs.rules.tuning.study import Goal, Metric, StudySpec
 from jobs.rules.tuning.trials import cost
 from jobs.tuning import snapshot
 
-# The two parameters, in the address.
-ACROSS, UP = "across", "up"
 SHADES = 7
 # So many rows and columns of the grid are in its table.
 TABLE = 5
@@ -56,7 +55,8 @@ class ContourTable:
 
 @dataclass(frozen=True, slots=True)
 class Contour:
-    """`names`: of all parameters that may be chosen, as they are and as they are shown. `shades`: the best first."""
+    """`names`: of all parameters that may be chosen, as they are and as they are shown. `shades`: the best first.
+    `asked`: what else the address asks for, which its form repeats."""
 
     metric: str
     across: str
@@ -70,6 +70,7 @@ class Contour:
     table: ContourTable
     count: int
     words: str
+    asked: Sequence[tuple[str, str]] = ()
 
 
 def is_possible(study: StudySpec, ranked: Sequence[TrialRow]) -> bool:
@@ -84,13 +85,15 @@ def grown(results: int) -> int:
 def contour(tuning_job: TuningJob, query: Mapping[str, str]) -> Contour | None:
     """None where there is too little to learn from."""
     study = snapshot.study_of(tuning_job)
-    ranked = by_result(study, read_trials(tuning_job))
+    metric = chosen_metric(study, query)
+    ranked = by_result(metric, read_trials(tuning_job))
     if not is_possible(study, ranked):
         return None
     choices = _choices(study, ranked)
     across, up = _chosen(choices, query)
-    grid = _learnt(tuning_job.pk, grown(len(ranked)), ranked[0].number, across.name, up.name)
-    return _drawn(study, ranked, choices, across, up, grid)
+    grid = _learnt(tuning_job.pk, metric, grown(len(ranked)), ranked[0].number, across.name, up.name)
+    drawn = _drawn(metric, ranked, choices, across, up, grid)
+    return replace(drawn, asked=others(query, ACROSS, UP))
 
 
 def _choices(study: StudySpec, ranked: Sequence[TrialRow]) -> list[Parameter]:
@@ -117,12 +120,11 @@ def _chosen(choices: Sequence[Parameter], query: Mapping[str, str]) -> tuple[Par
 
 
 @lru_cache(maxsize=32)
-def _learnt(pk: int, results: int, best: int, across: str, up: str) -> ExpectedGrid:
+def _learnt(pk: int, metric: Metric, results: int, best: int, across: str, up: str) -> ExpectedGrid:
     """`results` and `best` say how far the study has come: a model is learnt now and then, and of each new best one."""
     tuning_job = TuningJob.objects.get(pk=pk)
     study = snapshot.study_of(tuning_job)
-    ranked = by_result(study, read_trials(tuning_job))
-    metric = study.objectives[0]
+    ranked = by_result(metric, read_trials(tuning_job))
     known = {each.name: each for each in flat(study.parameters)}
     # By name: it imports numpy, and most web processes never draw a contour.
     landscape = import_string("jobs.rules.tuning.search.landscape.landscape")
@@ -132,14 +134,13 @@ def _learnt(pk: int, results: int, best: int, across: str, up: str) -> ExpectedG
 
 
 def _drawn(
-    study: StudySpec,
+    metric: Metric,
     ranked: Sequence[TrialRow],
     choices: Sequence[Parameter],
     across: Parameter,
     up: Parameter,
     land: ExpectedGrid,
 ) -> Contour:
-    metric = study.objectives[0]
     flat_values = sorted((value for row in land.values for value in row), key=lambda each: cost(metric, each))
     rows, columns = len(land.up), len(land.across)
     best_row, best_column = next(

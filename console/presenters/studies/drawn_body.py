@@ -15,15 +15,14 @@ from django.utils.safestring import SafeString
 from django.utils.translation import get_language
 
 from agents.infra.shared_answers import SharedAnswers
+from console.presenters.studies import asked as asked_names
 from console.presenters.studies import study_page
-from console.presenters.studies.axes import FROM, HIDE, LOG, RESULTS, TO
 from console.presenters.studies.read_trials import version_of
 from console.presenters.studies.trial_rows import TrialRow
 from jobs.models import TuningJob
 
 # The bodies of so many pages are kept, for so long. One of a thousand trials has 200 kB.
 MOST_KEPT, KEPT = 30, timedelta(hours=1)
-ASKED = ("sort", "page", FROM, TO, HIDE, LOG, RESULTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,8 @@ _kept: SharedAnswers[Hashable, _Drawn] = SharedAnswers(KEPT, MOST_KEPT)
 
 def drawn_body(tuning_job: TuningJob, trials: Sequence[TrialRow], query: Mapping[str, str]) -> SafeString:
     """`trials`: all of the study (`read_trials.py`), read just now. `query`: what the address asks for."""
-    asked = {name: value for name, value in query.items() if name.startswith(ASKED)}
+    known = asked_names.kept(query)
+    asked = {**known, "page": query["page"]} if query.get("page") else known
 
     def draw() -> _Drawn:
         body = study_page.body(tuning_job, trials, asked)

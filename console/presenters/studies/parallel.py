@@ -21,7 +21,7 @@ from console.presenters.metrics.reported_metrics import number
 from console.presenters.studies.axes import Axes, Axis, x_of
 from console.presenters.studies.heights import steps
 from console.presenters.studies.trial_rows import TrialRow, parameter_text
-from jobs.rules.tuning.study import StudySpec
+from jobs.rules.tuning.study import Metric
 
 # So many lines are drawn, and so many points of them.
 MOST_LINES, MOST_POINTS = 1_000, 6_000
@@ -65,21 +65,20 @@ def good_ones(ranked: Sequence[TrialRow]) -> int:
     return max(math.ceil(len(ranked) * GOOD_PART), 1)
 
 
-def parallel_plot(study: StudySpec, axes: Axes, ranked: Sequence[TrialRow]) -> ParallelPlot | None:
-    """None for fewer than two axes or two trials. `ranked`: the trials with a result, the best first."""
+def parallel_plot(metric: Metric, axes: Axes, ranked: Sequence[TrialRow]) -> ParallelPlot | None:
+    """None for fewer than two axes or two trials. `ranked`: the trials with a number for the metric, the best first."""
     shown = axes.shown
     if len(shown) < 2 or len(ranked) < 2:
         return None
     drawn = tuple(DrawnAxis(axis, x_of(place, len(shown)), *axis.ends) for place, axis in enumerate(shown))
     most = max(min(MOST_LINES, MOST_POINTS // len(shown)), 2)
-    metric = study.objectives[0].name
     good = {each.number for each in ranked[: good_ones(ranked)]}
     lines = []
     trials = chosen(axes, ranked, most)
     for each, path in zip(trials, _paths(drawn, trials), strict=True):
         kind = BEST if each is ranked[0] else GOOD if each.number in good else REST
         kept = not axes.ranges or axes.keep(each)
-        lines.append(Line(each.number, kind if kept else OUT, number(each.values[metric]), path))
+        lines.append(Line(each.number, kind if kept else OUT, number(each.values[metric.name]), path))
     # What is looked for lies above the others.
     order = (OUT, REST, GOOD, BEST)
     return ParallelPlot(

@@ -7,8 +7,8 @@ bounded; the table of trials has all.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from django.utils.translation import get_language, ngettext
@@ -18,11 +18,13 @@ from agents.infra.shared_answers import SharedAnswers
 from agents.infra.text import visible
 from console.presenters.metrics.charts import WIDTH
 from console.presenters.metrics.reported_metrics import number
+from console.presenters.studies.asked import chosen_metric, chosen_pair
 from console.presenters.studies.axes import Axes
 from console.presenters.studies.heights import across, dot, dots, share_of, shares_of, y_of
 from console.presenters.studies.parallel import ParallelPlot, parallel_plot
-from console.presenters.studies.trial_rows import TrialRow, by_result
+from console.presenters.studies.trial_rows import TrialRow, by_result, finals
 from jobs.models import TuningJob
+from jobs.rules.tuning.measurements import best_trials
 from jobs.rules.tuning.study import Goal, Metric, StudySpec
 from jobs.rules.tuning.trials import TrialState, cost
 
@@ -64,8 +66,10 @@ class FrontTrial:
 
 @dataclass(frozen=True, slots=True)
 class FrontPlot:
-    """Two metrics against each other. `front`: the trials that no other one beats in both, along the first metric."""
+    """Two metrics against each other. `front`: the trials that no other one beats in both, along the first metric.
+    `pair`: the metrics as they are; `names`: as they are shown."""
 
+    pair: tuple[str, str]
     names: tuple[str, str]
     goals: tuple[str, str]
     rest: str
@@ -79,7 +83,7 @@ class FrontPlot:
 
 @dataclass(frozen=True, slots=True)
 class Plots:
-    """`metric`: the objective that parameters are drawn against. `axes`: what may be brushed."""
+    """`metric`: the one by which the lines of trials are ranked. `axes`: what may be brushed."""
 
     results: tuple[ResultPlot, ...]
     front: FrontPlot | None
@@ -102,12 +106,13 @@ def kept_plots(
 def plots(study: StudySpec, trials: Sequence[TrialRow], best: Collection[int], axes: Axes) -> Plots:
     """`best`: the numbers of the best trials."""
     results = [_result_plot(metric, trials, axes.scales.get(metric.name, "")) for metric in study.objectives]
+    chosen = chosen_metric(study, axes.plots)
     return Plots(
         results=tuple(each for each in results if each is not None),
-        front=front_plot(study, trials, best),
-        metric=visible(study.objectives[0].name),
+        front=front_plot(study, trials, best, axes.plots),
+        metric=visible(chosen.name),
         axes=axes,
-        parallel=parallel_plot(study, axes, by_result(study, trials)),
+        parallel=parallel_plot(chosen, axes, by_result(chosen, trials)),
     )
 
 
@@ -118,16 +123,21 @@ def goal_words(metric: Metric) -> str:
     return _("smaller is better") if metric.goal is Goal.MINIMIZE else _("larger is better")
 
 
-def front_plot(study: StudySpec, trials: Sequence[TrialRow], best: Collection[int]) -> FrontPlot | None:
-    """None unless there are two objectives, and two trials with a number for both."""
-    if len(study.objectives) != 2:
+def front_plot(
+    study: StudySpec, trials: Sequence[TrialRow], best: Collection[int], asked: Mapping[str, str]
+) -> FrontPlot | None:
+    """None unless there are two objectives, and two trials with a number for both. `best`: of all objectives."""
+    pair = chosen_pair(study, asked)
+    if pair is None:
         return None
-    one, other = study.objectives
+    one, other = pair
+    if len(study.objectives) > 2:
+        best = best_trials(replace(study, metrics=pair), finals(trials))
     found = [
         (each.values[one.name], each.values[other.name], each)
         for each in trials
         if each.state == TrialState.SUCCEEDED
-        and all(math.isfinite(each.values.get(metric.name, math.nan)) for metric in study.objectives)
+        and all(math.isfinite(each.values.get(metric.name, math.nan)) for metric in pair)
     ]
     if len(found) < 2:
         return None
@@ -143,6 +153,7 @@ def front_plot(study: StudySpec, trials: Sequence[TrialRow], best: Collection[in
     steps = [place(x, y) for x, y, _trial in front]
     names = (visible(one.name), visible(other.name))
     return FrontPlot(
+        pair=(one.name, other.name),
         names=names,
         goals=(goal_words(one), goal_words(other)),
         rest=" ".join(dot(*place(x, y)) for x, y, _trial in others),

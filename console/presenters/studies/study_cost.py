@@ -6,23 +6,26 @@ import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 
 from agents.infra.sentences import shown
 from agents.infra.shared_answers import SharedAnswers
+from console.presenters.studies.asked import MORE, Choice, chosen_metric, metric_choices, others
 from console.presenters.studies.read_trials import KEPT
 from console.presenters.studies.trial_rows import TrialRow
 from jobs.models import TuningJob
 from jobs.rules.lifecycle.states import TERMINAL
 from jobs.rules.time_text import time_text
-from jobs.rules.tuning.price import Outlook, Price, hours_text, outlook_text, price_text
+from jobs.rules.tuning.price import Outlook, hours_text, outlook_text, price_text
 from jobs.rules.tuning.stopping.savings import NAMES, Result, Shadow, shadow, shadow_text
-from jobs.rules.tuning.study import Rule, StudySpec
+from jobs.rules.tuning.study import FIRST_TRIALS, Metric, Rule, StudySpec
 from jobs.rules.tuning.trials import TrialState
 from jobs.tuning import outlooks, price, snapshot
 
+PAGE = "study"
 # Verdicts on so many trials are shown, the newest; the REST API has all.
 MOST_ROWS = 50
 # What rules would have saved is kept of so many studies.
@@ -64,7 +67,11 @@ _kept: SharedAnswers[Hashable, Saved] = SharedAnswers(KEPT, STUDIES)
 
 @dataclass(frozen=True, slots=True)
 class StudyCost:
-    """`used`: GPU-hours until now, as text, empty without GPUs. `known` of `ended` trials have verdicts."""
+    """`used`: GPU-hours until now, as text, empty without GPUs. `known` of `ended` trials have verdicts.
+
+    `outlook`: what more trials would bring; or in `no_outlook` why nothing is said of it, and in `no_shadows` why
+    nothing is said of rules. `counts`: the numbers of trials that one may ask for, of which `more` was asked for.
+    `metrics`: of which one, where there are several. `asked`: what a form repeats."""
 
     id: int
     used: str
@@ -73,16 +80,27 @@ class StudyCost:
     shadows: tuple[RuleShadow, ...]
     stopped: tuple[StoppedTrial, ...]
     known: int
-    hidden: int = 0
+    hidden: int
+    no_outlook: str
+    no_shadows: str
+    counts: tuple[int, ...]
+    more: int
+    metrics: Sequence[Choice]
+    asked: Sequence[tuple[str, str]]
 
 
-def study_cost(tuning_job: TuningJob, trials: Sequence[TrialRow]) -> StudyCost:
+def study_cost(tuning_job: TuningJob, trials: Sequence[TrialRow], query: Mapping[str, str]) -> StudyCost:
     """`trials`: all of the study (`read_trials.py`)."""
     study = snapshot.study_of(tuning_job)
     verdicts = verdicts_of(trials)
     over = tuning_job.state in TERMINAL
     begun = sum(each.started_at is not None for each in trials)
-    found = [] if over and not begun else outlooks.read(tuning_job)
+    metric = chosen_metric(study, query)
+    known_ones = [] if over and not begun else outlooks.read(tuning_job, metric.name)
+    more = _asked_count(query, known_ones)
+    found = [
+        each for each in known_ones if each.trials == more or (not more and each.trials in outlooks.SHOWN)
+    ]
     counts = [max(tuning_job.max_trials - begun, 0), *(each.trials for each in found)]
     left, *prices = price.price_of_more(tuning_job, counts, seconds_of(trials))
     known = _kept.get(
@@ -93,12 +111,43 @@ def study_cost(tuning_job: TuningJob, trials: Sequence[TrialRow]) -> StudyCost:
         id=tuning_job.pk,
         used=_used(tuning_job, trials) if left.gpus else "",
         left="" if over or not left.trials else shown(price_text(left)),
-        outlook=tuple(_outlooks(study, found, prices)),
+        outlook=tuple(shown(outlook_text(each, cost)) for each, cost in zip(found, prices, strict=True)),
         shadows=known.shadows,
         stopped=known.stopped,
         known=len(verdicts),
         hidden=known.hidden,
+        no_outlook="" if found or (over and not begun) else _no_outlook(study, metric, trials),
+        no_shadows="" if known.shadows else _no_shadows(study),
+        counts=tuple(each.trials for each in known_ones),
+        more=more,
+        metrics=metric_choices(study, query, reverse(PAGE, args=[tuning_job.pk])),
+        asked=others(query, MORE),
     )
+
+
+def _asked_count(query: Mapping[str, str], known: Sequence[Outlook]) -> int:
+    """Of how many more trials the address asks; 0: of none in particular."""
+    return next((each.trials for each in known if str(each.trials) == query.get(MORE)), 0)
+
+
+def _no_outlook(study: StudySpec, metric: Metric, trials: Sequence[TrialRow]) -> str:
+    if len(study.metrics) > len(study.objectives):
+        return _(
+            "What more trials would bring is not said: the model of that knows no thresholds, and this study has a "
+            "metric with one."
+        )
+    results = sum(math.isfinite(each.values.get(metric.name, math.nan)) for each in trials)
+    if results < FIRST_TRIALS:
+        return _("What more trials would bring is said once {number} trials have a result.").format(
+            number=FIRST_TRIALS
+        )
+    return _("What more trials would bring is worked out within a minute or two.")
+
+
+def _no_shadows(study: StudySpec) -> str:
+    if len(study.objectives) > 1:
+        return _("Rules that stop trials early know one goal. This study has several, so no rule was asked.")
+    return _("No trial has ended yet that rules which stop trials early could be asked about.")
 
 
 def _saved(study: StudySpec, trials: Sequence[TrialRow], verdicts: Verdicts, gpus: bool) -> Saved:
@@ -182,9 +231,3 @@ def _used(tuning_job: TuningJob, trials: Sequence[TrialRow]) -> str:
     others = [each.number for each in trials if each.verdicts is None]
     hours = price.hours_in_all(tuning_job, timezone.now(), len(trials) - len(others), others)
     return _("{hours} GPU-hours until now").format(hours=hours_text(hours))
-
-
-def _outlooks(study: StudySpec, found: Sequence[Outlook], prices: Sequence[Price]) -> Sequence[str]:
-    return [
-        shown(outlook_text(study.objectives[0], each, cost)) for each, cost in zip(found, prices, strict=True)
-    ]

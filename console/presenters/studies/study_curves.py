@@ -1,4 +1,4 @@
-"""The curves of the trials of a study: what their programs reported of the first objective, over their steps."""
+"""The curves of the trials of a study: what their programs reported of one metric, over their steps."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from django.urls import reverse
 from django.utils.translation import ngettext
 
 from agents.infra.text import visible
 from console.presenters.badges import Badge
 from console.presenters.metrics import reported_metrics
 from console.presenters.metrics.reported_metrics import Curve, number
+from console.presenters.studies.asked import Choice, chosen_metric, metric_choices
+from console.presenters.studies.axes import Inside, axes_of
 from console.presenters.studies.read_trials import read_trials
 from console.presenters.studies.trial_rows import TrialRow, by_result
 from jobs.metrics import curves
@@ -21,6 +24,7 @@ from jobs.rules.metrics.thinning import kept
 from jobs.rules.tuning.trials import RUNNING
 from jobs.tuning import measured, snapshot
 
+PAGE = "study-curves"
 # So many trials are drawn: those that run, the best ones, then the newest. So many points of each can be seen.
 MOST_RUNNING, MOST_BEST, MOST_TRIALS, POINTS = 20, 20, 50, 100
 MOST_ROWS = 20_000
@@ -48,6 +52,8 @@ class StudyCurves:
     """`shown` of `count` trials with parameters. `words`: what a reader of the screen hears."""
 
     metric: str
+    metrics: Sequence[Choice]
+    inside: Inside
     lines: tuple[TrialCurve, ...]
     shown: int
     count: int
@@ -58,11 +64,15 @@ class StudyCurves:
     words: str
 
 
-def study_curves(tuning_job: TuningJob) -> StudyCurves:
+def study_curves(tuning_job: TuningJob, query: Mapping[str, str]) -> StudyCurves:
     study = snapshot.study_of(tuning_job)
-    metric = study.objectives[0].name
-    trials = [each for each in read_trials(tuning_job) if each.parameters and each.job]
-    ranked = by_result(study, trials)
+    wanted = chosen_metric(study, query)
+    metric = wanted.name
+    every = read_trials(tuning_job)
+    axes = axes_of(study, every, query)
+    here = reverse(PAGE, args=[tuning_job.pk])
+    trials = [each for each in axes.inside(every) if each.parameters and each.job]
+    ranked = by_result(wanted, trials)
     chosen = _chosen(trials, ranked)
     found, notes = _curves(chosen, metric)
     good = {each.number for each in ranked[:MOST_BEST]}
@@ -76,6 +86,8 @@ def study_curves(tuning_job: TuningJob) -> StudyCurves:
     order = (REST, STOPPED, GOOD, RUNS)
     return StudyCurves(
         metric=visible(metric),
+        metrics=metric_choices(study, query, here),
+        inside=axes.inside_of(every, query, here),
         lines=tuple(sorted(lines, key=lambda line: (order.index(line.kind), line.trial.number))),
         shown=len(lines),
         count=len(trials),

@@ -23,7 +23,16 @@ from console.presenters.badges import JOB, Badge
 from console.presenters.jobs.job_page import Tab
 from console.presenters.metrics import reported_metrics
 from console.presenters.studies import plots, trial_rows
-from console.presenters.studies.axes import RESULTS, axes_of
+from console.presenters.studies.asked import (
+    FRONT_ACROSS,
+    FRONT_UP,
+    RESULTS,
+    Choice,
+    kept,
+    metric_choices,
+    others,
+)
+from console.presenters.studies.axes import axes_of
 from console.presenters.studies.plots import Plots, ResultPlot
 from console.presenters.studies.trial_rows import METRIC, TrialRow, TrialTable, parameter_text
 from jobs.models import Trial, TuningJob
@@ -35,10 +44,13 @@ from jobs.rules.tuning.trials import RUNNING, TrialState
 from jobs.tuning import snapshot
 
 OVERVIEW, PARAMETERS, CURVES, SPEC = "study", "study-parameters", "study-curves", "study-spec"
+SCATTER, TIMELINE = "study-scatter", "study-timeline"
 TABS = (
     (OVERVIEW, gettext_noop("Overview")),
     (PARAMETERS, gettext_noop("Parameters")),
+    (SCATTER, gettext_noop("Scatter")),
     (CURVES, gettext_noop("Curves")),
+    (TIMELINE, gettext_noop("Timeline")),
     (SPEC, gettext_noop("Specification")),
 )
 # Of several best trials, so many are shown.
@@ -115,7 +127,8 @@ class StudyBody:
     """`best`: the best trial, or with several objectives those that no other one beats; `more_best` are not shown.
 
     `results`: the plot of each objective, with the address of the other scale, or "" where there is none.
-    `all_trials`: the address without ranges.
+    `all_trials`: the address without ranges. `metrics`: those by which lines may be ranked. `objectives`: which may
+    be in the front, as they are and as they are shown; `of_front`: what the form repeats that chooses two of them.
     """
 
     best: tuple[BestTrial, ...]
@@ -126,11 +139,19 @@ class StudyBody:
     table: TrialTable
     all_trials: str
     over: bool
+    metrics: Sequence[Choice]
+    objectives: tuple[tuple[str, str], ...]
+    of_front: Sequence[tuple[str, str]]
 
 
-def tabs(tuning_job: TuningJob, current: str) -> tuple[Tab, ...]:
+def tabs(tuning_job: TuningJob, current: str, query: Mapping[str, str]) -> tuple[Tab, ...]:
+    """Each leads on with what the address asks for: ranges, the metric, the order of the trials."""
+    asked = urlencode(kept(query))
     return tuple(
-        Tab(name, gettext(word), reverse(name, args=[tuning_job.pk]), name == current) for name, word in TABS
+        Tab(
+            name, gettext(word), f"{reverse(name, args=[tuning_job.pk])}?{asked}".rstrip("?"), name == current
+        )
+        for name, word in TABS
     )
 
 
@@ -193,6 +214,9 @@ def body(tuning_job: TuningJob, trials: Sequence[TrialRow], query: Mapping[str, 
         table=trial_rows.table(tuning_job, study, trials, axes.inside(trials), best, query, axes.query, here),
         all_trials=f"{here}?{urlencode({**axes.without_ranges, **sort})}".rstrip("?") + "#parallel",
         over=tuning_job.state in TERMINAL,
+        metrics=metric_choices(study, query, here),
+        objectives=tuple((each.name, visible(each.name)) for each in study.objectives),
+        of_front=others(query, FRONT_ACROSS, FRONT_UP),
     )
 
 

@@ -13,10 +13,12 @@ from console.presenters.stamps import digest
 from console.presenters.studies import (
     contour,
     parameter_plots,
+    scatter_matrix,
     study_cost,
     study_curves,
     study_list,
     study_page,
+    trial_times,
 )
 from console.presenters.studies.drawn_body import drawn_body
 from console.presenters.studies.read_trials import read_trials
@@ -68,11 +70,11 @@ def body_live(user: User, pk: int, query: Query) -> str:
     return drawn_body(row, read_trials(row), query)
 
 
-def cost_live(user: User, pk: int) -> str:
+def cost_live(user: User, pk: int, query: Query) -> str:
     row = _row(user, pk)
     if row is None:
         return ""
-    cost = study_cost.study_cost(row, read_trials(row))
+    cost = study_cost.study_cost(row, read_trials(row), query)
     return render_to_string("studies/_cost.html", {"cost": cost})
 
 
@@ -107,11 +109,25 @@ def contour_live(user: User, pk: int, query: Query) -> str:
     return "" if row is None else render_to_string("studies/_contour.html", contour_context(row, query))
 
 
-def curves_live(user: User, pk: int) -> str:
+def curves_live(user: User, pk: int, query: Query) -> str:
     row = _row(user, pk)
     if row is None:
         return ""
-    return render_to_string("studies/_curves.html", {"curves": study_curves.study_curves(row)})
+    return render_to_string("studies/_curves.html", {"curves": study_curves.study_curves(row, query)})
+
+
+def scatter_live(user: User, pk: int, query: Query) -> str:
+    row = _row(user, pk)
+    if row is None:
+        return ""
+    return render_to_string("studies/_scatter.html", {"scatter": scatter_matrix.scatter_matrix(row, query)})
+
+
+def timeline_live(user: User, pk: int, query: Query) -> str:
+    row = _row(user, pk)
+    if row is None:
+        return ""
+    return render_to_string("studies/_timeline.html", {"times": trial_times.trial_times(row, query)})
 
 
 def _row(user: User, pk: int) -> TuningJob | None:

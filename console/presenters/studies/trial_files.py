@@ -37,7 +37,8 @@ def _asked(study: StudySpec, tuning_job: TuningJob, query: Mapping[str, str]) ->
     trials = read_trials(tuning_job)
     axes = axes_of(study, trials, query)
     inside = axes.inside(trials)
-    return trial_rows.in_order(study, inside, trial_rows.order_of(study, query))
+    order = trial_rows.order_of(study, query)
+    return trial_rows.in_order(study, inside, order, trial_rows.others_of(tuning_job, order))
 
 
 def _document(trial: TrialRow, hours: float) -> dict[str, Any]:

@@ -26,13 +26,16 @@ from jobs.models import Trial, TuningJob
 from jobs.rules.tuning.arguments import text_of
 from jobs.rules.tuning.price import hours_text
 from jobs.rules.tuning.space import Kind, Value, flat
-from jobs.rules.tuning.study import StudySpec
+from jobs.rules.tuning.study import DEFAULT_ALGORITHM, FIRST_TRIALS, Metric, StudySpec
 from jobs.rules.tuning.trials import TrialState, cost
 from jobs.tuning import price
 
 # The columns of the table besides those of the parameters and metrics; these begin with a letter and a dot.
-NUMBER, STATE, DURATION = "number", "state", "duration"
+NUMBER, STATE, DURATION, HOURS, EXPECTED_VALUE = "number", "state", "duration", "hours", "expected"
 PARAMETER, METRIC = "p.", "m."
+# These columns come last, and only where a trial of the page has something there.
+LAST = (HOURS, EXPECTED_VALUE)
+NOTHING_ELSE: Mapping[int, float] = {}
 # What a model has said of a trial before it ran: a value, its range of one deviation, its chance to be the best.
 WHY = ("value", "low", "high", "chance")
 EXPECTED = gettext_noop("{value} ({low} to {high}), {chance} % to be the best")
@@ -112,7 +115,7 @@ class TrialTable:
     """One page of the table. `first`, `last`: the places of its rows, from 1 on. `count` of `all` trials are inside of
     the ranges that were asked for. `has_hours`: one of these rows has used GPUs; `growing`: one still holds them.
     `expects`: the search has said of one of these what it expects. `asked`: what else the address asks for, which a
-    form repeats. The last five: addresses.
+    form repeats. `no_expectations`: why nothing is said of what was expected of any trial. The last five: addresses.
     """
 
     columns: tuple[Column, ...]
@@ -126,6 +129,9 @@ class TrialTable:
     has_hours: bool
     growing: bool
     expects: bool
+    no_expectations: str
+    hours_column: Column
+    expected_column: Column
     asked: tuple[tuple[str, str], ...]
     previous: str
     next: str
@@ -161,14 +167,16 @@ def table(
     """`inside`: the trials that are shown. `axes`: what the address asks for of the axes."""
     order = order_of(study, query)
     links = _Links(here, axes)
-    ordered = in_order(study, inside, order)
+    ordered = in_order(study, inside, order, others_of(tuning_job, order))
     begin = _begin(query.get("page", ""), len(ordered))
     best_ones = set(best)
     cells = _Cells.of(study)
     shown_ones = with_expected(tuning_job, ordered[begin : begin + PAGE])
     hours, growing = price.hours_of_jobs([each.job for each in shown_ones if each.job], timezone.now())
     return TrialTable(
-        columns=tuple(_column(key, title, order, links) for key, title in _keys(study).items()),
+        columns=tuple(
+            _column(key, title, order, links) for key, title in _keys(study).items() if key not in LAST
+        ),
         rows=tuple(
             ShownTrial(
                 each,
@@ -185,8 +193,11 @@ def table(
         count=len(ordered),
         all=len(trials),
         has_hours=bool(hours),
-        growing=growing,
+        growing=growing or (order.endswith(HOURS) and any(each.ended_at is None for each in trials)),
         expects=any(each.why for each in shown_ones),
+        no_expectations=_no_expectations(study, trials),
+        hours_column=_column(HOURS, _("GPU-hours"), order, links),
+        expected_column=_column(EXPECTED_VALUE, _("Expected before"), order, links),
         asked=tuple(axes.items()),
         previous=links.address(order, begin // PAGE) if begin else "",
         next=links.address(order, begin // PAGE + 2) if begin + PAGE < len(ordered) else "",
@@ -194,6 +205,25 @@ def table(
         csv=links.file("trials.csv", order),
         json=links.file("trials.json", order),
     )
+
+
+def _no_expectations(study: StudySpec, trials: Sequence[TrialRow]) -> str:
+    """Why no trial says what was expected of it, as far as that follows from the study."""
+    if study.algorithm != DEFAULT_ALGORITHM:
+        return _(
+            "This search has no model that says what it expects of a point. The Bayesian search has one."
+        )
+    if len(study.objectives) > 1:
+        return _(
+            "With several goals each trial is chosen for another mixture of them, so the search says nothing of what "
+            "it expects of a single metric."
+        )
+    if sum(bool(each.values) for each in trials) <= FIRST_TRIALS:
+        return _(
+            "The first {number} trials are drawn at random. From then on the table says what the model has expected of "
+            "each."
+        ).format(number=FIRST_TRIALS)
+    return ""
 
 
 def _hours_of(trial: TrialRow, hours: Mapping[int, float]) -> str:
@@ -249,6 +279,8 @@ def _keys(study: StudySpec) -> dict[str, str]:
         **{f"{METRIC}{each.name}": visible(each.name) for each in study.metrics},
         **{f"{PARAMETER}{name}": visible(name) for name in _parameter_names(study)},
         DURATION: _("Ran for"),
+        HOURS: _("GPU-hours"),
+        EXPECTED_VALUE: _("Expected before"),
     }
 
 
@@ -288,19 +320,33 @@ def _begin(page: str, count: int) -> int:
     return min(max(wanted, 1) - 1, max(count - 1, 0) // PAGE) * PAGE
 
 
-def in_order(study: StudySpec, trials: Sequence[TrialRow], order: str) -> list[TrialRow]:
-    """Trials without a value come last, whichever way the others are sorted. `trials` come by their numbers."""
+def others_of(tuning_job: TuningJob, order: str) -> Mapping[int, float]:
+    """What trials are sorted by that is not in their rows, by their numbers."""
+    key = order.lstrip("-")
+    if key == HOURS:
+        return price.used_hours(tuning_job, timezone.now())
+    if key == EXPECTED_VALUE:
+        rows = Trial.objects.filter(tuning_job=tuning_job, why__isnull=False).order_by()
+        return {at: why["value"] for at, why in rows.values_list("number", "why") if why}
+    return NOTHING_ELSE
+
+
+def in_order(
+    study: StudySpec, trials: Sequence[TrialRow], order: str, others: Mapping[int, float]
+) -> list[TrialRow]:
+    """Trials without a value come last, whichever way the others are sorted. `trials` come by their numbers. `others`:
+    see `others_of`."""
     if order == NUMBER:
         return list(trials)
     key = order.lstrip("-")
-    values = [(_sort_value(each, key), each) for each in trials]
+    values = [(_sort_value(each, key, others), each) for each in trials]
     known = [(value, each) for value, each in values if value is not None]
     unknown = [each for value, each in values if value is None]
     known.sort(key=lambda pair: pair[0], reverse=order.startswith("-"))
     return [each for _value, each in known] + unknown
 
 
-def _sort_value(trial: TrialRow, key: str) -> tuple[bool, float, str] | None:
+def _sort_value(trial: TrialRow, key: str, others: Mapping[int, float]) -> tuple[bool, float, str] | None:
     """Comparable with those of all trials: names are sorted behind numbers."""
     value: Value | None
     if key.startswith(METRIC):
@@ -309,6 +355,8 @@ def _sort_value(trial: TrialRow, key: str) -> tuple[bool, float, str] | None:
         value = trial.parameters.get(key.removeprefix(PARAMETER))
     elif key == STATE:
         value = trial.badge.word
+    elif key in LAST:
+        value = others.get(trial.number)
     else:
         value = trial.number if key == NUMBER else trial.seconds
     if value is None or value != value or value == math.inf:
@@ -356,9 +404,8 @@ def parameter_text(value: Value | None, kind: Kind) -> str:
     return visible(text_of(value, kind))
 
 
-def by_result(study: StudySpec, trials: Iterable[TrialRow]) -> list[TrialRow]:
-    """The trials with a number for the first objective, the best first."""
-    metric = study.objectives[0]
+def by_result(metric: Metric, trials: Iterable[TrialRow]) -> list[TrialRow]:
+    """The trials with a number for this metric, the best first."""
     found = [
         (cost(metric, each.values[metric.name]), each.number, each)
         for each in trials

@@ -23,6 +23,7 @@ from console.forms.studies import ExtendStudyForm
 from console.presenters.badges import JOB
 from console.presenters.studies import (
     parameter_plots,
+    scatter_matrix,
     study_cost,
     study_curves,
     study_document,
@@ -30,6 +31,7 @@ from console.presenters.studies import (
     study_page,
     study_parts,
     trial_files,
+    trial_times,
 )
 from console.presenters.studies.drawn_body import drawn_body
 from console.presenters.studies.read_trials import read_trials
@@ -60,8 +62,10 @@ def studies(request: HttpRequest) -> HttpResponse:
 def overview(request: HttpRequest, tuning_id: int) -> HttpResponse:
     study = found(request, tuning_id)
     if asks_for_fragment(request):
-        context = {"body": drawn_body(study, read_trials(study), request.GET.dict())}
-        return page_or_fragment(request, "studies/study.html", "studies/_exchange.html", context)
+        asked = request.GET.dict()
+        body = drawn_body(study, read_trials(study), asked)
+        context = {"body": body, "tabs": study_page.tabs(study, study_page.OVERVIEW, asked)}
+        return page_or_fragment(request, "studies/study.html", "studies/_fragment.html", context)
     may_extend = access.can(request.user, "cancel", study)
     return show(request, study, ExtendStudyForm.of(study) if may_extend else None)
 
@@ -71,21 +75,24 @@ def show(request: HttpRequest, study: TuningJob, extend: ExtendStudyForm | None)
     trials = read_trials(study)
     context = {
         "body": drawn_body(study, trials, request.GET.dict()),
-        "cost": study_cost.study_cost(study, trials),
+        "cost": study_cost.study_cost(study, trials, request.GET.dict()),
         "extend": extend,
         **_around(request, study, study_page.OVERVIEW, trials),
     }
-    return page_or_fragment(request, "studies/study.html", "studies/_exchange.html", context)
+    return page_or_fragment(request, "studies/study.html", "studies/_fragment.html", context)
 
 
 @require_safe
 @login_required
 def parameters(request: HttpRequest, tuning_id: int) -> HttpResponse:
     study = found(request, tuning_id)
-    context: dict[str, Any] = {"parameters": parameter_plots.parameter_plots(study, request.GET.dict())}
-    if not asks_for_fragment(request):
+    asked = request.GET.dict()
+    context: dict[str, Any] = {"parameters": parameter_plots.parameter_plots(study, asked)}
+    if asks_for_fragment(request):
+        context["tabs"] = study_page.tabs(study, study_page.PARAMETERS, asked)
+    else:
         context |= _around(request, study, study_page.PARAMETERS)
-    return page_or_fragment(request, "studies/parameters.html", "studies/_parameters_exchange.html", context)
+    return page_or_fragment(request, "studies/parameters.html", "studies/_parameters_fragment.html", context)
 
 
 @require_safe
@@ -103,8 +110,29 @@ def contour(request: HttpRequest, tuning_id: int) -> HttpResponse:
 @login_required
 def curves(request: HttpRequest, tuning_id: int) -> HttpResponse:
     study = found(request, tuning_id)
-    context = {**_around(request, study, study_page.CURVES), "curves": study_curves.study_curves(study)}
+    context = {
+        **_around(request, study, study_page.CURVES),
+        "curves": study_curves.study_curves(study, request.GET.dict()),
+    }
     return render(request, "studies/curves.html", context)
+
+
+@require_safe
+@login_required
+def scatter(request: HttpRequest, tuning_id: int) -> HttpResponse:
+    study = found(request, tuning_id)
+    drawn = scatter_matrix.scatter_matrix(study, request.GET.dict())
+    context = {**_around(request, study, study_page.SCATTER), "scatter": drawn}
+    return render(request, "studies/scatter.html", context)
+
+
+@require_safe
+@login_required
+def timeline(request: HttpRequest, tuning_id: int) -> HttpResponse:
+    study = found(request, tuning_id)
+    drawn = trial_times.trial_times(study, request.GET.dict())
+    context = {**_around(request, study, study_page.TIMELINE), "times": drawn}
+    return render(request, "studies/timeline.html", context)
 
 
 @require_safe
@@ -176,7 +204,7 @@ def _around(
     request: HttpRequest, study: TuningJob, tab: str, trials: Sequence[TrialRow] | None = None
 ) -> dict[str, Any]:
     """What stands around each tab. `trials`: all of the study, where they are read already."""
-    tabs = study_page.tabs(study, tab)
+    tabs = study_page.tabs(study, tab, request.GET.dict())
     current = next(each for each in tabs if each.current)
     return {"head": study_page.head(study, person(request), trials), "tabs": tabs, "tab": current}
 

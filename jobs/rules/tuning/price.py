@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from agents.infra.texts import join, said, said_of
 from jobs.rules.time_text import time_text
-from jobs.rules.tuning.study import Metric
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +32,15 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What the model expects of the next `trials` trials: the best value then, and where it lies in 8 of 10 cases."""
+    """What the model expects of the next `trials` trials: the best value then, and where it lies in 8 of 10 cases.
+    `metric`: of which one."""
 
     trials: int
     now: float
     value: float
     low: float
     high: float
+    metric: str = ""
 
 
 def hours_text(hours: float) -> str:
@@ -74,13 +75,13 @@ def price_text(price: Price) -> str:
     )
 
 
-def outlook_text(metric: Metric, outlook: Outlook, price: Price) -> str:
+def outlook_text(outlook: Outlook, price: Price) -> str:
     """`10 more trials are expected to bring loss from 0.231 to about 0.225 (0.21 to 0.23), for about 12 GPU-hours.`"""
     known = {
         "trials": said_of(
             outlook.trials, "{number} more trial", "{number} more trials", number=outlook.trials
         ),
-        "metric": metric.name,
+        "metric": outlook.metric,
         "now": _number(outlook.now),
         "value": _number(outlook.value),
     }

@@ -33,6 +33,8 @@ SCALES = {0: "SCALE_TYPE_UNSPECIFIED", **dict(enumerate((str(each) for each in S
 DEFAULT_ALGORITHM = ALGORITHMS[0]
 GRID, RANDOM = ALGORITHMS[2], ALGORITHMS[3]
 NOISY = NOISES[2]
+# So many trials are random before the model of the default search is asked.
+FIRST_TRIALS = 5
 # A trial is stopped early only when it has so many measurements, and when more trials than this have completed.
 MIN_MEASUREMENTS = 5
 # The label by which the jobs of a study are found in the list of jobs.

@@ -140,6 +140,8 @@ PAGES = {
     "study-parameters": (("job", "see"),),
     "study-contour": (("job", "see"),),
     "study-curves": (("job", "see"),),
+    "study-scatter": (("job", "see"),),
+    "study-timeline": (("job", "see"),),
     "study-spec": (("job", "see"),),
     "study-csv": (("job", "see"),),
     "study-json": (("job", "see"),),

@@ -21,11 +21,9 @@ from jobs.rules.tuning.search.gaussian_process import SAMPLES, Process, believin
 from jobs.rules.tuning.search.rows import Expected, StudyRows, Suggestion
 from jobs.rules.tuning.search.scales import Array
 from jobs.rules.tuning.search.warping import Warp, warp_of
-from jobs.rules.tuning.study import Metric, StudySpec
+from jobs.rules.tuning.study import FIRST_TRIALS, Metric, StudySpec
 from jobs.rules.tuning.trials import Trial, cost
 
-# So many trials are random before the model is asked.
-FIRST_TRIALS = 5
 # Of more trials the best half of so many and a random rest are kept; of earlier studies what the own trials leave.
 MAX_POINTS = 250
 RANDOM_CANDIDATES = 400

@@ -22,7 +22,7 @@ from jobs.rules.tuning.search.rows import StudyRows
 from jobs.rules.tuning.search.scales import Array
 from jobs.rules.tuning.search.suggest import trial_seed
 from jobs.rules.tuning.search.warping import Warp
-from jobs.rules.tuning.study import DEFAULT_ALGORITHM, StudySpec
+from jobs.rules.tuning.study import DEFAULT_ALGORITHM, FIRST_TRIALS, StudySpec
 from jobs.rules.tuning.trials import cost
 
 # The points that may come next: the most promising ones, and some of the whole space.
@@ -38,7 +38,7 @@ def outlooks(study: StudySpec, rows: StudyRows, seed: int, counts: Sequence[int]
     """For each count of further trials. Empty: the model says nothing about it."""
     one_metric = len(study.metrics) == 1 == len(study.objectives)
     known = [each for each in rows.ended if one_metric and math.isfinite(each.value(study.metrics[0].name))]
-    if len(known) < bayesian.FIRST_TRIALS:
+    if len(known) < FIRST_TRIALS:
         return []
     columns = Columns(study.parameters)
     seed_of_model = trial_seed(seed, len(rows.ended), "outlook")

@@ -63,6 +63,8 @@ GET = {
             "study-parameters",
             "study-contour",
             "study-curves",
+            "study-scatter",
+            "study-timeline",
             "study-spec",
             "study-csv",
             "study-json",

@@ -319,7 +319,7 @@ def holding(job, host, gpus, since):
 def test_the_trials_say_what_they_cost(browser, study):
     """GPU-hours: of runs that are over, and of one that still holds GPUs. The last one grows from view to view."""
     vera, page = browser("vera"), address(study)
-    assert "GPU-hours</th>" not in text_of(vera.get(page))
+    assert "sort=hours" not in columns_of(text_of(vera.get(page)))
     host, now = a_host(gpus=4), timezone.now()
     for number, gpus, hours, is_over in ((1, 4, 0.5, True), (3, 2, 0.25, True), (4, 1, 8, False)):
         job, since = study.trials.get(number=number).job, now - timedelta(hours=hours)
@@ -329,13 +329,30 @@ def test_the_trials_say_what_they_cost(browser, study):
             held = {"gpus": gpus, "cpus": 1, "began_at": since, "ended_at": now, "owner_name": "bob"}
             Usage.objects.create(run=run, job=job, project=job.project, **held)
     text = text_of(vera.get(page))
-    assert "GPU-hours</th>" in text
+    assert "sort=hours" in columns_of(text)
     cells = re.findall(r'data-label="GPU-hours">(?:<span class="none">)?([^<]+)<', text)
     assert cells == ["2.0", "–", "0.5", "8.0", "–"]
     rows = list(csv.DictReader(io.StringIO(vera.get(f"{page}trials.csv").content.decode())))
     assert [round(float(row["gpuHours"]), 2) for row in rows] == [2.0, 0.0, 0.5, 8.0, 0.0]
     found = json.loads(vera.get(f"{page}trials.json").content)
     assert [round(each["gpuHours"], 2) for each in found] == [2.0, 0.0, 0.5, 8.0, 0.0]
+    # The column sorts, in the files too.
+    assert rows_of(text_of(vera.get(f"{page}?sort=-hours"))) == [4, 1, 3, 2, 5]
+    assert rows_of(text_of(vera.get(f"{page}?sort=hours"))) == [3, 1, 4, 2, 5]
+    found = json.loads(vera.get(f"{page}trials.json?sort=hours").content)
+    assert [each["trial"] for each in found] == [3, 1, 4, 2, 5]
+
+
+def columns_of(text):
+    return re.search(r"<thead>(.*?)</thead>", text[text.index('id="trials"') :])[1]
+
+
+def test_trials_are_sorted_by_what_was_expected_of_them(browser, study):
+    study.trials.filter(number=1).update(why={"value": 0.1, "low": 0.0, "high": 0.2, "chance": 0.5})
+    vera, page = browser("vera"), address(study)
+    assert "sort=expected" in columns_of(text_of(vera.get(page)))
+    assert rows_of(text_of(vera.get(f"{page}?sort=expected"))) == [1, 2, 3, 4, 5]
+    assert rows_of(text_of(vera.get(f"{page}?sort=-expected"))) == [2, 1, 3, 4, 5]
 
 
 def test_ranges_of_axes_filter_the_table_the_lines_and_the_files(browser, study):

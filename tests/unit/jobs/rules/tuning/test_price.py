@@ -7,7 +7,6 @@ import pytest
 from jobs.rules.tuning.price import Outlook, Price, hours_text, outlook_text, price_text
 from jobs.rules.tuning.study import Metric
 
-LOSS = Metric("loss")
 
 
 def test_the_price_of_trials():
@@ -36,12 +35,12 @@ def test_hours_as_text(hours, text):
 
 
 def test_what_more_trials_bring_in_words():
-    outlook = Outlook(10, 0.2312, 0.22491, 0.21, 0.23)
-    assert outlook_text(LOSS, outlook, Price(10, 2, 3600.0, 7200.0)) == (
+    outlook = Outlook(10, 0.2312, 0.22491, 0.21, 0.23, "loss")
+    assert outlook_text(outlook, Price(10, 2, 3600.0, 7200.0)) == (
         "The model expects 10 more trials to bring loss from 0.2312 to about 0.2249, mostly 0.21 to 0.23. "
         "They cost about 20 GPU-hours."
     )
-    none = Outlook(1, 0.2312, 0.23121, 0.21, 0.23)
-    assert outlook_text(LOSS, none, Price(1, 0, None, 60.0)) == (
+    none = Outlook(1, 0.2312, 0.23121, 0.21, 0.23, "loss")
+    assert outlook_text(none, Price(1, 0, None, 60.0)) == (
         "The model expects 1 more trial to find nothing better than loss 0.2312."
     )
