@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeVar
+from typing import TypedDict, TypeVar
 from urllib.parse import urlencode
 
 from django.contrib.auth.models import User
 from django.db.models import QuerySet
+from django.urls import reverse
 
 from agents.infra.sentences import shown
 from console.auth import access
 from console.presenters.badges import JOB, Badge
+from console.presenters.jobs.pipeline_links import NamedLink, pipeline_link
 from jobs.models import Job, ModelVersion, Project, RegisteredModel, TrainingPipeline, TuningJob
 from jobs.pipelines import pipelines, registry
 
 PAGE = 50
+# Where a version came from.
+_ORIGIN = ("job", "job__project", "training_pipeline", "training_pipeline__tuning_job")
 Row = TypeVar("Row", RegisteredModel, TrainingPipeline)
 
 
@@ -39,17 +43,23 @@ class PipelineRow:
 
 @dataclass(frozen=True, slots=True)
 class ModelRow:
-    """`version`: the default one."""
+    """`version`: the default one. `study`: the one whose best trial left it. `files`: the page of them, for those who
+    may read what the job wrote."""
 
     model: RegisteredModel
     version: ModelVersion
     count: int
+    study: TuningJob | None
+    pipeline: NamedLink | None
+    files: str
 
 
 @dataclass(frozen=True, slots=True)
 class VersionRow:
     version: ModelVersion
-    pipeline: str
+    study: TuningJob | None
+    pipeline: NamedLink | None
+    files: str
     default: bool
     may_delete: bool
 
@@ -81,18 +91,24 @@ def model_rows(user: User, query: Mapping[str, str]) -> Rows:
     found, project, following = _page(user, RegisteredModel.objects.select_related("project"), query)
     versions = registry.default_versions(found)
     counts = registry.version_counts(found)
-    rows = [ModelRow(one, versions[one.pk], counts[one.pk]) for one in found if one.pk in versions]
+    readable = _readable(user, versions.values())
+    rows = [
+        ModelRow(one, versions[one.pk], counts[one.pk], **_origin(versions[one.pk], readable))
+        for one in found
+        if one.pk in versions
+    ]
     return Rows(tuple(rows), project, following)
 
 
 def model_page(user: User, model: RegisteredModel) -> ModelPage:
     rows = ModelVersion.objects.filter(model=model).order_by("-number")
-    versions = list(rows.select_related("job", "job__project", "training_pipeline"))
+    versions = list(rows.select_related(*_ORIGIN))
+    readable = _readable(user, versions)
     deletable = {job.pk for job in access.jobs_allowing(user, "delete", [one.job for one in versions])}
     shown = tuple(
         VersionRow(
             version=one,
-            pipeline=_name_of_pipeline(one),
+            **_origin(one, readable),
             default=registry.DEFAULT in one.aliases,
             may_delete=one.job_id in deletable and registry.DEFAULT not in one.aliases and len(versions) > 1,
         )
@@ -123,9 +139,29 @@ def _pipeline(row: TrainingPipeline) -> PipelineRow:
     )
 
 
-def _name_of_pipeline(version: ModelVersion) -> str:
-    pipeline = getattr(version, "training_pipeline", None)
-    return pipeline.display_name if pipeline is not None else ""
+class _Origin(TypedDict):
+    study: TuningJob | None
+    pipeline: NamedLink | None
+    files: str
+
+
+def _origin(version: ModelVersion, readable: Collection[int]) -> _Origin:
+    """What left this version. `readable`: jobs whose files the person may read."""
+    pipeline: TrainingPipeline | None = getattr(version, "training_pipeline", None)
+    study = pipeline.tuning_job if pipeline is not None else None
+    here = pipeline is not None and pipeline.deleted_at is None
+    return {
+        "study": study if study is not None and study.deleted_at is None else None,
+        "pipeline": pipeline_link(pipeline, version.job.project.name)
+        if pipeline is not None and here
+        else None,
+        "files": reverse("job-outputs", args=[version.job_id]) if version.job_id in readable else "",
+    }
+
+
+def _readable(user: User, versions: Iterable[ModelVersion]) -> set[int]:
+    jobs = [one.job for one in versions if one.job.deleted_at is None]
+    return {job.pk for job in access.jobs_allowing(user, "see_log", jobs)}
 
 
 def _page(user: User, rows: QuerySet[Row], query: Mapping[str, str]) -> tuple[list[Row], str, str]:

@@ -76,7 +76,9 @@ def default_versions(models: Iterable[RegisteredModel]) -> dict[int, ModelVersio
     """The default version of each model, or else its newest one, by the key of the model. One query."""
     rows = ModelVersion.objects.filter(model__in=list(models)).order_by("number")
     found: dict[int, ModelVersion] = {}
-    for version in rows.select_related("model__project", "training_pipeline__project", "job"):
+    for version in rows.select_related(
+        "model__project", "training_pipeline__project", "training_pipeline__tuning_job", "job__project"
+    ):
         if DEFAULT in version.aliases or DEFAULT not in getattr(found.get(version.model_id), "aliases", ()):
             found[version.model_id] = version
     return found

@@ -14,6 +14,7 @@ from console.auth import access
 from console.presenters import badges
 from console.presenters.badges import Badge
 from console.presenters.jobs.last_lines import LastLines, last_lines
+from console.presenters.jobs.pipeline_links import NamedLink, models_of, pipeline_of
 from console.presenters.jobs.timeline import LastRestart, last_restart
 from console.presenters.jobs.trial_links import TrialLink, trial_links
 from console.presenters.queue.expected_start import Expected, expected_start
@@ -40,6 +41,8 @@ class JobHead:
     owner: str
     labels: tuple[tuple[str, str], ...]
     trial: TrialLink | None
+    pipeline: NamedLink | None
+    models: tuple[NamedLink, ...]
     badge: Badge
     terminal: bool
     since: datetime
@@ -78,6 +81,8 @@ def head(job: Job, user: User, lines: bool) -> JobHead:
         owner=job.owner_name,
         labels=tuple((key, value) for key, value in labels if trial is None or key != LABEL),
         trial=trial,
+        pipeline=pipeline_of(job.project.name, job=job.pk),
+        models=models_of(job.project.name, job=job.pk),
         badge=badges.JOB[job.state],
         terminal=terminal,
         since=_since(job),

@@ -112,11 +112,13 @@ def _shells(job: Job, user: User, query: Query) -> Context:
 
 def _state_stamp(job_id: int) -> str:
     """What the job itself is, when it is expected to start, and the last line that a host reported of a run: a banner
-    shows lines of a log. A study that is deleted is not linked any more."""
+    shows lines of a log. A study, a pipeline or a model that is deleted is not linked any more, and a model comes later
+    than the end of its job."""
     rows = Job.objects.filter(pk=job_id).order_by().annotate(newest=_newest(job_id))
-    of_study = "trial_row__tuning_job__deleted_at"
+    others = ("trial_row__tuning_job__deleted_at", "training_pipeline__deleted_at")
     closed = Max("runs__closed_at")
-    return digest(rows.values_list("version", "updated_at", "newest", closed, of_study, *_EXPECTED).first())
+    models = [Max(f"model_versions__{name}") for name in ("pk", "deleted_at", "model__deleted_at")]
+    return digest(rows.values_list("version", "updated_at", "newest", closed, *models, *others, *_EXPECTED).first())
 
 
 def _runs_stamp(job_id: int) -> str:

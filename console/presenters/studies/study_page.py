@@ -21,6 +21,7 @@ from agents.infra.text import visible
 from console.auth import access
 from console.presenters.badges import JOB, Badge
 from console.presenters.jobs.job_page import Tab
+from console.presenters.jobs.pipeline_links import NamedLink, models_of, pipeline_of
 from console.presenters.metrics import reported_metrics
 from console.presenters.studies import plots, trial_rows
 from console.presenters.studies.asked import (
@@ -106,6 +107,8 @@ class StudyHead:
     cancel_by: str
     cancel_at: datetime | None
     counts: Counts
+    pipeline: NamedLink | None
+    models: tuple[NamedLink, ...]
     terminal: bool
     may_clone: bool
     may_cancel: bool
@@ -176,6 +179,8 @@ def head(tuning_job: TuningJob, user: User, trials: Sequence[TrialRow] | None = 
         cancel_by=tuning_job.cancel_requested_by if cancelling else "",
         cancel_at=tuning_job.cancel_requested_at,
         counts=_counts(tuning_job, dict(read)),
+        pipeline=pipeline_of(tuning_job.project.name, tuning_job=tuning_job.pk),
+        models=models_of(tuning_job.project.name, training_pipeline__tuning_job=tuning_job.pk),
         terminal=over,
         may_clone=access.can(user, "submit", tuning_job.project),
         may_cancel=not over and not cancelling and "cancel" in allowed,

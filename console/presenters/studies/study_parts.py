@@ -38,7 +38,9 @@ def list_live(user: User, query: Query) -> str:
 
 def study_stamp(pk: int) -> str:
     """Parameters are drawn without a change of the study's own row."""
-    row = TuningJob.objects.filter(pk=pk).values_list("updated_at", "state", "cancel_requested_at").first()
+    of_pipeline = [f"training_pipeline__{name}" for name in ("deleted_at", "version", "version__deleted_at")]
+    columns = ("updated_at", "state", "cancel_requested_at", *of_pipeline)
+    row = TuningJob.objects.filter(pk=pk).values_list(*columns).first()
     trials = Trial.objects.filter(tuning_job=pk).order_by()
     counted = trials.aggregate(
         *(Count(name) for name in ("pk", "parameters", "final")),

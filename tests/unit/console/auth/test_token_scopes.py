@@ -51,7 +51,16 @@ SAME_FOR_SCRIPTS = {
     "job-events": "/api/v1/jobs/{job}/events",
     "studies": STUDIES,
     **dict.fromkeys(
-        ("study", "study-parameters", "study-contour", "study-curves", "study-spec", "study-scatter", "study-timeline"), f"{STUDIES}/{{tuning}}"
+        (
+            "study",
+            "study-parameters",
+            "study-contour",
+            "study-curves",
+            "study-spec",
+            "study-scatter",
+            "study-timeline",
+        ),
+        f"{STUDIES}/{{tuning}}",
     ),
     "hosts": "/api/v1/hosts",
     "host": "/api/v1/hosts/{host}",

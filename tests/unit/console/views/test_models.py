@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from django.utils import timezone
 
-from jobs.models import AuditEntry, Job, ModelVersion, RegisteredModel
+from console.presenters.jobs import job_parts
+from jobs.models import AuditEntry, Job, ModelVersion, RegisteredModel, TrainingPipeline
 from jobs.pipelines import registry
-from tests.unit.console.views.example_rows import a_job, a_pipeline, one_line
+from tests.unit.console.views.example_rows import a_job, a_pipeline, a_tuning_job, one_line
 
 pytestmark = pytest.mark.django_db
 
@@ -70,6 +71,42 @@ def test_models_and_their_versions_are_shown(browser, two_versions):
     assert "first-pipeline" in page and "second-pipeline" in page and f'action="{MODEL}' not in page
     assert browser("charlie").get(MODEL).status_code == 404
     assert "digits" not in text_of(browser("charlie").get("/jobs/models/"))
+
+
+def test_a_model_a_job_and_their_pipeline_lead_to_each_other(browser, cast, project):
+    job = an_ended_job(project, cast.bob, name="first")
+    before = job_parts.part_stamp("job-head", job.pk)
+    pipeline = a_pipeline(job, "digits")
+    assert job_parts.part_stamp("job-head", job.pk) != before
+    to_pipeline = f"/jobs/pipelines/?project=default&amp;before={pipeline.pk + 1}#pipeline-{pipeline.pk}"
+    vera = browser("vera")
+    head = text_of(vera.get(f"/jobs/{job.pk}/"))
+    assert f'<a href="{to_pipeline}">first-pipeline</a>' in head
+    assert f'<a href="{MODEL}#version-1">digits, 1</a>' in head
+    for page in ("/jobs/models/", MODEL):
+        text = text_of(vera.get(page))
+        assert f'<a href="{to_pipeline}">' in text and f'<a href="/jobs/{job.pk}/">first</a>' in text
+        assert f'<a href="/jobs/{job.pk}/outputs/"><code>gs://staging/digits/model</code></a>' in text
+    listed = text_of(vera.get(to_pipeline.replace("&amp;", "&")))
+    assert f'id="pipeline-{pipeline.pk}"' in listed and f'href="{MODEL}#version-1"' in listed
+    assert vera.get(f"/jobs/{job.pk}/outputs/").status_code == 200
+    # What is deleted is not linked.
+    TrainingPipeline.objects.update(deleted_at=timezone.now())
+    RegisteredModel.objects.update(deleted_at=timezone.now())
+    head = text_of(vera.get(f"/jobs/{job.pk}/"))
+    assert "first-pipeline" not in head and MODEL not in head
+
+
+def test_a_tuned_model_leads_to_its_study(browser, cast, project):
+    job = an_ended_job(project, cast.bob, name="best")
+    study = a_tuning_job(job, display_name="search")
+    pipeline = a_pipeline(job, "digits")
+    TrainingPipeline.objects.update(job=None, tuning_job=study)
+    vera = browser("vera")
+    for page in ("/jobs/models/", MODEL):
+        assert f'<a href="/studies/{study.pk}/">search</a>' in text_of(vera.get(page))
+    head = text_of(vera.get(f"/studies/{study.pk}/"))
+    assert f'#pipeline-{pipeline.pk}">best-pipeline</a>' in head and f'href="{MODEL}#version-1"' in head
 
 
 def test_the_default_moves_and_a_version_is_deleted_by_its_owner(browser, two_versions):

@@ -42,7 +42,7 @@ def test_parameters_and_metrics_are_drawn_against_each_other(browser, study):
     # lr, kind and loss: three cells.
     assert text.count('class="dots good"') == 3 and "loss over lr; rank correlation +1.00." in text
     table = text[text.index("As a table") :]
-    assert re.findall(r'<td class="number">([^<]+)<', table) == ["-0.04", "+1.00", "-0.04"]
+    assert re.findall(r'<td class="number">([^<]+)<', table) == ["+0.07", "+1.00", "+0.07"]
     text = text_of(vera.get(f"{page}?from.p.lr=0.1&hide.p.kind=1"))
     assert "20 of 29 trials" not in text and text.count('class="dots good"') == 1
     dots = re.search(r'class="dots good" d="([^"]*)"', text)[1].count("M")
@@ -66,7 +66,7 @@ def test_the_timeline_shows_what_ran_at_once_and_what_was_stopped(browser, study
         and "at most 2 at once. 1 stopped early, 1 without a result, 1 running" in text
     )
     ys = {kind: re.findall(r"M\d+ ([\d.]+)H", path) for kind, path in bars(text).items()}
-    assert ys == {"good": ["22.5"], "stopped": ["67.5"], "failed": ["22.5"], "running": ["22.5"]}
+    assert ys == {"rest": ["22.5"], "stopped": ["67.5"], "failed": ["22.5"], "running": ["22.5"]}
     rows = re.findall(r'<th scope="row"> <a href="/jobs/\d+/">(\d+)</a>', text)
     assert rows == ["2", "4", "3", "1"] and "Stopped early by the median rule." in text
     Trial.objects.update(started_at=None)
