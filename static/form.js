@@ -53,6 +53,19 @@ async function pasteLines(row, lines) {
   input(box.lastElementChild, "name").dispatchEvent(new Event("input", { bubbles: true }));
 }
 
+// The machine type that is recommended for Reduction Server, where the pool has none and its image is chosen.
+function offerMachine(image) {
+  const images = document.getElementById(image.getAttribute("list") ?? "");
+  const machine = images?.dataset.machine && image.form.elements[image.name.replace(/image$/, "machine_type")];
+  if (!machine || machine.value || ![...images.options].some((each) => each.value === image.value)) return;
+  machine.value = images.dataset.machine;
+  machine.dispatchEvent(new Event("input", { bubbles: true }));
+}
+
+document.addEventListener("change", ({ target }) => {
+  if (target.form?.matches(FORM) && target.getAttribute("list")) offerMachine(target);
+});
+
 let typed = false;
 let typedSinceCheck = false;
 

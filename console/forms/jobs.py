@@ -77,6 +77,8 @@ class Draft:
         self._made_from = made_from or {}
         for number, pool in enumerate(pools):
             pool.number = number
+            if pool.may_be_reducers:
+                pool.offer_reducers()
         pools[0].fields["replica_count"].help_text = _("The primary pool always has one replica.")
 
     @classmethod

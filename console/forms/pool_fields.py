@@ -17,8 +17,9 @@ from console.forms.env_lines import read_env_lines
 from console.forms.env_rows import EnvField, EnvRow, add_rows
 from console.forms.fields import PlainText, area_of_text, line_of_text, read_carried
 from console.forms.pool_tasks import COMMAND, IMAGE, KINDS, PACKAGE, TASKS
+from jobs.rules.spec import reduction
 from jobs.rules.spec.runtime_choice import ENGINES
-from jobs.rules.spec.tasks import HOST_IMAGE
+from jobs.rules.spec.tasks import HOST_IMAGE, WIRES
 
 ROLES = (
     gettext_lazy("Primary"),
@@ -42,6 +43,7 @@ NO_POOL: dict[str, Any] = {
     "command": "",
     "args": "",
     "runtime": "",
+    "wire": "",
     "packages": "",
     "module": "",
     "executor": HOST_IMAGE,
@@ -119,6 +121,15 @@ class PoolFields(forms.Form):
             *((engine, engine) for engine in ENGINES),
         ],
     )
+    wire = forms.ChoiceField(
+        label=gettext_lazy("Numbers on the wire"),
+        required=False,
+        choices=[
+            ("", gettext_lazy("as the gradients are")),
+            (WIRES[1], gettext_lazy("bf16: half the bytes, sums in float32")),
+        ],
+        help_text=gettext_lazy("For Reduction Server only."),
+    )
     executor = forms.CharField(
         label=gettext_lazy("Python of"),
         required=False,
@@ -141,6 +152,19 @@ class PoolFields(forms.Form):
     base = forms.CharField(required=False, widget=forms.HiddenInput)
 
     number: int
+
+    @property
+    def may_be_reducers(self) -> bool:
+        """Whether Reduction Server may be in this pool."""
+        return self.number == reduction.POOL
+
+    def offer_reducers(self) -> None:
+        """The images of Reduction Server and the machine type that Google recommends for it, as suggestions."""
+        self.fields["image"].widget.attrs["list"] = "reduction-images"
+        self.fields["machine_type"].widget.attrs["list"] = "machine-types-of-reducers"
+        self.fields["machine_type"].help_text = _(
+            "Empty: one CPU and the requested GPUs. Recommended for Reduction Server: {machine}."
+        ).format(machine=reduction.MACHINE)
 
     @property
     def role(self) -> str:

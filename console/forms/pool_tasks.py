@@ -89,6 +89,7 @@ def initial(pool: Mapping[str, Any]) -> dict[str, Any]:
             "command": write_arguments(command),
             "args": write_arguments(args),
             "runtime": runtime if runtime in ENGINES else "",
+            "wire": _ours(pool).get("wire", ""),
         }
     argv = [*command, *args]
     kind = argv[0] if len(argv) == 3 and argv[1] == "-c" and argv[0] in ("bash", "python3") else COMMAND
@@ -127,8 +128,9 @@ def _extensions(typed: Mapping[str, Any]) -> dict[str, Any]:
     kind, carried = typed["kind"], _ours(typed["base"])
     found = {name: value for name, value in carried.items() if name not in ("runtime", "code", "wire")}
     runtime = typed["runtime"] if kind == IMAGE else _carried_runtime(kind, typed["base"])
+    if kind == IMAGE and typed["wire"]:
+        found["wire"] = typed["wire"]  # beside another image the parser refuses it
     if kind == IMAGE and reduction.is_image(typed["image"]):
-        found |= {"wire": carried["wire"]} if "wire" in carried else {}
         runtime = runtime or (REDUCTION_SERVER if _runtime(typed["base"]) == REDUCTION_SERVER else "")
     return found | ({"runtime": runtime} if runtime else {})
 

@@ -19,9 +19,11 @@ from django.utils.translation import gettext_lazy
 from agents.infra.sentences import shown
 from console.forms.fields import LabelLines, PlainText, area_of_text, line_of_text
 from console.forms.jobs import JobDestination, set_choices
-from console.forms.study_rows.metric_rows import MetricRow, MetricsField
+from console.forms.study_rows import study_end
+from console.forms.study_rows.metric_rows import MetricsField, row_of_metric
 from console.forms.study_rows.parameter_rows import INPUTS, ParametersField, documents, rows_of
 from console.forms.study_rows.pasted_space import UnreadableSpace, pasted_rows
+from console.forms.study_rows.study_end import END_FIELDS, StudyEnd
 from console.forms.violations import field_of
 from jobs.models import TuningJob
 from jobs.rules.spec.json_fields import InvalidDocument
@@ -29,7 +31,7 @@ from jobs.rules.spec.parse import Violation
 from jobs.rules.spec.secret_variables import without_values
 from jobs.rules.tuning.extension import FAILED, PARALLEL, TRIALS
 from jobs.rules.tuning.parse_study import parse_study
-from jobs.rules.tuning.study import ALGORITHMS, OPTUNA, Goal, Rule, Selection, study_document
+from jobs.rules.tuning.study import ALGORITHMS, OPTUNA, Rule, Selection, study_document
 
 SEARCHES = (
     ("", gettext_lazy("Bayesian: learns from the trials that have ended")),
@@ -71,6 +73,7 @@ STUDY_FIELDS = {
     "study_spec.parameters": "parameters",
     **{f"study_spec.{rule}": "early_stopping" for rule in Rule},
     "study_spec.transfer_learning_config": "prior",
+    **END_FIELDS,
     "trial_job_spec": "trial_job",
 }
 # What a part of a parameter is called in the form.
@@ -80,6 +83,7 @@ _PARTS = {
     "max_value": gettext_lazy("highest value"),
     "values": gettext_lazy("values"),
     "scale_type": gettext_lazy("scale"),
+    "default_value": gettext_lazy("value to begin with"),
 }
 _ONLY_FOR = gettext_lazy("only for")
 
@@ -118,7 +122,7 @@ class _Destined(forms.Form):
             self.data = data
 
 
-class StudyDraft(_Destined):
+class StudyDraft(StudyEnd, _Destined):
     """The form with fields. Typed text is never lost."""
 
     mode = "form"
@@ -218,7 +222,7 @@ class StudyDraft(_Destined):
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any], chosen: JobDestination) -> StudyDraft:
-        draft = cls(initial={**_initial(document), **_place(chosen)})
+        draft = cls(initial={**study_end.shown_times(_initial(document)), **_place(chosen)})
         draft.first_document = document
         return draft
 
@@ -240,6 +244,7 @@ class StudyDraft(_Destined):
             study["measurementSelectionType"] = str(Selection.BEST)
         if typed.get("early_stopping"):
             study[_RULE_FIELDS[Rule(typed["early_stopping"])]] = {}
+        study |= study_end.in_study(typed)
         if earlier := [name.strip() for name in (typed.get("prior") or "").split(",") if name.strip()]:
             study["transferLearningConfig"] = {"priorStudyNames": earlier}
         counts = {
@@ -364,10 +369,7 @@ def _place(chosen: JobDestination) -> dict[str, str]:
 
 def _initial(document: Mapping[str, Any]) -> dict[str, Any]:
     study = document.get("studySpec", {})
-    metrics = [
-        MetricRow(each.get("metricId", ""), each.get("goal", Goal.MAXIMIZE))
-        for each in study.get("metrics", ())
-    ]
+    metrics = [row_of_metric(each) for each in study.get("metrics", ())]
     rule = next((rule for rule, field in _RULE_FIELDS.items() if field in study), NEVER)
     return {
         "display_name": document.get("displayName", ""),
@@ -382,6 +384,7 @@ def _initial(document: Mapping[str, Any]) -> dict[str, Any]:
         "parallel_trials": document.get("parallelTrialCount"),
         "max_failed": document.get("maxFailedTrialCount"),
         "trial_job": as_text(document.get("trialJobSpec", {})),
+        **study_end.initial(study),
     }
 
 

@@ -19,6 +19,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from agents.infra.text import visible
+from console.forms.study_rows.typed_numbers import number_or_text, text_of_number
 from jobs.rules.spec.json_fields import camel
 from jobs.rules.tuning.space import Kind, Scale
 from jobs.rules.tuning.study import PARENT_VALUES
@@ -36,13 +37,13 @@ SCALES = (
 )
 LISTED = frozenset({Kind.CATEGORICAL, Kind.DISCRETE})
 # The inputs of a row. Those of all rows have the same names, and are sent in the order of the rows.
-INPUTS = ("name", "kind", "low", "high", "values", "scale", "parent", "when")
+INPUTS = ("name", "kind", "low", "high", "values", "scale", "default", "parent", "when")
 CONDITIONS = "conditionalParameterSpecs"
 
 
 class ParameterRow(NamedTuple):
     """Texts as they were typed. `values`: of a listed kind, with commas between them. `when`: the values of `parent`
-    for which it is there."""
+    for which it is there. `default`: the value of the first trial."""
 
     name: str = ""
     kind: str = Kind.DOUBLE
@@ -50,6 +51,7 @@ class ParameterRow(NamedTuple):
     high: str = ""
     values: str = ""
     scale: str = Scale.LINEAR
+    default: str = ""
     parent: str = ""
     when: str = ""
 
@@ -75,6 +77,10 @@ class ParameterRow(NamedTuple):
         """The parameter as an item of `parameters` in the StudySpec. Text that is no number stays text: the parser says
         what is wrong with it."""
         found: dict[str, Any] = {"parameterId": self.name, f"{self.kind.lower()}ValueSpec": self._values()}
+        if self.default:
+            is_number = self.kind in (Kind.DOUBLE, Kind.DISCRETE)
+            default = number_or_text(self.default) if is_number else self.default
+            found[f"{self.kind.lower()}ValueSpec"]["defaultValue"] = default
         if self.scale != Scale.LINEAR:
             found["scaleType"] = str(self.scale)
         return found
@@ -83,7 +89,7 @@ class ParameterRow(NamedTuple):
         if self.kind in LISTED:
             return {"values": _listed(self.values, self.kind)}
         ends = {"minValue": self.low, "maxValue": self.high}
-        convert = _number if self.kind == Kind.DOUBLE else str
+        convert = number_or_text if self.kind == Kind.DOUBLE else str
         return {name: convert(text) for name, text in ends.items() if text}
 
 
@@ -113,7 +119,7 @@ def documents(rows: Iterable[ParameterRow]) -> tuple[list[dict[str, Any]], dict[
 
 def _listed(text: str, kind: str) -> list[Any]:
     values = [each.strip() for each in re.split(r"[,\n]", text) if each.strip()]
-    return [_number(each) for each in values] if kind == Kind.DISCRETE else values
+    return [number_or_text(each) for each in values] if kind == Kind.DISCRETE else values
 
 
 def rows_of(parameters: Iterable[Mapping[str, Any]]) -> Iterator[ParameterRow]:
@@ -125,7 +131,7 @@ def rows_of(parameters: Iterable[Mapping[str, Any]]) -> Iterator[ParameterRow]:
             values: Mapping[str, Any] = next(
                 (condition[name] for name in map(camel, PARENT_VALUES.values()) if name in condition), {}
             )
-            when = ", ".join(_text(each) for each in values.get("values", ()))
+            when = ", ".join(text_of_number(each) for each in values.get("values", ()))
             first, *below = rows_of([condition.get("parameterSpec", {})])
             yield first._replace(parent=row.name, when=when)
             yield from below
@@ -135,24 +141,18 @@ def _row_of(parameter: Mapping[str, Any]) -> ParameterRow:
     """What a row cannot show is left out."""
     kind = next((each for each in Kind if f"{each.lower()}ValueSpec" in parameter), Kind.DOUBLE)
     spec = parameter.get(f"{kind.lower()}ValueSpec", {})
-    low, high = (_text(spec[name]) if name in spec else "" for name in ("minValue", "maxValue"))
-    values = ", ".join(_text(each) for each in spec.get("values", ()))
+    low, high = (text_of_number(spec[name]) if name in spec else "" for name in ("minValue", "maxValue"))
+    values = ", ".join(text_of_number(each) for each in spec.get("values", ()))
+    default = text_of_number(spec["defaultValue"]) if "defaultValue" in spec else ""
     return ParameterRow(
-        parameter.get("parameterId", ""), kind, low, high, values, parameter.get("scaleType", Scale.LINEAR)
+        parameter.get("parameterId", ""),
+        kind,
+        low,
+        high,
+        values,
+        parameter.get("scaleType", Scale.LINEAR),
+        default,
     )
-
-
-def _number(text: str) -> float | str:
-    try:
-        return float(text)
-    except ValueError:
-        return text
-
-
-def _text(value: object) -> str:
-    if isinstance(value, float):
-        return repr(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
-    return str(value)
 
 
 class ParameterRows(forms.Widget):

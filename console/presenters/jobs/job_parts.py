@@ -118,7 +118,9 @@ def _state_stamp(job_id: int) -> str:
     others = ("trial_row__tuning_job__deleted_at", "training_pipeline__deleted_at")
     closed = Max("runs__closed_at")
     models = [Max(f"model_versions__{name}") for name in ("pk", "deleted_at", "model__deleted_at")]
-    return digest(rows.values_list("version", "updated_at", "newest", closed, *models, *others, *_EXPECTED).first())
+    return digest(
+        rows.values_list("version", "updated_at", "newest", closed, *models, *others, *_EXPECTED).first()
+    )
 
 
 def _runs_stamp(job_id: int) -> str:

@@ -20,6 +20,7 @@ from console.views.fragments import asks_for_fragment
 from jobs.artifacts import artifacts
 from jobs.models import Artifact, ArtifactKind, Project
 from jobs.projects import locations
+from jobs.rules.spec import reduction
 from jobs.secrets import store
 
 # Where the choices are kept while a request is answered.
@@ -91,6 +92,7 @@ class FormChoices:
             "gpus": preview.gpu_offers(self.user, location or ""),
             "machines": [offer for offer in machines if offer.ever],
             "stored_secrets": self._stored_secrets(project),
+            "reducers": {"machine": reduction.MACHINE, "images": reduction.IMAGES},
         }
 
     def code_file(self, draft: AnyDraft) -> Artifact | None:

@@ -42,7 +42,7 @@ def test_pipelines_are_listed_with_their_state_job_and_model(browser, cast, proj
     type(waiting).objects.filter(pk=waiting.pk).update(upload={"displayName": "m"})
     text = text_of(browser("vera").get("/jobs/pipelines/"))
     assert "done-pipeline" in text and "recording-pipeline" in text
-    assert f'href="{MODEL}"' in text and text.count("Succeeded") == 1 and text.count("Running") == 1
+    assert f'href="{MODEL}#version-1"' in text and text.count("Succeeded") == 1 and text.count("Running") == 1
     assert "done-pipeline" not in text_of(browser("charlie").get("/jobs/pipelines/"))
     assert "done-pipeline" not in text_of(browser("vera").get("/jobs/pipelines/?project=none"))
 

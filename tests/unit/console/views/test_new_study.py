@@ -57,6 +57,85 @@ def typed(**changes):
     return {name: value for name, value in {**TYPED, **changes}.items() if value is not None}
 
 
+# A moment has no field.
+BOUND = {"endTime": "2090-01-01T00:00:00Z"}
+ENDS = {
+    "noise": "HIGH",
+    "end_max_time": "12h",
+    "end_max_trials": "10",
+    "end_no_progress": "4",
+    "end_no_progress_time": "90m",
+    "end_min_time": "1h",
+    "end_min_trials": "2",
+    "end_asap": "on",
+}
+CONFIG = {
+    "shouldStopAsap": True,
+    "minimumRuntimeConstraint": {"maxDuration": "3600s"},
+    "maximumRuntimeConstraint": {"maxDuration": "43200s"},
+    "minNumTrials": 2,
+    "maxNumTrials": 10,
+    "maxNumTrialsNoProgress": 4,
+    "maxDurationNoProgress": "5400s",
+}
+WATCHED = {
+    "metric": ["loss", "seconds"],
+    "goal": ["MINIMIZE", "MINIMIZE"],
+    "threshold": ["", "12.5"],
+    "safe-share": ["", "0.8"],
+}
+BEGIN = ["0.01", "3", "sgd", "16"]
+
+
+def test_the_end_of_the_study_thresholds_and_first_values_have_fields(bob):
+    """And a clone shows them in the same fields again."""
+    form = {**typed(**ENDS), "parameters-default": BEGIN}
+    assert bob.post(NEW, form).status_code == 302
+    made = TuningJob.objects.get()
+    assert made.study["studyStoppingConfig"] == CONFIG and made.study["observationNoise"] == "HIGH"
+    defaults = [next(iter(_values(each))).get("defaultValue") for each in made.study["parameters"]]
+    assert defaults == [0.01, "3", "sgd", 16.0]
+    draft = bob.get(f"{NEW}?study={made.pk}").context["draft"]
+    assert draft.mode == "form" and draft.has_end
+    shown = {name: str(draft[name].value()) for name in ENDS}
+    assert shown == {**ENDS, "end_asap": "True"}
+    assert [row.default for row in draft["parameters"].value()] == BEGIN
+    text = text_of(bob.get(f"{NEW}?study={made.pk}"))
+    assert '<details class="card" open> <summary>When the study ends' in text
+    assert '<details class="card"> <summary>When the study ends' in text_of(bob.get(f"{NEW}?sample"))
+
+
+def _values(parameter):
+    return [value for name, value in parameter.items() if name.endswith("ValueSpec")]
+
+
+def test_a_metric_that_is_only_watched_has_a_threshold(bob):
+    assert bob.post(NEW, typed(**WATCHED)).status_code == 302
+    made = TuningJob.objects.get()
+    [_loss, seconds] = made.study["metrics"]
+    assert seconds["safetyConfig"] == {"safetyThreshold": 12.5, "desiredMinSafeTrialsFraction": 0.8}
+    rows = bob.get(f"{NEW}?study={made.pk}").context["draft"]["metric"].value()
+    assert [(row.name, row.threshold, row.share) for row in rows] == [
+        ("loss", "", ""),
+        ("seconds", "12.5", "0.8"),
+    ]
+    # A threshold of zero is left out of the canonical document, and is one all the same.
+    made.study["metrics"][1]["safetyConfig"] = {}
+    made.save()
+    rows = bob.get(f"{NEW}?study={made.pk}").context["draft"]["metric"].value()
+    assert rows[1].threshold == "0"
+
+
+def test_what_is_wrong_with_the_end_stands_at_its_field(bob):
+    wrong = {"end_max_time": "soon", "end_min_trials": "-1", "threshold": ["much"]}
+    draft = bob.post(NEW, typed(**wrong)).context["draft"]
+    assert "Write a duration such as" in str(draft.errors["end_max_time"])
+    assert "end_min_trials" in draft.errors and "metric" in draft.errors and draft.has_end
+    form = {**typed(), "parameters-default": ["7", "", "", ""]}
+    errors = str(bob.post(NEW, form).context["draft"].errors["parameters"])
+    assert "Row 1, value to begin with:" in errors
+
+
 def test_the_fields_make_the_study_that_they_say(bob):
     answer = bob.post(NEW, typed(algorithm="RANDOM_SEARCH", early_stopping="median_automated_stopping_spec",
                                  selection="BEST_MEASUREMENT", max_failed="4", labels="team=nlp"))  # fmt: skip
@@ -276,12 +355,14 @@ def test_several_metrics_are_rows(bob):
 
 
 def test_what_the_fields_cannot_show_stays_json(bob):
-    study = {**SAMPLE_STUDY["studySpec"], "studyStoppingConfig": {"maxNumTrials": 5}}
+    study = {**SAMPLE_STUDY["studySpec"], "studyStoppingConfig": {"maximumRuntimeConstraint": BOUND}}
     document = json.dumps({**SAMPLE_STUDY, "studySpec": study})
     text = text_of(bob.post(NEW, typed(mode="json", action="form", text=document)))
-    assert "It stays JSON." in text and 'name="mode" value="json"' in text and "maxNumTrials" in text
+    assert (
+        "It stays JSON." in text and 'name="mode" value="json"' in text and "maximumRuntimeConstraint" in text
+    )
     bob.post(NEW, typed(mode="json", text=document))
-    assert TuningJob.objects.get().study["studyStoppingConfig"] == {"maxNumTrials": 5}
+    assert TuningJob.objects.get().study["studyStoppingConfig"] == {"maximumRuntimeConstraint": BOUND}
 
 
 def test_errors_of_json_name_the_fields_of_the_document(bob):

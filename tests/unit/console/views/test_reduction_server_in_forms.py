@@ -1,14 +1,15 @@
-"""Forms keep the settings of Reduction Server, for which they have no fields, and give reducers no code of the job."""
+"""Forms offer Reduction Server in the third pool, keep its settings, and give reducers no code of the job."""
 
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
 from jobs.artifacts import artifacts
 from jobs.models import Job, JobTemplate
-from tests.unit.console.views.example_rows import a_host, a_stored_file, a_template
+from tests.unit.console.views.example_rows import a_host, a_stored_file, a_template, one_line
 from tests.unit.console.views.test_new_job import FORM, posted
 
 pytestmark = pytest.mark.django_db
@@ -68,6 +69,36 @@ def test_a_pool_that_is_given_another_program_is_no_longer_of_reducers(bob, proj
     other = {"pool2-kind": "bash", "pool2-program": "./serve"}
     pool = sent_from(bob, NEW, other)[2]
     assert "trainyard" not in pool and pool["containerSpec"]["command"] == ["bash", "-c", "./serve"]
+
+
+@pytest.mark.parametrize("page", [NEW, TRAIN])
+def test_the_third_pool_offers_the_images_of_the_regions_the_machine_type_and_bf16(bob, page):
+    """Rows S4-32 and S4-36."""
+    text = one_line(bob.get(page).content.decode())
+    images = text[text.index('<datalist id="reduction-images"') :].partition("</datalist>")[0]
+    assert re.findall(r'value="(\w+)-docker', images) == ["us", "europe", "asia"]
+    machines = text[text.index('<datalist id="machine-types-of-reducers"') :]
+    assert re.search(r'value="([^"]+)"', machines)[1] == "n1-highcpu-16"
+    assert re.findall(r'name="(pool\d)-wire"', text) == ["pool2"]
+    fields = {
+        name: re.search(rf'<input [^>]*name="pool2-{name}"[^>]*>', text)[0]
+        for name in ("image", "machine_type")
+    }
+    assert 'list="reduction-images"' in fields["image"]
+    assert 'list="machine-types-of-reducers"' in fields["machine_type"]
+    assert "Recommended for Reduction Server: n1-highcpu-16." in text
+
+
+def test_bf16_is_chosen_and_taken_back_and_refused_beside_another_image(bob, project):
+    a_template(project, job=spec({"containerSpec": {"imageUri": IMAGE}}))
+    assert sent_from(bob, NEW, {"pool2-wire": "bf16"})[2]["trainyard"] == {"wire": "bf16"}
+    Job.objects.all().delete()
+    JobTemplate.objects.all().delete()
+    a_template(project, job=spec({"containerSpec": {"imageUri": IMAGE}, "trainyard": {"wire": "bf16"}}))
+    assert "trainyard" not in sent_from(bob, NEW, {"pool2-wire": ""})[2]
+    form = posted(bob.get(f"{NEW}?template={JobTemplate.objects.get().pk}").context["draft"])
+    answer = bob.post(NEW, {**dict(form.lists()), "pool2-image": "ghcr.io/lab/serve:1"})
+    assert "for Reduction Server only" in str(answer.context["draft"].pools[2].errors["wire"])
 
 
 PACKAGE = "gs://lab-files/trainer-1.0.tar.gz"

@@ -8,7 +8,6 @@ from jobs.rules.tuning.price import Outlook, Price, hours_text, outlook_text, pr
 from jobs.rules.tuning.study import Metric
 
 
-
 def test_the_price_of_trials():
     price = Price(10, 4, 1800.0, 7200.0)
     assert (price.usual_hours, price.most_hours) == (20.0, 80.0)
