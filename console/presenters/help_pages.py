@@ -21,6 +21,7 @@ TITLES = {
     "models": gettext_noop("Models"),
     "model": gettext_noop("A model"),
     "studies": gettext_noop("Studies"),
+    "compare-studies": gettext_noop("Compare studies"),
     "new-study": gettext_noop("New study"),
     "study": gettext_noop("A study"),
     "study-parameters": gettext_noop("The parameters of a study"),

@@ -27,6 +27,8 @@ _OF_TRIAL = (
     "endTime",
     "infeasibleReason",
 )
+# Of which numbers of further trials people are told, unless they ask.
+SHOWN = (5, 10, 20)
 # All but what trials measured at each step, which may be much.
 SHORT = ",".join(
     [*_OF_STUDY, "maxTrialCount", "studySpec.metrics", *(f"trials.{name}" for name in _OF_TRIAL)]
@@ -141,6 +143,9 @@ def study_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "study", nargs="?", default="", help="its number; without one, the newest of the project"
     )
+    parser.add_argument(
+        "--more", type=int, default=0, metavar="N", help="what so many more trials would bring (5, 10 and 20)"
+    )
     parser.add_argument("--json", action="store_true", help="for programs: all that REST tells")
 
 
@@ -150,6 +155,8 @@ def study(session: Session) -> int:
         print_json(found)
         return 0
     now, best = session.api.now, best_trials(found)
+    cost = _cost(session, found)
+    hours = {each["id"]: each["gpuHours"] for each in cost.get("trials", ()) if "gpuHours" in each}
     print_pairs(
         [
             ("study", _number(found)),
@@ -162,13 +169,45 @@ def study(session: Session) -> int:
             ("ran", between(found.get("startTime"), found.get("endTime"), now)),
             ("trials", f"{len(_over(found))} of {found['maxTrialCount']} are over"),
             ("best", "; ".join(_trial_words(each) for each in best)),
+            ("GPU-hours", _hours(cost["gpuHours"]) if "gpuHours" in cost else ""),
+            ("to come", cost["price"]["text"] if cost.get("price", {}).get("trialCount") else ""),
             ("labels", ", ".join(f"{key}={value}" for key, value in found.get("labels", {}).items())),
         ]
     )
+    for each in _outlook(cost, session.args.more):
+        print(harmless(each["text"]))
     print()
-    heads = ("trial", "state", "job", "metrics", "ran", "parameters", "note")
-    print_table(heads, [_row(each, now) for each in _trials(found)], "No trial has been asked for yet.")
+    heads = ("trial", "state", "job", "metrics", "ran", "GPU-h", "parameters", "note")
+    rows = [_row(each, now, hours) for each in _trials(found)]
+    print_table(heads, rows, "No trial has been asked for yet.")
     return 0
+
+
+def _cost(session: Session, found: Document) -> Document:
+    """What the study has cost and more would bring. A token of another use may not ask for it: then nothing is said."""
+    try:
+        return dict(session.api.get(f"/api/v1/studies/{_number(found)}"))
+    except Refusal as refused:
+        if refused.status not in (403, 404):
+            raise
+        return {}
+
+
+def _outlook(cost: Document, more: int) -> list[Document]:
+    """Of as many more trials as was asked for, or of a few numbers of them."""
+    counts = (more,) if more else SHOWN
+    found = [each for each in cost.get("outlook", ()) if each["trialCount"] in counts]
+    if more and not found:
+        known = sorted({each["trialCount"] for each in cost.get("outlook", ())})
+        words = ", ".join(map(str, known)) if known else "nothing yet"
+        raise ClientError(
+            f"What {more} more trials would bring is not known.", f"Known: {words}.", NOT_UNDERSTOOD
+        )
+    return found
+
+
+def _hours(hours: float) -> str:
+    return f"{hours:.4g}"
 
 
 def _address(session: Session) -> str:
@@ -180,13 +219,14 @@ def _address(session: Session) -> str:
     raise ClientError(f"Project {session.project} has no study.", "trainyard tune FILE makes one.")
 
 
-def _row(trial: Document, now: Any) -> tuple[object, ...]:
+def _row(trial: Document, now: Any, hours: Mapping[str, float]) -> tuple[object, ...]:
     return (
         trial["id"],
         trial["state"],
         trial.get("customJob", "").rpartition("/")[2],
         _metrics(trial),
         between(trial.get("startTime"), trial.get("endTime"), now),
+        _hours(hours[trial["id"]]) if trial["id"] in hours else "",
         _parameters(trial),
         trial.get("infeasibleReason", ""),
     )

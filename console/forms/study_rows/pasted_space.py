@@ -22,7 +22,7 @@ from jobs.rules.tuning.study import PARENT_VALUES
 # Reading so many takes half a second.
 MAX_TEXT = 30_000
 _SPECS = {kind: f"{kind.lower()}ValueSpec" for kind in Kind}
-_OF_VALUES = {"minValue", "maxValue", "values"}
+_OF_VALUES = {"minValue", "maxValue", "values", "defaultValue"}
 _PARENTS = {camel(name) for name in PARENT_VALUES.values()}
 _KATIB = {
     "double": Kind.DOUBLE,

@@ -23,7 +23,7 @@ from console.presenters.jobs.job_filters import cursor_number
 from console.presenters.jobs.job_query import JobQuery
 from console.presenters.jobs.replicas import replica_lines
 from console.presenters.metrics.metrics_page import View, newest_points
-from console.presenters.metrics.reported_metrics import reported
+from console.presenters.metrics.reported_metrics import SILENT, reported
 from console.presenters.metrics.strip import strip
 from console.presenters.metrics.utilization import utilization
 from console.presenters.shells import job_shells
@@ -138,7 +138,11 @@ def _samples_stamp(job_id: int) -> str:
 
 
 def _reports_stamp(job_id: int) -> str:
-    return digest(curves.stamp(job_id))
+    """A job that falls silent changes nothing but the time."""
+    found = curves.stamp(job_id)
+    newest = found[-1]
+    state = Job.objects.filter(pk=job_id).values_list("state", flat=True).first()
+    return digest([found, state, newest is not None and timezone.now() - newest >= SILENT])
 
 
 def _preparations_stamp(job_id: int) -> str:

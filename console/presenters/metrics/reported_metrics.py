@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
+from django.utils import timezone
 from django.utils.translation import gettext, gettext_noop, ngettext
 from django.utils.translation import gettext as _
 
@@ -17,12 +19,15 @@ from console.presenters import reduction_words
 from console.presenters.metrics.charts import HEIGHT, WIDTH
 from jobs.metrics.curves import points_of, series_of
 from jobs.models import Job, MetricSeries, Replica, Run
+from jobs.rules.lifecycle.states import JobState
 from jobs.rules.metrics.thinning import kept
 
 # So many charts are drawn, with so many lines each; and so many points of each line can be seen.
 MOST_CHARTS, MOST_LINES, POINTS = 24, 8, 240
 MOST_ROWS = 60_000
 PRIMARY = "workerpool0-0"
+# A job that has reported something and is still for so long may hang.
+SILENT = timedelta(minutes=10)
 SOURCES = {
     "hypertune": gettext_noop("cloudml-hypertune"),
     "file": gettext_noop("its file of metrics"),
@@ -77,11 +82,13 @@ class ReportedChart:
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """`more`: charts that are not drawn. `reduction`: how busy the Reduction Server is, in sentences."""
+    """`more`: charts that are not drawn. `reduction`: how busy the Reduction Server is, in sentences. `silent_since`: see
+    there."""
 
     charts: tuple[ReportedChart, ...]
     more: int
     reduction: tuple[str, ...] = ()
+    silent_since: datetime | None = None
 
 
 def reported(job: Job) -> Reported:
@@ -95,7 +102,19 @@ def reported(job: Job) -> Reported:
     drawn = [each for _key, lines in shown for replica in list(lines)[:MOST_LINES] for each in lines[replica]]
     curves = _curves(drawn)
     charts = [_chart(name, source, lines, curves) for (name, source), lines in shown]
-    return Reported(tuple(charts), len(by_chart) - len(shown), reduction_words.sentences(job, found))
+    return Reported(
+        tuple(charts),
+        len(by_chart) - len(shown),
+        reduction_words.sentences(job, found),
+        silent_since(job, max((each.at for each in found), default=None)),
+    )
+
+
+def silent_since(job: Job, newest: datetime | None) -> datetime | None:
+    """When the job reported its newest metric, if it runs and has said nothing more for SILENT."""
+    if newest is None or job.state != JobState.RUNNING or timezone.now() - newest < SILENT:
+        return None
+    return newest
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +132,7 @@ class ComparedCurve:
 
 @dataclass(frozen=True, slots=True)
 class ComparedChart:
-    """One metric of several jobs over each other."""
+    """One metric of several jobs over each other, whatever each of them reported it by."""
 
     name: str
     source: str
@@ -128,19 +147,16 @@ def compared(jobs: Sequence[Job]) -> tuple[ComparedChart, ...]:
     """What the primary replica of each job reported. Where it has nothing of a metric, in whichever way, the first
     replica counts that has: the same that counts for a trial (jobs/tuning/measured.py)."""
     found = series_of(Run.objects.filter(job__in=jobs))
-    by_chart: dict[tuple[str, str], dict[int, dict[str, list[MetricSeries]]]] = {}
-    for series in found:
-        of_job = by_chart.setdefault((series.name, series.source), {}).setdefault(series.run.job_id, {})
-        of_job.setdefault(series.run.replica.name, []).append(series)
     counts = _replicas_that_count(found)
-    chosen: dict[tuple[str, str], dict[int, list[MetricSeries]]] = {}
-    for key, of_jobs in by_chart.items():
-        for job, replicas in of_jobs.items():
-            if rows := replicas.get(counts[job, key[0]]):
-                chosen.setdefault(key, {})[job] = rows
-    shown = list(chosen.items())[:MOST_CHARTS]
-    curves = _curves([each for _key, of_jobs in shown for rows in of_jobs.values() for each in rows])
-    return tuple(_compared([job.pk for job in jobs], key, of_jobs, curves) for key, of_jobs in shown)
+    counted = [each for each in found if each.run.replica.name == counts[each.run.job_id, each.name]]
+    best = _best_sources(counted)
+    by_chart: dict[str, dict[int, list[MetricSeries]]] = {}
+    for series in counted:
+        if series.source == best[series.run.job_id, series.name]:
+            by_chart.setdefault(series.name, {}).setdefault(series.run.job_id, []).append(series)
+    shown = list(by_chart.items())[:MOST_CHARTS]
+    curves = _curves([each for _name, of_jobs in shown for rows in of_jobs.values() for each in rows])
+    return tuple(_compared([job.pk for job in jobs], name, of_jobs, curves) for name, of_jobs in shown)
 
 
 def _replicas_that_count(found: Iterable[MetricSeries]) -> dict[tuple[int, str], str]:
@@ -161,9 +177,19 @@ def note_of(replica: str) -> str:
     return _("of {replica}, because the primary reported none").format(replica=replica)
 
 
+def _best_sources(found: Iterable[MetricSeries]) -> dict[tuple[int, str], str]:
+    """By which one each job has reported each metric: where there are several, the one that stands first in SOURCES."""
+    order = list(SOURCES)
+    best: dict[tuple[int, str], str] = {}
+    for series in found:
+        key = (series.run.job_id, series.name)
+        best[key] = min(best.get(key, series.source), series.source, key=order.index)
+    return best
+
+
 def _compared(
     jobs: Sequence[int],
-    key: tuple[str, str],
+    name: str,
     of_jobs: Mapping[int, Sequence[MetricSeries]],
     curves: Mapping[int, Curve],
 ) -> ComparedChart:
@@ -177,9 +203,9 @@ def _compared(
         line = _line("", of_jobs[job], path(joined[job], steps, low, high))
         note = note_of(of_jobs[job][0].run.replica.name)
         found.append(ComparedCurve(index, line.path, line.last, line.lowest, line.highest, note))
-    return ComparedChart(
-        key[0], gettext(SOURCES[key[1]]), steps[0], steps[1], number(low), number(high), tuple(found)
-    )
+    sources = dict.fromkeys(rows[0].source for rows in of_jobs.values())
+    source = ", ".join(gettext(SOURCES[each]) for each in sources)
+    return ComparedChart(name, source, steps[0], steps[1], number(low), number(high), tuple(found))
 
 
 def _curves(series: Sequence[MetricSeries]) -> dict[int, list[tuple[int, float]]]:

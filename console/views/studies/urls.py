@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from django.urls import path
 
-from console.views.studies import extend_study, new_study, studies
+from console.views.studies import compare_studies, extend_study, new_study, studies
 
 urlpatterns = [
     path("studies/", studies.studies, name="studies"),
+    path("studies/compare", compare_studies.compare_studies, name="compare-studies"),
     path("studies/new", new_study.new, name="new-study"),
     path("studies/new/summary", new_study.summary, name="new-study-summary"),
     path("studies/<int:tuning_id>/", studies.overview, name="study"),

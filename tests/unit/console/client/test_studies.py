@@ -137,6 +137,42 @@ def test_a_study_is_shown_with_all_its_trials(ask, console):
     assert "Its program reported nothing." in lines[-1] and "\x1b" not in done.stdout
 
 
+COST = {
+    "gpuHours": 7.5,
+    "price": {"trialCount": 6, "text": "6 trials with 1 GPU each cost about 3 GPU-hours."},
+    "outlook": [
+        {"trialCount": count, "text": f"The model expects {count} more trials to bring\x1b[2J much."}
+        for count in (1, 5, 30)
+    ],
+    "trials": [{"id": "2", "gpuHours": 7.25}, {"id": "10", "gpuHours": 0.25}],
+}
+
+
+def test_a_study_says_what_it_cost_and_what_more_would_bring(ask, console):
+    console.answers = [(200, {}, study(trial(10, loss=0.5), trial(2, loss=0.25))), (200, {}, COST)]
+    done = ask("study", "42")
+    assert [path for _method, path, _sent in console.sent][1] == "/api/v1/studies/42"
+    assert "GPU-hours  7.5\n" in done.stdout and "to come    6 trials with 1 GPU" in done.stdout
+    assert "5 more trials" in done.stdout and "30 more" not in done.stdout and "\x1b" not in done.stdout
+    rows = [line.split() for line in done.stdout.splitlines() if line.split()[:1] in (["2"], ["10"])]
+    assert [row[4] for row in rows] == ["7.25", "0.25"]
+
+
+def test_of_how_many_more_trials_is_chosen(ask, console):
+    console.answers = [(200, {}, study(trial(2, loss=0.25))), (200, {}, COST)]
+    done = ask("study", "42", "--more", "30")
+    assert "30 more trials" in done.stdout and "5 more" not in done.stdout
+    console.answers = [(200, {}, study(trial(2, loss=0.25))), (200, {}, COST)]
+    done = ask("study", "42", "--more", "7", check=False)
+    assert done.returncode == 2 and "Known: 1, 5, 30." in done.stderr
+
+
+def test_a_token_that_may_not_ask_for_the_price_shows_the_rest(ask, console):
+    refused = (403, {}, {"error": {"message": "This token is for submitting."}})
+    console.answers = [(200, {}, study(trial(2, loss=0.25))), refused]
+    assert "loss=0.25" in ask("study", "42").stdout
+
+
 @pytest.mark.parametrize(
     "named", ["42", NAME, f"https://yard.example/v1/{NAME}", "https://yard.example/studies/42/"]
 )

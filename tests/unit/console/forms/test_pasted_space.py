@@ -83,8 +83,8 @@ def test_each_way_of_writing_a_space_gives_the_same_parameters():
         ("[{name: lr}]", "A parameter needs a parameterId"),
         ("[{parameterId: lr}]", "lr: a parameter needs one of doubleValueSpec"),
         (
-            "[{parameterId: lr, doubleValueSpec: {minValue: 0, maxValue: 1, defaultValue: 0.5}}]",
-            "lr: the form has no field for defaultValue.",
+            "[{parameterId: lr, doubleValueSpec: {minValue: 0, maxValue: 1, step: 0.5}}]",
+            "lr: the form has no field for step.",
         ),
         ("[{parameterId: lr, doubleValueSpec: 7}]", "lr: the form has no field for 7."),
         ("[{name: a, parameterType: real, feasibleSpace: {}}]", "must be one of double, int"),

@@ -127,9 +127,9 @@ def test_a_metric_that_is_only_watched_has_a_threshold(bob):
 
 
 def test_what_is_wrong_with_the_end_stands_at_its_field(bob):
-    wrong = {"end_max_time": "soon", "end_min_trials": "-1", "threshold": ["much"]}
-    draft = bob.post(NEW, typed(**wrong)).context["draft"]
-    assert "Write a duration such as" in str(draft.errors["end_max_time"])
+    draft = bob.post(NEW, typed(end_max_time="soon")).context["draft"]
+    assert "Write a duration such as" in str(draft.errors["end_max_time"]) and draft.has_end
+    draft = bob.post(NEW, typed(end_min_trials="-1", threshold=["much"])).context["draft"]
     assert "end_min_trials" in draft.errors and "metric" in draft.errors and draft.has_end
     form = {**typed(), "parameters-default": ["7", "", "", ""]}
     errors = str(bob.post(NEW, form).context["draft"].errors["parameters"])
@@ -409,7 +409,9 @@ def test_a_study_of_a_job_and_a_clone_of_a_study_begin_with_what_is_there(bob, c
     assert (
         'value="search"' in clone and 'value="16, 32.5"' in clone and 'name="max_trials" value="12"' in clone
     )
-    TuningJob.objects.filter(pk=made.pk).update(study={**made.study, "observationNoise": "HIGH"})
+    TuningJob.objects.filter(pk=made.pk).update(
+        study={**made.study, "studyStoppingConfig": {"maximumRuntimeConstraint": BOUND}}
+    )
     assert 'name="mode" value="json"' in text_of(bob.get(f"{NEW}?study={made.pk}"))
 
 

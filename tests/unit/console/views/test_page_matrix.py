@@ -56,6 +56,8 @@ GET = {
     "models": EVERYBODY,
     "model": SEES_JOB,
     "studies": EVERYBODY,
+    # Without studies it leads back to the list, as with jobs.
+    "compare-studies": row(302, 302, 302, 302, 302, 302, 302),
     "new-study": row(200, 200, 200, 200, 403, 200, 404),
     **dict.fromkeys(
         (

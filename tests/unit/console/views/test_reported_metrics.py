@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from xml.etree import ElementTree
 
 import pytest
+from django.utils import timezone
 
 from console.presenters import reduction_words
+from console.presenters.jobs import job_parts
 from console.presenters.jobs.job_parts import part_live, part_stamp
 from console.presenters.metrics import reported_metrics
 from jobs.metrics import points
-from jobs.models import MetricSeries, Replica, Run
+from jobs.models import Job, MetricSeries, Replica, Run
 from jobs.rules.metrics.journal import Report
 from tests.unit.console.script_tokens import token_of
 from tests.unit.console.views.example_rows import a_host, a_job, a_run
@@ -63,6 +65,43 @@ def test_names_are_text_whatever_they_look_like(browser, job):
     page = page_of(browser, job)
     assert HOSTILE not in page and "&lt;script&gt;alert(1)" in page
     assert "1e+308" in page and 'd="M' in page and "NaN" in page
+
+
+def test_a_job_that_has_stopped_reporting_is_noted(browser, job):
+    """Ten minutes after the last report, while the job runs, and live without anything else that changes."""
+    report(run_of(job), [(1, 1.0)])
+    MetricSeries.objects.update(at=timezone.now() - timedelta(minutes=9))
+    before = part_stamp("job-reports", job.pk)
+    assert "Nothing has been reported since" not in page_of(browser, job)
+    at = timezone.now() - timedelta(minutes=11)
+    MetricSeries.objects.update(at=at)
+    stamp = part_stamp("job-reports", job.pk)
+    assert "Nothing has been reported since" in page_of(browser, job) and stamp != before
+    MetricSeries.objects.update(at=timezone.now())
+    assert "Nothing has been reported since" not in page_of(browser, job)
+    MetricSeries.objects.update(at=at)
+    Job.objects.filter(pk=job.pk).update(state="SUCCEEDED", ended_at=timezone.now())
+    assert "Nothing has been reported since" not in page_of(browser, job)
+    assert part_stamp("job-reports", job.pk) != stamp
+
+
+def test_a_stamp_changes_when_a_job_falls_silent(job, monkeypatch):
+    report(run_of(job), [(1, 1.0)])
+    at = timezone.now() - timedelta(minutes=9)
+    MetricSeries.objects.update(at=at)
+    before = part_stamp("job-reports", job.pk)
+    monkeypatch.setattr(job_parts, "SILENT", timedelta(minutes=8))
+    assert part_stamp("job-reports", job.pk) != before
+
+
+def test_a_metric_that_two_jobs_report_in_different_ways_is_one_chart(project, cast, job):
+    other = a_job(project, cast.bob, host=a_host(name="other"))
+    report(run_of(job), [(1, 1.0), (2, 0.5)], "loss", "tensorboard")
+    report(run_of(job), [(1, 9.0)], "loss", "log")
+    report(run_of(other), [(1, 2.0)], "loss", "hypertune")
+    [chart] = reported_metrics.compared([job, other])
+    assert chart.source == "TensorBoard, cloudml-hypertune"
+    assert [(curve.last, curve.highest) for curve in chart.curves] == [("0.5", "1"), ("2", "2")]
 
 
 def test_a_restart_goes_on_with_the_curve_of_its_replica(job):
