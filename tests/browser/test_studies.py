@@ -11,7 +11,7 @@ from jobs.models import Trial
 from tests.browser.looks import in_each_look
 from tests.harness.accessibility import assert_accessible
 from tests.unit.console.views.conftest import browser, cast, project
-from tests.unit.console.views.example_rows import a_host, a_job
+from tests.unit.console.views.example_rows import a_host, a_job, a_tuning_job
 from tests.unit.console.views.test_studies import a_trial, report, study
 
 __all__ = ["browser", "cast", "project", "study"]
@@ -40,6 +40,20 @@ def filled(transactional_db, cast, project, study):
     )
     report(stopped, host, 0.95, 0.8)
     return study
+
+
+@pytest.fixture
+def other(cast, project, filled):
+    """A second study with several metrics, its trials as good as none."""
+    metrics = [{"metricId": "loss", "goal": "MINIMIZE"}, {"metricId": "speed", "goal": "MAXIMIZE"}]
+    metrics.append({"metricId": "size", "goal": "MINIMIZE"})
+    study = {**filled.study, "metrics": metrics}
+    made = a_tuning_job(a_job(project, cast.bob, name="other"), study=study, display_name="other")
+    made.trials.all().delete()
+    for number in range(1, 21):
+        values = {"loss": 1 / number, "speed": float(number), "size": float(number % 7)}
+        a_trial(made, number, final={"step": 1, "elapsed": 1.0, "metrics": values})
+    return made
 
 
 @pytest.fixture
@@ -151,8 +165,67 @@ def test_an_axis_is_hidden_and_a_line_is_named_under_the_pointer(seen):
     assert seen.locator(".brushed .pointed").count() == 1
 
 
+def test_the_lines_of_trials_are_walked_by_keys(seen):
+    """What the pointer shows, the keyboard shows too: it begins with the best trial."""
+    words = seen.locator("#pointed-line")
+    walker = seen.get_by_role("slider", name="The lines of the trials")
+    walker.focus()
+    assert (
+        words.inner_text().startswith("Trial 29: loss 0.03")
+        and seen.locator(".brushed .pointed").count() == 1
+    )
+    walker.press("ArrowLeft")
+    assert words.inner_text().startswith("Trial 28:")
+    assert walker.get_attribute("aria-valuetext").startswith("Trial 28:")
+    walker.press("Home")
+    assert words.inner_text().startswith("Trial 1:") and walker.get_attribute("aria-valuenow") == "1"
+    walker.press("End")
+    assert words.inner_text().startswith("Trial 31:")
+    walker.press("Tab")
+    assert not words.inner_text() and seen.locator(".brushed .pointed").count() == 0
+
+
+def test_the_tabs_keep_the_ranges_that_were_brushed(seen):
+    handle(seen, "loss", "to").press("PageDown")
+    seen.wait_for_url(lambda url: "to.m.loss=" in url)
+    seen.get_by_text("trials are inside of all ranges").wait_for()
+    kept = len(numbers(seen))
+    seen.get_by_role("link", name="Timeline").click()
+    seen.wait_for_url("**/timeline?*to.m.loss=*")
+    seen.get_by_text("trials are inside of all ranges").wait_for()
+    seen.get_by_role("link", name="Overview").click()
+    seen.wait_for_url("**/?*to.m.loss=*")
+    assert len(numbers(seen)) == kept
+
+
+def test_the_metric_is_chosen_by_a_link_without_a_reload(seen, live_server, other):
+    seen.goto(f"{live_server.url}/studies/{other.pk}/")
+    seen.evaluate("window.same = true")
+    seen.locator("#parallel").get_by_role("link", name="speed", exact=True).click()
+    seen.get_by_text("the best one by speed").wait_for()
+    assert seen.evaluate("window.same") and "metric=speed" in seen.url
+    seen.get_by_label("Across").select_option("size")
+    seen.get_by_label("Upwards").select_option("loss")
+    seen.get_by_role("button", name="Draw", exact=True).click()
+    seen.get_by_role("heading", name="loss over size").wait_for()
+    seen.get_by_role("link", name="Parameters", exact=True).click()
+    seen.get_by_role("heading", name="speed over each parameter").wait_for()
+    assert "front.across=size" in seen.url
+
+
+def test_studies_are_ticked_and_compared_by_keys(seen, live_server, filled, other):
+    seen.goto(f"{live_server.url}/studies/")
+    for study in (filled, other):
+        seen.locator(f"#tick-{study.pk}").focus()
+        seen.keyboard.press("Space")
+    seen.get_by_role("button", name="Compare", exact=True).focus()
+    seen.keyboard.press("Enter")
+    seen.wait_for_url("**/studies/compare?*")
+    assert seen.locator("path.curve-1").count() >= 1 and seen.locator("path.curve-2").count() >= 1
+
+
 @in_each_look
-def test_the_pages_are_accessible_and_fit(seen, live_server, filled, width, theme):
+def test_the_pages_are_accessible_and_fit(seen, live_server, filled, other, width, theme):
     seen.context.add_cookies([{"name": "theme", "value": theme, "url": live_server.url}])
     seen.set_viewport_size({"width": width, "height": 900})
     page = f"/studies/{filled.pk}/"
@@ -161,9 +234,13 @@ def test_the_pages_are_accessible_and_fit(seen, live_server, filled, width, them
         "study": page,
         "ranges": f"{page}?from.p.lr=0.1&from.p.kind=adam&to.p.kind=adam&to.m.loss=much",
         "parameters": f"{page}parameters",
-        "curves": f"{page}curves",
+        "curves": f"{page}curves?from.p.lr=0.05",
+        "scatter": f"{page}scatter",
+        "timeline": f"{page}timeline",
+        "compare": f"/studies/compare?study={filled.pk}&study={other.pk}",
         "spec": f"{page}spec",
         "new": "/studies/new?sample",
+        "several": f"/studies/{other.pk}/?metric=speed",
         "json": "/studies/new?sample&as=json",
     }.items():
         seen.goto(live_server.url + address)

@@ -60,7 +60,8 @@ class PriceDocument(TypedDict):
 
 
 class OutlookDocument(TypedDict):
-    """What the model expects of the best value of a metric after so many more trials; `low` to `high` in 8 of 10 cases."""
+    """What the model expects of the best value of a metric after so many more trials; `low` to `high` in 8 of 10
+    cases."""
 
     trialCount: int
     now: float

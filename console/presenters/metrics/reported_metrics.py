@@ -82,8 +82,8 @@ class ReportedChart:
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """`more`: charts that are not drawn. `reduction`: how busy the Reduction Server is, in sentences. `silent_since`: see
-    there."""
+    """`more`: charts that are not drawn. `reduction`: how busy the Reduction Server is, in sentences.
+    `silent_since`: see there."""
 
     charts: tuple[ReportedChart, ...]
     more: int

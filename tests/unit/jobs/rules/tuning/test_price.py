@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from jobs.rules.tuning.price import Outlook, Price, hours_text, outlook_text, price_text
-from jobs.rules.tuning.study import Metric
 
 
 def test_the_price_of_trials():
