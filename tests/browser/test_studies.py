@@ -215,8 +215,8 @@ def test_the_metric_is_chosen_by_a_link_without_a_reload(seen, live_server, othe
 
 def test_studies_are_ticked_and_compared_by_keys(seen, live_server, filled, other):
     seen.goto(f"{live_server.url}/studies/")
-    for study in (filled, other):
-        seen.locator(f"#tick-{study.pk}").focus()
+    for each in (filled, other):
+        seen.locator(f"#tick-{each.pk}").focus()
         seen.keyboard.press("Space")
     seen.get_by_role("button", name="Compare", exact=True).focus()
     seen.keyboard.press("Enter")

@@ -117,7 +117,7 @@ def study_cost(tuning_job: TuningJob, trials: Sequence[TrialRow], query: Mapping
         known=len(verdicts),
         hidden=known.hidden,
         no_outlook="" if found or (over and not begun) else _no_outlook(study, metric, trials),
-        no_shadows="" if known.shadows else _no_shadows(study),
+        no_shadows="" if known.shadows else _no_shadows(study, trials),
         counts=tuple(each.trials for each in known_ones),
         more=more,
         metrics=metric_choices(study, query, reverse(PAGE, args=[tuning_job.pk])),
@@ -144,9 +144,11 @@ def _no_outlook(study: StudySpec, metric: Metric, trials: Sequence[TrialRow]) ->
     return _("What more trials would bring is worked out within a minute or two.")
 
 
-def _no_shadows(study: StudySpec) -> str:
+def _no_shadows(study: StudySpec, trials: Iterable[TrialRow]) -> str:
     if len(study.objectives) > 1:
         return _("Rules that stop trials early know one goal. This study has several, so no rule was asked.")
+    if any(each.ended_at is not None for each in trials):
+        return _("What rules that stop trials early would save is worked out within a minute or two.")
     return _("No trial has ended yet that rules which stop trials early could be asked about.")
 
 

@@ -52,7 +52,8 @@ def test_each_reported_metric_has_a_curve_and_a_table(browser, job):
     page = page_of(browser, job)
     part = page[page.index('<section id="job-reports"') : page.index('<section id="job-charts"')]
     assert part.count("<figure") == 2 and "by TensorBoard" in part and "style=" not in part
-    drawn = ElementTree.fromstring(part[part.index("<svg viewBox") : part.index("</svg>") + 6])
+    begin = part.index("<svg viewBox")
+    drawn = ElementTree.fromstring(part[begin : part.index("</svg>", begin) + 6])
     lines = [line.get("d") for line in drawn]
     assert lines[0].count("L") == 98 and lines[1].count("M") == 2, "a line is broken where there is no number"
     assert drawn.get("aria-label").startswith("loss: 2 lines. workerpool0-0 is at 0.010101 at step 99")
@@ -100,7 +101,7 @@ def test_a_metric_that_two_jobs_report_in_different_ways_is_one_chart(project, c
     report(run_of(job), [(1, 9.0)], "loss", "log")
     report(run_of(other), [(1, 2.0)], "loss", "hypertune")
     [chart] = reported_metrics.compared([job, other])
-    assert chart.source == "TensorBoard, cloudml-hypertune"
+    assert chart.source == "cloudml-hypertune, TensorBoard"
     assert [(curve.last, curve.highest) for curve in chart.curves] == [("0.5", "1"), ("2", "2")]
 
 

@@ -174,8 +174,10 @@ def test_what_is_absent_is_told_with_the_reason(browser, study, several):
     changed(several, {**TWO, "metrics": [METRICS[0], safe], "algorithm": "RANDOM_SEARCH"})
     text = text_of(vera.get(page))
     assert "the model of that knows no thresholds" in text and "This search has no model" in text
-    assert "No trial has ended yet that rules" in text
+    assert "What rules that stop trials early would save is worked out" in text
     changed(several, TWO)
     several.trials.filter(number__gt=4).delete()
     text = text_of(vera.get(page))
     assert "is said once 5 trials have a result" in text and "The first 5 trials are drawn at random." in text
+    several.trials.update(state="ACTIVE", ended_at=None)
+    assert "No trial has ended yet that rules" in text_of(vera.get(page))
