@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
 from django.urls import reverse
-from django.utils.translation import ngettext
+from django.utils.translation import get_language, ngettext
 
+from agents.infra.shared_answers import SharedAnswers
 from agents.infra.text import visible
 from console.presenters.studies import contour
 from console.presenters.studies.asked import Choice, chosen_metric, kept, metric_choices
 from console.presenters.studies.axes import Inside, axes_of
-from console.presenters.studies.read_trials import read_trials
+from console.presenters.studies.read_trials import KEPT, read_trials, version_of
 from console.presenters.studies.slices import SlicePlot, slices
 from console.presenters.studies.trial_rows import PARAMETER, TrialRow, by_result
 from jobs.models import TuningJob
@@ -23,6 +24,8 @@ from jobs.tuning import snapshot
 
 PAGE = "study-parameters"
 CONTOUR = "study-contour"
+# The plots of so many pages are kept.
+STUDIES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +59,25 @@ class ParameterPlots:
     contour: str
 
 
+_kept: SharedAnswers[Hashable, ParameterPlots] = SharedAnswers(KEPT, STUDIES)
+
+
 def parameter_plots(tuning_job: TuningJob, query: Mapping[str, str]) -> ParameterPlots:
+    """Drawn once for all who look at the same."""
+    trials, asked = read_trials(tuning_job), kept(query)
+    made_of = (tuning_job.pk, tuning_job.updated_at, get_language(), version_of(trials), tuple(asked.items()))
+    return _kept.get(made_of, lambda: _drawn(tuning_job, trials, asked))
+
+
+def _drawn(tuning_job: TuningJob, trials: Sequence[TrialRow], query: Mapping[str, str]) -> ParameterPlots:
     study = snapshot.study_of(tuning_job)
-    trials = read_trials(tuning_job)
     metric = chosen_metric(study, query)
     ranked = by_result(metric, trials)
     axes = axes_of(study, trials, query)
-    kept_ones = by_result(metric, axes.inside(trials))
+    kept_ones = by_result(metric, axes.inside(trials)) if axes.ranges else ranked
     parameters = [each for each in axes.all if each.key.startswith(PARAMETER)]
     here, place = (reverse(name, args=[tuning_job.pk]) for name in (PAGE, CONTOUR))
-    asked = urlencode(kept(query))
+    asked = urlencode(query)
     return ParameterPlots(
         metric=visible(metric.name),
         metrics=metric_choices(study, query, here),

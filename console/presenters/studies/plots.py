@@ -28,8 +28,8 @@ from jobs.rules.tuning.measurements import best_trials
 from jobs.rules.tuning.study import Goal, Metric, StudySpec
 from jobs.rules.tuning.trials import TrialState, cost
 
-# So many dots a plot has.
-MOST_DOTS = 1_000
+# So many dots a plot has, and so many those of all results and of the front together.
+MOST_DOTS, MOST_IN_ALL = 1_000, 2_000
 # Unless a person chooses, results of which the largest is so many times the smallest are drawn by their logarithms:
 # else the steps of a loss from 0.01 to 0.0001 would all lie at the bottom, if one trial has 1.4.
 WIDE = 100
@@ -105,11 +105,15 @@ def kept_plots(
 
 def plots(study: StudySpec, trials: Sequence[TrialRow], best: Collection[int], axes: Axes) -> Plots:
     """`best`: the numbers of the best trials."""
-    results = [_result_plot(metric, trials, axes.scales.get(metric.name, "")) for metric in study.objectives]
+    count = len(study.objectives)
+    most = min(MOST_DOTS, MOST_IN_ALL // (count + (count > 1)))
+    results = [
+        _result_plot(metric, trials, axes.scales.get(metric.name, ""), most) for metric in study.objectives
+    ]
     chosen = chosen_metric(study, axes.plots)
     return Plots(
         results=tuple(each for each in results if each is not None),
-        front=front_plot(study, trials, best, axes.plots),
+        front=front_plot(study, trials, best, axes.plots, most),
         metric=visible(chosen.name),
         axes=axes,
         parallel=parallel_plot(chosen, axes, by_result(chosen, trials)),
@@ -124,7 +128,7 @@ def goal_words(metric: Metric) -> str:
 
 
 def front_plot(
-    study: StudySpec, trials: Sequence[TrialRow], best: Collection[int], asked: Mapping[str, str]
+    study: StudySpec, trials: Sequence[TrialRow], best: Collection[int], asked: Mapping[str, str], most: int
 ) -> FrontPlot | None:
     """None unless there are two objectives, and two trials with a number for both. `best`: of all objectives."""
     pair = chosen_pair(study, asked)
@@ -149,7 +153,7 @@ def front_plot(
 
     front = sorted((each for each in found if each[2].number in best), key=lambda each: each[:2])
     others = [each for each in found if each[2].number not in best]
-    others = [others[index] for index in spread(len(others), MOST_DOTS)]
+    others = [others[index] for index in spread(len(others), most)]
     steps = [place(x, y) for x, y, _trial in front]
     names = (visible(one.name), visible(other.name))
     return FrontPlot(
@@ -170,8 +174,8 @@ def front_plot(
     )
 
 
-def _result_plot(metric: Metric, trials: Iterable[TrialRow], asked: str) -> ResultPlot | None:
-    """`asked`: the scale that the address asks for; without it the results decide."""
+def _result_plot(metric: Metric, trials: Iterable[TrialRow], asked: str, most: int) -> ResultPlot | None:
+    """`asked`: the scale that the address asks for; without it the results decide. `most`: so many dots."""
     found = [
         (each.number, each.values[metric.name])
         for each in trials
@@ -190,7 +194,7 @@ def _result_plot(metric: Metric, trials: Iterable[TrialRow], asked: str) -> Resu
     def place(at: int, value: float) -> tuple[int, int]:
         return across((at - first) / (last - first)), y_of(scale(value), *ends)
 
-    shown = [found[index] for index in spread(len(found), MOST_DOTS)]
+    shown = [found[index] for index in spread(len(found), most)]
     # The newest result is a dot too, wherever it lies.
     shown = shown if shown[-1] == found[-1] else [*shown, found[-1]]
     return ResultPlot(
