@@ -108,6 +108,20 @@ STUDIES_THAT_GO_ON = (
         (f"{KEPT}::test_whatever_becomes_of_a_trial_is_there_at_the_next_view",),
     ),
     Safeguard(
+        "kept-scatter-is-that-of-the-trials",
+        "console/presenters/studies/scatter_matrix.py",
+        "get_language(), version_of(trials),",
+        "get_language(), len(trials),",
+        (f"{KEPT}::test_the_plots_of_other_tabs_are_those_of_the_trials",),
+    ),
+    Safeguard(
+        "kept-plots-of-parameters-are-those-of-the-trials",
+        "console/presenters/studies/parameter_plots.py",
+        "get_language(), version_of(trials),",
+        "get_language(), len(trials),",
+        (f"{KEPT}::test_the_plots_of_other_tabs_are_those_of_the_trials",),
+    ),
+    Safeguard(
         "a-body-that-ticks-is-not-kept",
         "console/presenters/studies/drawn_body.py",
         "keep=lambda found: not found.ticks",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -200,3 +201,18 @@ def test_words_of_a_trial_are_escaped_in_its_row(browser, judged):
     assert '<div class="why">&lt;b&gt;x&lt;/b&gt;</div>' in text and "<b>x</b>" not in text
     assert rows_of(text) == [1, 2, 3, 4, 5] and text.count('data-label="Expected before"') == 5
     assert text.count('<span class="chip">best</span>') == text.count('class="best">') == 1
+
+
+@pytest.mark.parametrize("rest", ["parameters", "scatter"])
+def test_the_plots_of_other_tabs_are_those_of_the_trials(browser, study, rest):
+    """They are drawn once for all who look, and again when a result comes."""
+    page = address(study, rest)
+
+    def drawn():
+        return re.findall(r' d="([^"]*)"', text_of(browser("vera").get(page)))
+
+    before = drawn()
+    study.trials.filter(number=3).update(
+        state="SUCCEEDED", final={"step": 1, "elapsed": 1.0, "metrics": {"loss": 0.3}}
+    )
+    assert drawn() != before
