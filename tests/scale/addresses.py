@@ -52,6 +52,7 @@ LEFT_OUT = {
     ":check": "takes no GET",
     "/operations/{job}": "is there once a job was deleted",
     "compare-jobs": "leads to the jobs without its query, which is asked for",
+    "compare-studies": "leads to the studies without its query, which is asked for",
 }
 # What a REST address cannot do without: its end → a query.
 NEEDED = {
@@ -157,12 +158,14 @@ def of_jobs(seeded: Seeded) -> list[str]:
     middle = Job.objects.order_by("-pk").values_list("pk", flat=True)[Job.objects.count() // 2]
     others = Job.objects.filter(project__name="team-1").order_by("-pk").values_list("pk", flat=True)[:5]
     compared = "&".join(f"job={pk}" for pk in others)
+    studies = TuningJob.objects.filter(project__name="team-1").values_list("pk", flat=True)[:5]
     job, wide, widest = seeded.job, seeded.wide, seeded.widest
     tabs = ("", "metrics", "events", "spec", "shells/", "log", "replicas", "log/workerpool0-0")
     return [
         *(f"/jobs/?{query}" for query in LISTS),
         f"/jobs/?sort=-gpus&after={middle}",
         f"/jobs/compare?{compared}",
+        "/studies/compare?" + "&".join(f"study={pk}" for pk in studies),
         f"/jobs/{wide}/diff?with={job}",
         *(f"/jobs/{pk}/{tab}" for pk in (job, widest) for tab in tabs),
         *(f"/jobs/{pk}/metrics?bands=1&span=all" for pk in (job, wide, widest)),

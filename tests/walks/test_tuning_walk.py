@@ -66,7 +66,7 @@ def brushes_the_best(walk):
 
 def looks_at_the_parameters(walk):
     page = walk.page
-    page.locator(".tabs a[href$='/parameters']").click()
+    page.locator("#study-tabs a[href*='/parameters']").click()
     expect(page.locator("#study-parameters .importance-bar")).to_have_count(2)
     expect(page.locator("#study-contour .shade").first).to_be_attached()
     walk.look("parameters of a study")
@@ -74,7 +74,7 @@ def looks_at_the_parameters(walk):
 
 def follows_the_best_trial(walk):
     page = walk.page
-    page.locator(".tabs a").first.click()
+    page.locator("#study-tabs a").first.click()
     page.locator("section[aria-labelledby=best-title] a").first.click()
     page.wait_for_url(re.compile(r"/jobs/\d+/$"))
     page.locator(".tabs a[href*='/metrics']").click()
