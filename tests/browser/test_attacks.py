@@ -42,7 +42,7 @@ WORDS = """
 """
 FIXED = set(WORDS.split())
 # Without jobs to compare, that address leads on too.
-NO_PAGE = DOWNLOADS | LEADS_ON | {"compare-jobs"}
+NO_PAGE = DOWNLOADS | LEADS_ON | {"compare-jobs", "compare-studies"}
 NEVER_CHANGE = (AuditEntry, Transition)
 
 

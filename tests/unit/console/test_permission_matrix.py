@@ -68,6 +68,7 @@ PAGES = {
     "jobs": (),
     "queue": (),
     "compare-jobs": (),
+    "compare-studies": (),
     "job-views": (),
     "bulk-jobs": (),
     "move-in-queue": (),

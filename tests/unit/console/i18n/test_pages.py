@@ -56,7 +56,10 @@ def up_to_date():
 
 
 @pytest.mark.parametrize(
-    "name", sorted(GET.keys() - {"compare-jobs", "job-file", "job-history", "new-shell", *LEAD_ON})
+    "name",
+    sorted(
+        GET.keys() - {"compare-jobs", "compare-studies", "job-file", "job-history", "new-shell", *LEAD_ON}
+    ),
 )
 def test_a_page_is_the_same_in_every_language_but_for_its_texts(name, addresses, browser):
     """So no translation breaks the markup, and no number of a drawing, a meter or a field gets a comma."""
