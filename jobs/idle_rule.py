@@ -12,6 +12,7 @@ from agents.infra.refusals import Refused
 from agents.infra.sql import SelectStatement
 from agents.infra.texts import said
 from jobs import services
+from jobs.lifecycle import snapshot
 from jobs.lifecycle.advance import advance
 from jobs.models import Job, Project
 from jobs.projects import audit
@@ -49,7 +50,9 @@ def set_rule(project: Project, minutes: int | None, stops: bool, actor: str, now
             idle_minutes=minutes, idle_stops=stops and minutes is not None
         )
         audit.record(actor, "project.idle_rule", "project", row.name, before, after, now, row)
-        Job.every.filter(project=row, state=JobState.RUNNING).update(due_at=now)
+        running = Job.every.filter(project=row, state=JobState.RUNNING)
+        snapshot.hold_jobs(ids=(ids := list(running.values_list("pk", flat=True))))
+        Job.every.filter(pk__in=ids).update(due_at=now)
 
 
 def _terms(minutes: int | None, stops: bool) -> dict[str, object] | None:

@@ -1,7 +1,7 @@
 """Apply the reports of a host to one run: new facts, and the log bytes that continue what is stored.
 
 The writes of all runs of a batch are gathered and written together. The caller holds the row locks of the runs, and of
-their jobs where facts came.
+the jobs that become due.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class UnreadableFrames:
         return self.of[run, start] >= MAX_TRIES
 
 
-def lock_jobs(runs: Sequence[str]) -> Collection[int]:
+def lock_jobs(runs: Collection[str]) -> Collection[int]:
     """Lock the jobs of these runs, before the runs, as all code does. A run's id begins with its job's. Returns the
     jobs."""
     heads = {int(head) for run in runs if (head := run.partition("-")[0]).isascii() and head.isdigit()}

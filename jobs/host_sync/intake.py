@@ -33,7 +33,7 @@ from agents.links.control_plane import (
     Sample,
 )
 from agents.models import Host, HostStatus
-from jobs.host_sync import strays
+from jobs.host_sync import samples, strays
 from jobs.host_sync.apply_reports import (
     IntakeResult,
     PendingWrites,
@@ -63,6 +63,13 @@ _runs = SelectStatement(
         Run.objects.select_for_update(no_key=True)
         .filter(pk__among=Parameter("runs"), host=Parameter("host"))
         .order_by("pk")
+        .values_list(*_RUN.names)
+    )
+)
+_unlocked_runs = SelectStatement(
+    lambda: (
+        Run.objects.filter(pk__among=Parameter("runs"), host=Parameter("host"))
+        .order_by()
         .values_list(*_RUN.names)
     )
 )
@@ -159,8 +166,8 @@ def _write(
     now: datetime,
     unreadable: UnreadableFrames,
 ) -> IntakeResult:
-    with_facts = [run for run, each in reports.items() if each.facts or each.end or each.forgotten]
-    locked = lock_jobs(with_facts)
+    with_facts = {run for run, each in reports.items() if each.facts or each.end or each.forgotten}
+    locked = lock_jobs(with_facts | _resumed(host_id, reports.keys() - with_facts, reports, now))
     result = IntakeResult()
     writes = PendingWrites(now)
     found = [_RUN.build(row) for row in _runs(runs=reports, host=host_id)]
@@ -184,6 +191,21 @@ def _write(
     if result.jobs:
         _are_due(ids=result.jobs, due_at=now)
     return result
+
+
+def _resumed(host_id: int, runs: Collection[str], reports: dict[str, RunReports], now: datetime) -> set[str]:
+    """Those of these runs whose job becomes due although no fact came: what they do says something new about it.
+
+    They are read before they are locked, because jobs are locked before runs. The lease is held, and only its holder
+    writes what is read here: it is the same under the lock.
+    """
+    active = [run for run in runs if reports[run].samples or reports[run].log]
+    found = [_RUN.build(row) for row in _unlocked_runs(runs=active, host=host_id)] if active else []
+    return {
+        run.pk
+        for run in found
+        if samples.record_activity(run, reports[run.pk].samples, bool(reports[run.pk].log), now)[1]
+    }
 
 
 def _awaited(measured: set[int], locked: Collection[int]) -> set[int]:

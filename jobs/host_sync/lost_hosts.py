@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from django.db import transaction
-from django.db.models import F, QuerySet
+from django.db.models import F, Q, QuerySet
 
 from agents.infra.refusals import Refused
 from agents.infra.texts import said
@@ -24,6 +24,7 @@ from jobs.host_sync.apply_reports import (
     apply_reports,
     lock_jobs,
 )
+from jobs.lifecycle import snapshot
 from jobs.metrics import points
 from jobs.models import Job, Run
 from jobs.recordings import intake as recordings
@@ -74,6 +75,7 @@ def _give_up_waiting_restarts(host_id: int, why: str, now: datetime) -> set[int]
     closed = Run.objects.filter(host=host_id, phase=RunPhase.CLOSED, released_at=None)
     waiting = closed.exclude(restart_at=None)
     jobs = set(waiting.values_list("job", flat=True))
+    snapshot.lock_runs(ids=list(waiting.values_list("pk", flat=True)))
     waiting.update(declared_lost_at=now, proved_at=now, message=why)
     Job.every.filter(pk__in=jobs).update(due_at=now)
     return jobs
@@ -121,9 +123,11 @@ def give_up(host_id: int, why: str, now: datetime) -> None:
 
     The caller holds the lock of the host's row.
     """
-    unread = Run.objects.select_for_update(no_key=True).filter(host=host_id, log_complete_at=None)
+    closed = Run.objects.filter(host=host_id, phase=RunPhase.CLOSED)
+    wanting = closed.filter(Q(log_complete_at=None) | Q(metrics_proof=""))
+    snapshot.lock_runs(ids=list(wanting.values_list("pk", flat=True)))
     writes = PendingWrites(now)
-    for run in unread.filter(phase=RunPhase.CLOSED).order_by("pk").defer("order", "log_proof"):
+    for run in closed.filter(log_complete_at=None).order_by("pk").defer("order", "log_proof"):
         rest = Gap(run.log_stored, run.log_size, why)
         apply_reports(run, RunReports(log=[rest]), False, writes, IntakeResult(), UnreadableFrames())
         # No host will prove a run closed that an admin declared lost, so its log is complete as it is.
@@ -132,7 +136,7 @@ def give_up(host_id: int, why: str, now: datetime) -> None:
             writes.changed.append((run, {"log_complete_at", "prove_due_at"}))
     writes.save()
     recordings.give_up(Run.objects.filter(host=host_id))
-    points.give_up(Run.objects.filter(host=host_id, phase=RunPhase.CLOSED))
+    points.give_up(closed)
 
 
 def mark_jobs_of(host_id: int, now: datetime) -> set[int]:

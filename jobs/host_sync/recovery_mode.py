@@ -21,6 +21,7 @@ from agents.infra.texts import said
 from agents.links.control_plane import Wanted
 from agents.models import Host, HostStatus, Recovery
 from jobs.host_sync import lost_hosts
+from jobs.lifecycle import snapshot
 from jobs.models import Job, Proof, Run, Stray
 from jobs.projects import audit
 from jobs.rules.lifecycle.states import TERMINAL, RunPhase
@@ -76,7 +77,9 @@ def pull_logs_only(wanted: Mapping[str, Wanted]) -> dict[str, Wanted]:
 
 def mark_missing(runs: Sequence[str], now: datetime) -> None:
     """Mark runs as missing: they would be started now, so their host does not have them."""
-    Run.objects.filter(pk__in=runs, missing_at=None).exclude(phase=RunPhase.CLOSED).update(missing_at=now)
+    with transaction.atomic():
+        snapshot.lock_runs(ids=runs)
+        Run.objects.filter(pk__in=runs, missing_at=None).exclude(phase=RunPhase.CLOSED).update(missing_at=now)
 
 
 def begin(why: str, actor: str, now: datetime) -> None:
@@ -105,10 +108,14 @@ def confirm(stop: Collection[str], actor: str, now: datetime) -> None:
                 "stop",
                 said("No host has a run {run} that the database does not know.", run=sorted(unknown)[0][:80]),
             )
+        open_jobs = set(Job.every.exclude(state__in=TERMINAL).values_list("pk", flat=True))
+        missing = Run.objects.filter(missing_at__isnull=False)
+        # All that is written below, in the order of all code: jobs, and then runs.
+        snapshot.hold_jobs(ids=open_jobs.union(missing.values_list("job", flat=True)))
+        snapshot.lock_runs(ids=list(missing.values_list("pk", flat=True)))
         Stray.objects.filter(run__in=stop).exclude(phase=RunPhase.CLOSED).update(
             stop_wanted_at=now, stop_by=actor[:150]
         )
-        missing = Run.objects.filter(missing_at__isnull=False)
         begun = list(
             missing.exclude(phase__in=(RunPhase.CREATED, RunPhase.CLOSED)).values_list("pk", flat=True)
         )
@@ -118,7 +125,7 @@ def confirm(stop: Collection[str], actor: str, now: datetime) -> None:
         Recovery.objects.filter(confirmed_at=None).update(confirmed_at=now, confirmed_by=actor[:150])
         after = {"stopped": sorted(stop), "taken_as_lost": begun}
         audit.record(actor, "recovery.confirm", "deployment", "recovery", {"why": rows[0].why}, after, now)
-        Job.every.exclude(state__in=TERMINAL).update(due_at=now)
+        Job.every.filter(pk__in=open_jobs).exclude(state__in=TERMINAL).update(due_at=now)
         hints.schedule()
         hints.hosts(list(Host.objects.values_list("pk", flat=True)))
         announce.hint("hosts")

@@ -11,6 +11,7 @@ import hashlib
 import logging
 import time
 from collections import defaultdict
+from collections.abc import Collection
 from datetime import datetime, timedelta
 
 from django.db import transaction
@@ -71,8 +72,16 @@ def _end_deleted(run_ids: list[str]) -> set[str]:
     gone = Run.objects.filter(pk__in=run_ids, job__deleted_at__isnull=False)
     found = set(gone.values_list("pk", flat=True))
     if found:
-        Run.objects.filter(pk__in=found).update(log_proof=b"", prove_due_at=None)
+        with transaction.atomic():
+            _lock(found)
+            Run.objects.filter(pk__in=found).update(log_proof=b"", prove_due_at=None)
     return found
+
+
+def _lock(runs: Collection[str]) -> None:
+    """Lock these runs, in the order of all code."""
+    rows = Run.objects.select_for_update(no_key=True).filter(pk__in=runs).order_by("pk")
+    list(rows.values_list("pk"))
 
 
 def _verify_short(run_ids: list[str]) -> set[str]:
@@ -98,13 +107,7 @@ def _verify_short(run_ids: list[str]) -> set[str]:
     for run_id in verified:
         by_digest[f"sha256:{found[run_id].hexdigest()}"].append(run_id)
     with transaction.atomic():
-        # All code locks runs in this order.
-        list(
-            Run.objects.select_for_update(no_key=True)
-            .filter(pk__in=verified)
-            .order_by("pk")
-            .values_list("pk")
-        )
+        _lock(verified)
         with write_together():
             for digest, runs_with_it in by_digest.items():
                 _verified(runs=runs_with_it, log_digest_here=digest)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
+from django.db import transaction
 from django.db.models import QuerySet
 
 from jobs.models import Job, MetricPoint, MetricSeries, MetricsProof, Run
@@ -105,7 +106,12 @@ def thin(series: MetricSeries) -> None:
 
 def give_up(runs: QuerySet[Run]) -> None:
     """Of these runs nothing more will come from their hosts: what is here is kept."""
-    runs.filter(metrics_proof="").update(metrics_proof=MetricsProof.CUT)
+    coming = runs.filter(metrics_proof="")
+    with transaction.atomic():
+        # All code locks runs in this order.
+        locked = coming.select_for_update(no_key=True, of=("self",)).order_by("pk")
+        ids = list(locked.values_list("pk", flat=True))
+        coming.filter(pk__in=ids).update(metrics_proof=MetricsProof.CUT)
 
 
 def purge(job: Job) -> None:

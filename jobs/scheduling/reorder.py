@@ -13,6 +13,7 @@ from django.db import transaction
 
 from agents.infra.refusals import Conflict, Refused
 from agents.infra.texts import join, said, said_of
+from jobs.lifecycle import snapshot
 from jobs.models import Job, Project, QueuePin, Tick, Transition
 from jobs.projects import audit
 from jobs.rules.lifecycle.history_kinds import MOVED, HistoryKind
@@ -110,6 +111,7 @@ def _tell(jobs: dict[int, Job], move: Move, places: dict[int, int], actor: str, 
             cause=cause,
             actor=actor[:150],
         )
+    snapshot.hold_jobs(ids=jobs)
     Job.every.filter(pk__in=jobs).update(updated_at=now)
     announce.hints([f"job:{pk}" for pk in jobs])
     announce.hints(f"jobs:{name}" for name in Project.objects.values_list("name", flat=True))

@@ -10,14 +10,13 @@ on GPUs and ports guard claims a second time; if they refuse, the job is offered
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
-from django.db.models import Case, Exists, F, FloatField, Value, When
+from django.db.models import Exists, F
 
 from agents.infra.clock import Clock
 from agents.infra.database_errors import DATABASE_UNAVAILABLE
@@ -44,15 +43,13 @@ from jobs.rules.scheduling.policy import ClusterView, QueueDecision, decide_queu
 from jobs.rules.scheduling.views import Placement
 from jobs.rules.scheduling.wait_reasons import Wait, WaitReason
 from jobs.rules.spec.custom_job import CustomJobSpec
-from jobs.scheduling import capacity, moves, queue_snapshot, reorder
+from jobs.scheduling import capacity, moves, queue_snapshot, reorder, written_waits
 from jobs.scheduling.capacity import ClusterCapacity
 from jobs.scheduling.pass_lock import LOCK, TICK, count_pass, lock_pass, serial
 from jobs.wake import announce, hints
 
 log = logging.getLogger(__name__)
 
-MAX_REASONS_WRITTEN = 2_000
-MAX_AT_ONCE = 500
 SHORT_QUEUE = 100
 PAUSE_PER_JOB, MAX_PAUSE = timedelta(milliseconds=5), timedelta(seconds=30)
 OUR_FAULT = Wait(
@@ -202,8 +199,8 @@ def _run_pass(now: datetime, result: PassResult) -> PassResult:
     queue = queue_snapshot.read_queue(cluster, now)
     if not cluster.views:
         why = cluster.why_none(NONE_UP)
-        waits = {each.job: why for each in queue.waiting} | queue.excluded
-        _write_reasons(result, queue, QueueDecision(waits=waits), now)
+        nothing = QueueDecision(waits={each.job: why for each in queue.waiting} | queue.excluded)
+        result.more |= written_waits.write(queue, nothing, written_waits.hold(queue, nothing), now)
         return result
     running = queue_snapshot.read_running(held, cluster.kinds, now)
     seen = ClusterView(
@@ -221,10 +218,10 @@ def _run_pass(now: datetime, result: PassResult) -> PassResult:
         _name_closed_hosts(cluster, queue, decision)
     if queue.pinned_by:
         reorder.name_who_moved(queue, seen, decision.waits)
+    locked = written_waits.hold(queue, decision)
     _place(cluster, decision, result, now)
     _preempt(decision, result, now)
-    _write_reasons(result, queue, decision, now)
-    _pause_capacity_waits(queue, decision, now)
+    result.more |= written_waits.write(queue, decision, locked, now)
     return result
 
 
@@ -394,49 +391,8 @@ def _preempt(decision: QueueDecision, result: PassResult, now: datetime) -> None
             result.preempted.add(one.job)
 
 
-def _pause_capacity_waits(queue: queue_snapshot.WaitingQueue, decision: QueueDecision, now: datetime) -> None:
-    """Time in which a job waits for quota does not count as waiting for capacity (rules/lifecycle/verdict.py)."""
-    waiting = Job.every.filter(state=JobState.QUEUED)
-    paused = (decision.over_quota & queue.with_wait_limit) - queue.waiting_for_quota.keys()
-    if paused:
-        waiting.filter(pk__in=paused, quota_since=None).update(quota_since=now)
-    resumed = [
-        pk for pk in sorted(queue.waiting_for_quota) if pk in decision.waits and pk not in decision.over_quota
-    ]
-    for first in range(0, len(resumed), MAX_AT_ONCE):
-        ids = resumed[first : first + MAX_AT_ONCE]
-        waited = [(pk, max((now - queue.waiting_for_quota[pk]).total_seconds(), 0.0)) for pk in ids]
-        of_each = Case(*(When(pk=pk, then=Value(s)) for pk, s in waited), output_field=FloatField())
-        waiting.filter(pk__in=ids, quota_since__isnull=False).update(
-            quota_since=None, quota_s=F("quota_s") + of_each, due_at=now
-        )
-
-
 def _describe(job: Job, to: Job) -> str:
     """The job as the owner of `to` may know it: people of another project do not learn which job it is, or whose."""
     if job.project_id != to.project_id:
         return said("a job of another project")
     return said("job {id}, {name}, of {owner}", id=job.pk, name=job.display_name, owner=job.owner_name)
-
-
-def _write_reasons(
-    result: PassResult, queue: queue_snapshot.WaitingQueue, decision: QueueDecision, now: datetime
-) -> None:
-    """Write the reasons that changed, and no others, so that a long queue costs nothing while it waits."""
-    changed = list(queue_snapshot.changed_reasons(queue, decision.waits, decision.starts))
-    result.more |= len(changed) > MAX_REASONS_WRITTEN
-    waits: dict[tuple[Wait, float | None], list[int]] = defaultdict(list)
-    for pk in changed[:MAX_REASONS_WRITTEN]:
-        waits[decision.waits[pk], decision.starts.get(pk)].append(pk)
-    written: dict[int, Wait] = {}
-    for (wait, at), ids in waits.items():
-        written.update(dict.fromkeys(ids, wait))
-        Job.every.filter(pk__in=ids, state=JobState.QUEUED).update(
-            reason=wait.text,
-            earliest_start_at=None if at is None else datetime.fromtimestamp(at, UTC),
-            version=F("version") + 1,
-            updated_at=now,
-        )
-        announce.hints(f"job:{pk}" for pk in ids)
-    if written:
-        job_history.save(job_history.of_waiting(written, now))

@@ -10,6 +10,7 @@ from tests.mutants.safeguard import Safeguard
 LIFECYCLE = "tests/unit/jobs/lifecycle"
 # Races that the tests force, on PostgreSQL.
 OF_JOBS = "tests/unit/jobs/test_forced_races.py::test_"
+OF_LOCKS = "tests/unit/jobs/test_lock_order.py::test_"
 OF_HOSTS = "tests/unit/agents/test_forced_races.py::test_"
 OF_PEOPLE = "tests/unit/console/auth/test_forced_races.py::test_"
 OF_SHELLS = "tests/unit/jobs/test_shells.py::test_"
@@ -402,6 +403,30 @@ RACES = (
         "fcntl.flock(file, fcntl.LOCK_EX)",
         "pass",
         ("tests/unit/jobs/models/test_migrations.py::test_processes_migrate_one_after_the_other",),
+    ),
+    Safeguard(
+        "jobs-before-runs-at-a-sample",
+        "jobs/host_sync/intake.py",
+        "lock_jobs(with_facts | _resumed(host_id, reports.keys() - with_facts, reports, now))",
+        "lock_jobs(with_facts)",
+        (f"{OF_LOCKS}a_sample_after_which_its_job_is_decided_about_anew_locks_the_job_before_the_run",),
+        postgresql=True,
+    ),
+    Safeguard(
+        "all-locks-of-a-pass-at-once",
+        "jobs/scheduling/written_waits.py",
+        "snapshot.hold_jobs(ids=written)",
+        "pass",
+        (f"{OF_LOCKS}a_pass_locks_what_it_places_and_what_waits_in_one_order",),
+        postgresql=True,
+    ),
+    Safeguard(
+        "order-of-given-up-metrics",
+        "jobs/metrics/points.py",
+        'coming.select_for_update(no_key=True, of=("self",)).order_by("pk")',
+        'coming.order_by("pk")',
+        (f"{OF_LOCKS}an_act_on_many_runs_locks_them_in_the_order_of_their_ids",),
+        postgresql=True,
     ),
     Safeguard(
         "lock-of-lost-runs",
