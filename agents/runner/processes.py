@@ -134,7 +134,9 @@ def describe_survivors(living: List[Process], denied: List[Denied]) -> List[Dict
 
 
 def signal_all(find: Callable[[], List[Process]], signums: Tuple[int, ...]) -> None:
-    for process in find():
+    """Signal them one by one, the oldest first: a script that sees its command die by the signal before it gets its own
+    goes on with its next command."""
+    for process in sorted(find(), key=lambda each: (each.ticks, each.pid)):
         for signum in signums:
             signal_process(process.pid, process.ticks, signum)
 

@@ -14,7 +14,7 @@ import pytest
 
 from agents.runner import processes
 from agents.runner.home import Home
-from agents.runner.processes import Process, freeze_and_kill, read_process, signal_process
+from agents.runner.processes import Process, freeze_and_kill, read_process, signal_all, signal_process
 from agents.runner.runs.containment import (
     OomCounts,
     delegated_cgroup,
@@ -384,3 +384,22 @@ def memory_group():
     yield group
     wait_for(lambda: not (group / "cgroup.procs").read_text(), "the cgroup to be empty")
     group.rmdir()
+
+
+def test_a_script_does_not_go_on_when_its_command_is_told_to_end(tmp_path, monkeypatch):
+    """The two are signalled one after the other, on a busy machine with a while in between."""
+    script = subprocess.Popen(["sh", "-c", "sleep 600; echo went on > it"], cwd=tmp_path)
+    [sleep] = wait_for(lambda: processes.children_of(script.pid), "the script to start its command")
+    wait_for(lambda: Path(f"/proc/{sleep}/comm").read_text() == "sleep\n", "the command")
+    found = [read_process(pid) for pid in (sleep, script.pid)]
+    real = processes.signal_process
+
+    def slowly(*words):
+        sent = real(*words)
+        time.sleep(0.3)
+        return sent
+
+    monkeypatch.setattr(processes, "signal_process", slowly)
+    signal_all(lambda: found, (signal.SIGTERM, signal.SIGCONT))
+    assert script.wait(60) == -signal.SIGTERM
+    assert not (tmp_path / "it").exists()
