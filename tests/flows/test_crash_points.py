@@ -10,10 +10,12 @@ import contextlib
 import itertools
 import threading
 import time
+from functools import cached_property
 
 import pytest
 
 from agents.infra import failpoints
+from tests.flows.test_brought import Storage, archive, with_code
 from tests.harness.product import job_spec
 from tests.harness.product.client import TERMINAL, Refused
 from tests.harness.product.held_shell import HeldShell
@@ -45,12 +47,14 @@ PREPARED = (
     *(f"send.{kind}.{when}" for kind in ("prepare", "unprepare") for when in ("before", "after")),
     "receive.prepared",
 )
+# Reached only when an admin has a host remove what it keeps.
+KEPT = (*(f"send.discard.{when}" for when in ("before", "after")), "receive.discarded")
 # A server of the host itself that accepts connections and never says a word: what is fetched from it takes for ever.
 MUTE_PORT = 4433
 MUTE = f"import socket, time; s = socket.create_server(('127.0.0.1', {MUTE_PORT})); time.sleep(3600)"
 # Reached only where there are studies: tests/flows/test_tuning.py.
 OF_STUDIES = ("tuning.drawn", "tuning.before", "tuning.after")
-ELSEWHERE = {*IN_WEB, *RARE, *STRANGE, *RECORDED, *PREPARED, *REPORTED, *OF_STUDIES}
+ELSEWHERE = {*IN_WEB, *RARE, *STRANGE, *RECORDED, *PREPARED, *KEPT, *REPORTED, *OF_STUDIES}
 POINTS = [point for point in failpoints.NAMES if point not in ELSEWHERE]
 # Truncates its own log after the host has sent it, also a busy host, so that there is a gap to report.
 CUTTER = "echo begin; sleep 3; : > /proc/self/fd/1; echo again; sleep 0.3"
@@ -127,6 +131,15 @@ class Passers:
         url = f"https://127.0.0.1:{MUTE_PORT}/code.git"
         pool["trainyard"] = {"code": {"git": {"url": url, "revision": "main"}}}
         return document
+
+    def bringer(self):
+        """A job that brings its code, which its host keeps."""
+        pool = with_code({"command": ["python3", "train.py"]}, artifact=self.code)
+        return {"displayName": "bringer", "jobSpec": {"workerPoolSpecs": [pool]}}
+
+    @cached_property
+    def code(self):
+        return Storage(self.yard.client).artifact(archive("print('code', flush=True)"))
 
     def short(self):
         return job_spec({"command": ["replica", "--seconds", "0.3"], "gpus": 3}, name="short")
@@ -220,7 +233,7 @@ class Trouble:
 
     def __init__(self, yard):
         self.yard = yard
-        self.due = dict.fromkeys(("uninstall", "shut", "trespass", "shell"), 0.0)
+        self.due = dict.fromkeys(("uninstall", "shut", "trespass", "discard", "shell"), 0.0)
         self.foreign_processes = {}
         self.mute = {host: in_background(host, f'python3 -c "{MUTE}"') for host in yard.fleet}
 
@@ -235,7 +248,9 @@ class Trouble:
         if armed & set(STRANGE) and self.is_time("trespass", 1.0):
             for host in self.yard.fleet:
                 self.trespass(host)
-
+        if armed & set(KEPT) and self.is_time("discard", 1.0):
+            for host in self.yard.fleet:
+                self.discard(host)
         if armed & set(RECORDED) and self.is_time("shell", 1.0):
             self.open_and_end_a_shell()
 
@@ -280,6 +295,14 @@ class Trouble:
                 with contextlib.suppress(Refused):
                     self.yard.client.call("POST", f"{url}/{gpu['uuid']}:evict", patience=60)
 
+    def discard(self, host):
+        """Have it remove what no job needs: the next job brings it anew."""
+        url = f"{self.yard.url}/api/v1/hosts/{host.name}/kept"
+        for each in self.yard.client.call("GET", url, patience=60).json()["kept"]:
+            if not each["inUse"]:
+                with contextlib.suppress(Refused):  # a job that needs it was submitted just now
+                    self.yard.client.call("POST", f"{url}/{each['kind']}/{each['key']}:discard", patience=60)
+
     def end(self):
         self.shut(self.yard.fleet[1], False)
         for host in self.yard.fleet:
@@ -306,8 +329,9 @@ def test_each_process_is_killed_or_suspended_at_each_rare_failpoint(crowd, how):
     trouble = Trouble(crowd)
     with Waker(crowd) as waker:
         try:
-            kinds = ("steady", "reporter", "long", "shelled", "cutter", "imaged", "slow", "short")
-            walk(crowd, (*RARE, *STRANGE, *RECORDED, *PREPARED, *REPORTED), how, *kinds, meanwhile=trouble)
+            kinds = ("steady", "reporter", "long", "shelled", "cutter", "imaged", "slow", "bringer", "short")
+            points = (*RARE, *STRANGE, *RECORDED, *PREPARED, *KEPT, *REPORTED)
+            walk(crowd, points, how, *kinds, meanwhile=trouble)
             waker.wait_until_all_are_awake()
         finally:
             trouble.end()
