@@ -100,6 +100,7 @@ def test_every_name_is_walked():
         *console_walks.STRANGE,
         *console_walks.RECORDED,
         *console_walks.PREPARED,
+        *console_walks.KEPT,
         *console_walks.REPORTED,
         *console_walks.OF_STUDIES,
         *console_walks.IN_WEB,
