@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 from console.live import pieces, registry
 from console.runtime import websocket_protocol
-from console.runtime.database_threads import in_database_thread
+from console.runtime.database_threads import in_render_thread
 
 # A burst of changes is shown in steps of this length: nobody reads faster.
 STEP_S = 0.1
@@ -139,9 +139,9 @@ class Fragment:
         begun, pause = clock(), 0.0
         self._begun += 1
         # The stamp is read before the fragment: a change between the two is shown now and looked at once more.
-        stamp = await in_database_thread(self._source.stamp)
+        stamp = await in_render_thread(self._source.stamp)
         if stamp != self._stamp:
-            self._version = await in_database_thread(self._rendered, stamp)
+            self._version = await in_render_thread(self._rendered, stamp)
             self._stamp = stamp
             pause = min(max(STEP_S, PACE * (clock() - begun)), LONGEST_STEP_S)
         self._over = self._begun

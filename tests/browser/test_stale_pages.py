@@ -6,7 +6,9 @@ All pages are tabs of one context over one path, which is frozen once: nothing i
 from __future__ import annotations
 
 import re
+import threading
 import time
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
@@ -92,10 +94,38 @@ def state_of(tab):
     return tab.locator("#link-dot").get_attribute("data-state")
 
 
-def delay(tab, since, state):
-    """After how long the page changed to this state, without the time that the machine did not let it run."""
+def delay(tab, since, state, server=None):
+    """After how long the page changed to this state, without the time that the machine did not let it run, or, if that
+    is longer, did not let the server run."""
     at = tab.evaluate("state => window.changes.filter(([, one]) => one === state).at(-1)[0]", state)
-    return at - since - tab.evaluate("window.late")
+    return at - since - max(tab.evaluate("window.late"), server.waited_s(since, at) if server else 0.0)
+
+
+class WaitingServer:
+    """How long the event loop of the web process was ready to run and got no processor, as the kernel counts it."""
+
+    def __init__(self, pid):
+        self.file = Path(f"/proc/{pid}/schedstat")
+        self.seen = []
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self.watch)
+
+    def watch(self):
+        while not self.over.wait(0.02):
+            self.seen.append((time.time(), int(self.file.read_text().split()[1]) / 1e9))
+
+    def waited_s(self, since, until):
+        """Less than it was, by what it waited at both ends of this time between two looks."""
+        waited = [s for at, s in self.seen if since <= at <= until]
+        return waited[-1] - waited[0] if waited else 0.0
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        self.thread.join()
 
 
 def clocks(tab):
@@ -115,6 +145,8 @@ def test_a_frozen_path_is_shown_within_ten_seconds_and_right_within_two_of_its_r
     page.close()
     for tab in tabs.values():
         tab.evaluate(WATCH)
+    # One page gets no answer of its own: it is told by the others that the server answers.
+    tabs["/account"].route("**/favicon*", lambda route: route.abort())
     path.freeze()
     frozen_at = time.time()
     until(lambda: all(state_of(tab) == "stale" for tab in tabs.values()), jobs)
@@ -132,12 +164,13 @@ def test_a_frozen_path_is_shown_within_ten_seconds_and_right_within_two_of_its_r
     for address, tab in tabs.items():
         assert state_of(tab) == "stale" and clocks(tab) == ages[address], address
         tab.evaluate("window.late = 0")
-    path.thaw()
-    thawed_at = time.time()
-    until(lambda: all(state_of(tab) == "live" for tab in tabs.values()), jobs)
-    assert {
-        address: s for address, tab in tabs.items() if (s := delay(tab, thawed_at, "live")) > RIGHT_WITHIN_S
-    } == {}
+    [web] = yard.processes.of("web")
+    with WaitingServer(web) as server:
+        path.thaw()
+        thawed_at = time.time()
+        until(lambda: all(state_of(tab) == "live" for tab in tabs.values()), jobs)
+    late = {address: delay(tab, thawed_at, "live", server) for address, tab in tabs.items()}
+    assert {address: s for address, s in late.items() if s > RIGHT_WITHIN_S} == {}
     expect(jobs.get_by_role("link", name="while-you-were-away")).to_be_visible(timeout=2000)
     for address, tab in tabs.items():
         assert tab.evaluate("document.documentElement.dataset.stale") is None, address

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 
 import pytest
@@ -15,7 +16,7 @@ from console.live.output_share import ALONE_RATE, SHARED_RATE, TURN_BYTES, Outpu
 from console.live.terminals import WINDOW, Terminal
 from console.presenters import live
 from console.presenters.jobs import job_parts
-from console.runtime.database_threads import in_database_thread
+from console.runtime.database_threads import THREADS, in_database_thread
 from jobs.models import Job, LocationBinding, Membership
 from tests.unit.console.consumers.fake_shell import FakeShell
 from tests.unit.console.consumers.test_live_pages import to_state
@@ -50,6 +51,26 @@ async def test_one_rendering_serves_all_viewers_with_the_same_rights(visit, job,
     buttons = {"Cancel the job" in page.told[0]["html"] for page in (pages[0], pages[1])}
     assert buttons == {False} and "Cancel the job" in pages[2].told[0]["html"]
     for page in pages:
+        await page.leave()
+
+
+async def test_a_page_opens_while_parts_of_other_pages_are_rendered(visit, cast, project, job, monkeypatch):
+    """A browser dials one socket at a time: of many pages that come back, the last would wait for all renderings."""
+    go_on, honest = threading.Event(), job_parts.job_live
+
+    def rendered(*arguments, **named):
+        go_on.wait(60)
+        return honest(*arguments, **named)
+
+    monkeypatch.setattr(job_parts, "job_live", rendered)
+    others = [await in_database_thread(a_job, project, cast.bob) for _ in range(THREADS + 1)]
+    try:
+        pages = [await visit(f"/ws/jobs/{each.pk}", "vera") for each in (*others, job)]
+        assert not any(page.told for page in pages)
+    finally:
+        go_on.set()
+    for page in pages:
+        await page.until(lambda v: v.told)
         await page.leave()
 
 
