@@ -147,7 +147,7 @@ def _excluded_waits(excluded: Mapping[int, tuple[str, int]]) -> dict[int, Wait]:
 def _fill_requests(ids: list[int], now: datetime) -> int:
     """Fill in the request (`Job.asks`) of jobs that have none yet. A job that cannot be read is set aside."""
     read = 0
-    for job in Job.every.filter(pk__in=ids[:1_000]):
+    for job in Job.every.filter(pk__in=ids[:1_000]).order_by("pk"):
         try:
             spec = as_kept(snapshot.spec_of(job), job.resolved)
             columns = capacity.columns_of(spec, job.labels, snapshot.types_of(job))
