@@ -1,11 +1,8 @@
-// Waits until the server answers. One search serves all sockets of a page: it asks for a small file twice a second while
-// the page is looked at. A try over a cut path never ends by itself, so each is given up after a second, and the next ones
-// do not wait for it. The pages of a browser tell each other: the first answer is for all.
+// Waits until the server answers. One search serves all sockets of a page: it asks for a small file once a second while
+// the page is looked at, and gives up each try after a second, because a try over a cut path never ends by itself.
 
-const EVERY_MS = 500;
-const GIVE_UP_MS = 1000;
+const EVERY_MS = 1000;
 
-const pages = new BroadcastChannel("reachable");
 let search = null;
 
 export function reachable() {
@@ -15,34 +12,20 @@ export function reachable() {
   return search;
 }
 
-function untilAnswered() {
-  return new Promise((resolve) => {
-    const over = new AbortController();
-    const answered = () => {
-      over.abort();
-      resolve();
-    };
-    pages.addEventListener("message", answered, { signal: over.signal });
-    askAgainAndAgain(over.signal, () => {
-      pages.postMessage("answered");
-      answered();
-    });
-  });
-}
-
-async function askAgainAndAgain(over, answered) {
+async function untilAnswered() {
   for (;;) {
     if (document.hidden) await shown();
-    if (over.aborted) return;
-    answers().then((yes) => yes && !over.aborted && answered());
-    await new Promise((resolve) => setTimeout(resolve, EVERY_MS + 100 * Math.random()));
+    const began = performance.now();
+    if (await answers()) return;
+    const rest = EVERY_MS - (performance.now() - began);
+    await new Promise((resolve) => setTimeout(resolve, Math.max(rest, 0) + 100 * Math.random()));
   }
 }
 
 async function answers() {
   const file = document.querySelector("link[rel=icon]")?.href ?? location.href;
   try {
-    await fetch(file, { method: "HEAD", cache: "no-store", signal: AbortSignal.timeout(GIVE_UP_MS) });
+    await fetch(file, { method: "HEAD", cache: "no-store", signal: AbortSignal.timeout(EVERY_MS) });
     return true;
   } catch {
     return false;
