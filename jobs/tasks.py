@@ -51,6 +51,12 @@ def dispatch(host_ids: list[int]) -> None:
     fleet.wake_hosts(host_ids)
 
 
+@shared_task(name="jobs.tasks.watch", throws=DATABASE_UNAVAILABLE)
+def watch(host_ids: list[int]) -> None:
+    """As `dispatch`: only dispatchers consume this."""
+    fleet.watch_hosts(host_ids)
+
+
 @shared_task(name="jobs.tasks.tune", throws=DATABASE_UNAVAILABLE)
 def tune(ids: list[int]) -> None:
     tuner.put(ids)

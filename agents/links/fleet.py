@@ -23,7 +23,7 @@ from agents.links.work_queue import WorkQueue
 from agents.models import Host, HostStatus
 from agents.ssh.targets import Target
 
-__all__ = ["Fleet", "FleetSettings", "wake_hosts"]
+__all__ = ["Fleet", "FleetSettings", "wake_hosts", "watch_hosts"]
 
 logger = logging.getLogger(__name__)
 
@@ -104,6 +104,14 @@ class Fleet:
                 host.poke()
         self._woken.set()
         return not_ours
+
+    def watch(self, host_ids: Iterable[int]) -> None:
+        """Ask soon what these hosts are to watch, free or remove. Only a hint, as `poke`."""
+        for host_id in host_ids:
+            host = self._hosts.get(host_id)
+            if host is not None:
+                host.watch_soon()
+        self.poke(host_ids)
 
     def ready(self) -> list[int]:
         """The hosts with which orders can be exchanged now."""
@@ -257,3 +265,9 @@ def wake_hosts(host_ids: Iterable[int]) -> set[int]:
     for fleet in list(_running):
         not_ours &= fleet.poke(host_ids)
     return not_ours
+
+
+def watch_hosts(host_ids: Iterable[int]) -> None:
+    """The same, where a host is to watch, free or remove something."""
+    for fleet in list(_running):
+        fleet.watch(host_ids)

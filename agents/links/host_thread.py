@@ -162,6 +162,10 @@ class HostThread:
         self._compare_due = True
         self._work_queue.enqueue(self)
 
+    def watch_soon(self) -> None:
+        """The next comparison also asks what the host is to watch, free or remove."""
+        self._watch.look_soon()
+
     def dial_now(self) -> None:
         """End the back-off: a person mended something, or a check found the host well."""
         self._wake.set()

@@ -11,9 +11,9 @@ from agents.hosts import gpu_quarantine, kept
 from agents.links import host_load
 from agents.links.link import Link
 
-# How often the database is asked which GPUs the host should watch, if nothing says so earlier.
+# How often the database is asked which GPUs the host should watch, if no hint says so earlier.
 GPU_WATCH_S = 10.0
-# The same of what the host is to remove: a person has asked for that, and looks at the page.
+# The same of what the host is to remove. The hint of a removal (jobs/wake/hints.py) may be lost.
 DISCARDS_S = 15.0
 # Each returns whether the control plane should decide again.
 _RECORDERS = {

@@ -17,7 +17,7 @@ import console.runtime.celery_app
 from agents.clock_keeper import ClockKeeper
 from agents.infra.database_errors import DATABASE_UNAVAILABLE
 from agents.infra.sql import prepare_all
-from agents.links.fleet import Fleet, FleetSettings, wake_hosts
+from agents.links.fleet import Fleet, FleetSettings, wake_hosts, watch_hosts
 from agents.ssh import keys
 from console.runtime.schema_watch import SchemaWatch
 from jobs.host_sync.control_plane import JobsControlPlane
@@ -83,7 +83,8 @@ class KeepLinks(bootsteps.StartStopStep):
         self.control_plane = JobsControlPlane(wake_hosts)
         self.fleet = Fleet(self.control_plane, self.own, fleet_settings(), keys.private_key)
         self.fleet.start()
-        self.listener = Listener([f"{DISPATCH}.{self.own}", DISPATCH], self.control_plane.look)
+        names = [f"{DISPATCH}.{self.own}", DISPATCH]
+        self.listener = Listener(names, self.control_plane.look, watch_hosts)
         self.listener.start()
 
     def stop(self, parent: Any) -> None:

@@ -29,7 +29,7 @@ def act(gpu: Gpu, what: str, actor: str, now: datetime) -> str:
     answer = {"recheck": _recheck, "evict": _evict, "use": _use}[what](row, actor, now)
     subject, before = f"{row.host.name} GPU {row.index} {row.uuid}", f"{row.state}: {row.state_text}"
     audit.record(actor, f"gpu.{what}", "gpu", subject, before, answer, now)
-    transaction.on_commit(lambda: hints.hosts([row.host_id]))
+    transaction.on_commit(lambda: hints.watch([row.host_id]))
     return answer
 
 

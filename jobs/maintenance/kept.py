@@ -36,4 +36,4 @@ def discard(host: Host, kind: str, key: str, actor: str, now: datetime) -> None:
     Discard.objects.update_or_create(host=host, kind=kind, key=key, defaults=asked)
     host_history.record(host.pk, "discard", title, actor, now)
     audit.record(actor, "host.discard", "host", host.name, {"kind": kind, "key": key}, None, now)
-    transaction.on_commit(lambda: hints.hosts([host.pk]))
+    transaction.on_commit(lambda: hints.watch([host.pk]))

@@ -27,7 +27,8 @@ log = logging.getLogger(__name__)
 
 DISPATCH = "dispatch"
 # What dispatchers do themselves: these hints go to their wake-up lists.
-TO_DISPATCHERS = frozenset({"jobs.tasks.schedule", "jobs.tasks.dispatch"})
+LOOK, WATCH = "jobs.tasks.dispatch", "jobs.tasks.watch"
+TO_DISPATCHERS = frozenset({"jobs.tasks.schedule", LOOK, WATCH})
 EXPIRES_S = 30
 RETRY_S = 1.0
 
@@ -51,7 +52,13 @@ def schedule() -> None:
 def hosts(ids: Collection[int]) -> None:
     """Something else is wanted on these hosts: wake the dispatchers that hold their leases."""
     if ids:
-        transaction.on_commit(partial(_to_dispatchers, sorted(ids)), robust=True)
+        transaction.on_commit(partial(_to_dispatchers, LOOK, sorted(ids)), robust=True)
+
+
+def watch(ids: Collection[int]) -> None:
+    """These hosts are to watch, free or remove something: wake the dispatchers that hold their leases."""
+    if ids:
+        transaction.on_commit(partial(_to_dispatchers, WATCH, sorted(ids)), robust=True)
 
 
 def roll(runs: Collection[str]) -> None:
@@ -90,13 +97,13 @@ def _after_commit(task: str, ids: Collection[Id]) -> None:
         transaction.on_commit(partial(post, task, ids), robust=True)
 
 
-def _to_dispatchers(ids: list[int]) -> None:
+def _to_dispatchers(task: str, ids: list[int]) -> None:
     by_owner: dict[str, list[int]] = defaultdict(list)
     for pk, owner in Host.objects.filter(pk__in=ids).values_list("pk", "lease_owner"):
         by_owner[owner].append(pk)
     for owner, held in by_owner.items():
         # A host without a lease: the dispatcher that takes the hint takes the lease.
-        post("jobs.tasks.dispatch", held, f"{DISPATCH}.{owner}" if owner else DISPATCH)
+        post(task, held, f"{DISPATCH}.{owner}" if owner else DISPATCH)
 
 
 def post(task: str, ids: Collection[Id], queue: str | None = None) -> None:
@@ -109,7 +116,7 @@ def send(task: str, ids: list[Id], queue: str | None) -> None:
     unavailable."""
     if task in TO_DISPATCHERS:
         try:
-            return wakeup_list.push(queue or DISPATCH, [int(pk) for pk in ids])
+            return wakeup_list.push(queue or DISPATCH, [int(pk) for pk in ids], watch=task == WATCH)
         except wakeup_list.REDIS_UNAVAILABLE as problem:
             log.debug("The wake-up list is unavailable: %s", problem)
     one_by_one = task == "jobs.tasks.enrol"

@@ -2,7 +2,8 @@
 
 A Celery message does the same and is used while this is not possible. But it costs sender and receiver ten times as
 much processor time, and a submitted job waits for that time. An entry is a list of hosts on which something else is
-wanted; an empty entry says that waiting jobs may be placed. Each dispatcher has a list of its own. From the common list
+wanted; an empty entry says that waiting jobs may be placed; one below `watch`, that these hosts are to be asked for
+something else than runs (agents/links/host_watch.py). Each dispatcher has a list of its own. From the common list
 exactly one dispatcher takes each entry.
 """
 
@@ -28,10 +29,10 @@ ANSWER_S = 5.0
 RETRY_S = 1.0
 
 
-def push(name: str, hosts: Collection[int]) -> None:
+def push(name: str, hosts: Collection[int], watch: bool = False) -> None:
     """Add an entry to a list. Raises REDIS_UNAVAILABLE."""
     with _pushing_client().pipeline(transaction=False) as line:
-        line.rpush(_key(name), json.dumps(sorted(hosts)))
+        line.rpush(_key(name), json.dumps({"watch": sorted(hosts)} if watch else sorted(hosts)))
         line.ltrim(_key(name), -MAX_WAITING, -1)
         line.expire(_key(name), KEEP_S)
         line.execute()
@@ -52,12 +53,17 @@ def client() -> redis.Redis:
 
 
 class Listener:
-    """Takes entries from some lists, in a thread of its own. `on_entry` gets the hosts of each entry and must not take
-    long."""
+    """Takes entries from some lists, in a thread of its own. `on_entry` gets the hosts of each entry, `on_watch` those
+    of an entry below `watch`; neither may take long."""
 
-    def __init__(self, names: Sequence[str], on_entry: Callable[[list[int]], None]) -> None:
+    def __init__(
+        self,
+        names: Sequence[str],
+        on_entry: Callable[[list[int]], None],
+        on_watch: Callable[[list[int]], None],
+    ) -> None:
         self._keys = [_key(name) for name in names]
-        self._on_entry = on_entry
+        self._on_entry, self._on_watch = on_entry, on_watch
         self._stopping = threading.Event()
         self._unavailable = False
         self._thread = threading.Thread(target=self._listen, name="wake-ups", daemon=True)
@@ -86,6 +92,9 @@ class Listener:
 
     def _handle(self, entry: bytes) -> None:
         try:
-            self._on_entry([int(host) for host in json.loads(entry)])
+            found = json.loads(entry)
+            is_watch = isinstance(found, dict)
+            hosts = [int(host) for host in (found["watch"] if is_watch else found)]
+            (self._on_watch if is_watch else self._on_entry)(hosts)
         except Exception:  # it was only a hint
             log.exception("A hint could not be followed.")

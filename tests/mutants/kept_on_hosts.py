@@ -152,4 +152,18 @@ KEPT_ON_HOSTS = (
         "",
         (f"{ARCHIVES}::test_archives_that_give_their_images_one_name_are_loaded_one_at_a_time",),
     ),
+    Safeguard(
+        "removal-from-a-host-is-told-at-once",
+        "jobs/maintenance/kept.py",
+        "hints.watch([host.pk])",
+        "hints.hosts([host.pk])",
+        (f"{KEPT_PAGE}::test_a_removal_wakes_the_dispatcher_of_the_host",),
+    ),
+    Safeguard(
+        "hint-about-what-a-host-watches",
+        "agents/links/fleet.py",
+        "                host.watch_soon()\n",
+        "                pass\n",
+        ("tests/unit/agents/links/test_host_watch.py::test_a_fleet_tells_its_host_before_it_compares",),
+    ),
 )

@@ -234,23 +234,25 @@ def test_a_hint_goes_to_the_dispatcher_that_holds_the_lease(
         hints.hosts([mine.row.pk, free.row.pk])
         hints.jobs([])
         hints.hosts([])
+        hints.watch([mine.row.pk])
     dispatch = "jobs.tasks.dispatch"
     assert sorted(sent) == [
         (dispatch, [mine.row.pk], "dispatch.dispatcher-1"),
         (dispatch, [free.row.pk], "dispatch"),
+        ("jobs.tasks.watch", [mine.row.pk], "dispatch.dispatcher-1"),
     ]
 
 
 def test_every_hint_names_a_task_that_exists(monkeypatch):
     """Hints with a wake-up list too: without Redis they go by the broker, which may be another server."""
     sent = []
-    monkeypatch.setattr(hints.wakeup_list, "push", lambda door, hosts: (_ for _ in ()).throw(OSError()))
+    monkeypatch.setattr(hints.wakeup_list, "push", lambda *_, **__: (_ for _ in ()).throw(OSError()))
     monkeypatch.setattr(hints.current_app, "send_task", lambda task, args, **rest: sent.append((task, args)))
     hints.send("jobs.tasks.schedule", [], None)
     hints.send("jobs.tasks.enrol", [1, 2], None)
-    for name in ("advance", "dispatch", "roll"):
+    for name in ("advance", "dispatch", "watch", "roll"):
         hints.send(f"jobs.tasks.{name}", [1, 2], None)
-    assert [args for _, args in sent] == [[], [1], [2], [[1, 2]], [[1, 2]], [[1, 2]]]
+    assert [args for _, args in sent] == [[], [1], [2], *[[[1, 2]]] * 4]
     for task, args in sent:
         inspect.signature(getattr(tasks, task.removeprefix("jobs.tasks."))).bind(*args)
 

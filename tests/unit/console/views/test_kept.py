@@ -11,6 +11,7 @@ from agents.hosts import kept
 from agents.models import Discard, Host, HostEvent, HostKept
 from jobs.artifacts import artifacts
 from jobs.models import Artifact, Job, Preparation, PreparationNeed, Project, Run
+from jobs.wake import hints
 from tests.unit.console.views.example_rows import a_host, a_job, one_line
 
 A, B, C, D = ("a" * 64, "b" * 64, "c" * 64, "d" * 64)
@@ -172,3 +173,15 @@ def test_a_hostile_host_stores_nothing_that_a_page_could_not_show(browser, cast,
 def test_without_the_lease_nothing_is_stored(host):
     kept.record(host.pk, 6, {"kept": []}, timezone.now())
     assert len(HostKept.objects.get().entries) == len(ENTRIES)
+
+
+def test_a_removal_wakes_the_dispatcher_of_the_host(
+    browser, cast, host, monkeypatch, django_capture_on_commit_callbacks
+):
+    sent = []
+    monkeypatch.setattr(hints, "post", lambda task, *rest: sent.append((task, rest[0])))
+    with django_capture_on_commit_callbacks(execute=True):
+        browser("root").post(
+            f"/api/v1/hosts/{host.name}/kept/environments/{A}:discard", {}, content_type="application/json"
+        )
+    assert ("jobs.tasks.watch", [host.pk]) in sent

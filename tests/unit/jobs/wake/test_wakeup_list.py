@@ -29,7 +29,9 @@ def listen():
 
     def start(*doors):
         heard = []
-        listeners.append(wakeup_list.Listener(doors, heard.append))
+        listeners.append(
+            wakeup_list.Listener(doors, heard.append, lambda hosts: heard.append(("watch", hosts)))
+        )
         listeners[-1].start()
         return heard
 
@@ -42,6 +44,9 @@ def test_a_hint_reaches_its_dispatcher_and_a_common_hint_reaches_one(redis_serve
     mine, theirs = listen("dispatch.mine", "dispatch"), listen("dispatch.theirs", "dispatch")
     hints.send("jobs.tasks.dispatch", [7, 5], "dispatch.mine")
     wait_for(lambda: mine == [[5, 7]], "my own word")
+    hints.send("jobs.tasks.watch", [7, 5], "dispatch.mine")
+    wait_for(lambda: mine == [[5, 7], ("watch", [5, 7])], "my own word about what the hosts watch")
+    del mine[1]
     hints.send("jobs.tasks.schedule", [], None)
     wait_for(lambda: sorted(mine + theirs) == [[], [5, 7]], "one of us to hear it")
     redis_server.kill()
