@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from html import escape
@@ -283,6 +283,16 @@ def percent(part: float) -> str:
 def word(value: str) -> str:
     """A role or a phase, in the language of the page."""
     return word_of(value) if value else ""
+
+
+@register.filter
+def with_job_links(text: str, ids: Collection[int]) -> SafeString:
+    """The text, in which each of these ids of jobs leads to its job."""
+    found = escape(text)
+    for pk in ids:
+        link = format_html('<a href="{}">{}</a>', reverse("job", args=[pk]), pk)
+        found = SafeString(found.replace(str(pk), link))
+    return found
 
 
 @register.filter

@@ -25,12 +25,13 @@ _OF_CACHE = {brought.TREE: kept.TREES, brought.ENVIRONMENT: kept.ENVIRONMENTS}
 @dataclass(frozen=True, slots=True)
 class Use:
     """One project needs, or has needed, something. `job`: its newest one; `live`: how many runs of jobs that go on. A
-    shipped file is needed until what is made of it is ready."""
+    shipped file is needed until what is made of it is ready. `archive`: the digest of the file that it was made of."""
 
     project: int
     job: int
     live: int
     title: str
+    archive: str = ""
 
 
 def uses_of(host: Host, names: Iterable[Name]) -> dict[Name, list[Use]]:
@@ -44,7 +45,9 @@ def uses_of(host: Host, names: Iterable[Name]) -> dict[Name, list[Use]]:
         is_made = row.phase == PreparationState.READY
         for name in of_row:
             of_name = 0 if is_made and name[0] == kept.BLOBS else live
-            uses.setdefault(name, []).append(Use(project, job, of_name, row.title))
+            uses.setdefault(name, []).append(
+                Use(project, job, of_name, row.title, str(row.what.get("blob", "")))
+            )
     return uses
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -27,11 +27,15 @@ _KINDS = {
     "docker": gettext_noop("image, loaded by Docker"),
 }
 
+# The jobs that are named of all that need something.
+MOST_JOBS = 8
+
 
 @dataclass(frozen=True, slots=True)
 class KeptLine:
     """One thing. `name`: what a project of the person calls it, else "". `others`: projects that the person may not
-    see. `why`: why it cannot be removed now. `leaving`: an admin has asked the host to remove it."""
+    see. `why`: why it cannot be removed now, with the ids of `jobs`. `leaving`: an admin has asked the host to remove
+    it."""
 
     kind: str
     kind_word: str
@@ -43,6 +47,7 @@ class KeptLine:
     projects: tuple[str, ...]
     others: int
     why: str
+    jobs: tuple[int, ...]
     leaving: bool
 
 
@@ -62,7 +67,9 @@ def kept_files(host: Host, user: User) -> KeptFiles | None:
     entries = kept.entries_of(row)
     uses = uses_of(host, [entry[:2] for entry in entries])
     mine = dict(access.visible(user, Project.objects.all()).values_list("pk", "name"))
-    called = _names_of_files((entry.key for entry in entries if entry.kind == kept.BLOBS), mine)
+    files = {entry.key for entry in entries if entry.kind == kept.BLOBS}
+    archives = {use.archive for of_name in uses.values() for use in of_name if use.archive}
+    called = _names_of_files(files | archives, mine)
     leaving = set(Discard.objects.filter(host=host).values_list("kind", "key"))
     lines = tuple(_line(entry, uses.get(entry[:2], []), mine, called, leaving) for entry in entries)
     return KeptFiles(row.at, lines, sum(line.size or 0 for line in lines), row.left_out)
@@ -72,27 +79,39 @@ def _line(
     entry: Entry, uses: list[Use], mine: Mapping[int, str], called: Mapping[str, str], leaving: set[Name]
 ) -> KeptLine:
     seen = [use for use in uses if use.project in mine]
-    title = shown(max(seen, key=lambda use: use.job).title) if seen and entry.kind != kept.BLOBS else ""
+    jobs = _jobs_that_need(seen)
     return KeptLine(
         entry.kind,
         gettext(_KINDS[entry.kind]),
         entry.key,
-        called.get(entry.key, "") if entry.kind == kept.BLOBS else title,
+        called.get(entry.key, "") if entry.kind == kept.BLOBS else _name(seen, called),
         entry.size,
         entry.since,
         entry.used,
         tuple(sorted({mine[use.project] for use in seen})),
         len({use.project for use in uses} - mine.keys()),
-        _why(entry, uses, mine),
+        _why(entry, uses, jobs),
+        jobs,
         entry[:2] in leaving,
     )
 
 
-def _why(entry: Entry, uses: list[Use], mine: Mapping[int, str]) -> str:
-    live = [use for use in uses if use.live]
-    jobs = sorted(use.job for use in live if use.project in mine)
+def _name(seen: Collection[Use], called: Mapping[str, str]) -> str:
+    """The name of the file that a person has given, else what the newest job calls it."""
+    if not seen:
+        return ""
+    newest = max(seen, key=lambda use: use.job)
+    return called.get(newest.archive) or shown(newest.title)
+
+
+def _jobs_that_need(seen: Iterable[Use]) -> tuple[int, ...]:
+    return tuple(sorted({use.job for use in seen if use.live})[:MOST_JOBS])
+
+
+def _why(entry: Entry, uses: Iterable[Use], jobs: Collection[int]) -> str:
     if jobs:
-        return _("needed by job {ids}").format(ids=", ".join(map(str, jobs[:8])))
+        return _("needed by job {ids}").format(ids=", ".join(map(str, jobs)))
+    live = [use for use in uses if use.live]
     if live:
         return ngettext("needed by a job of another project", "needed by jobs of other projects", len(live))
     return _("in use on the host") if entry.in_use else ""

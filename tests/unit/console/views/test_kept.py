@@ -185,3 +185,21 @@ def test_a_removal_wakes_the_dispatcher_of_the_host(
             f"/api/v1/hosts/{host.name}/kept/environments/{A}:discard", {}, content_type="application/json"
         )
     assert ("jobs.tasks.watch", [host.pk]) in sent
+
+
+def test_code_has_the_name_of_the_file_that_was_brought(browser, cast, host, project, theirs):
+    HostKept.objects.update(entries=[["trees", D, 7, 1_700_000_000, 1_700_001_000, False]])
+    job = a_job(project, cast.bob, host=host)
+    Run.objects.filter(job=job).update(host=host)
+    needs(job, host, "tree", D, "the code of the job", {"blob": B, "blobs": [{"sha256": B, "size": 3}]})
+    assert told(browser("bob"), host)["trees"]["name"] == "the code of the job"
+    artifact = artifacts.add_artifact(project, "archive", "my-code.tar.gz", [b"bytes"], "bob")
+    Artifact.objects.filter(pk=artifact.pk).update(sha256=B)
+    assert told(browser("bob"), host)["trees"]["name"] == "my-code.tar.gz"
+    Artifact.objects.update(project=theirs)
+    assert told(browser("bob"), host)["trees"]["name"] == "the code of the job"
+
+
+def test_the_job_that_needs_something_is_a_link(browser, cast, host, used):
+    text = page(browser("root"), host)
+    assert f'needed by job <a href="/jobs/{used[1].pk}/">{used[1].pk}</a>' in text
