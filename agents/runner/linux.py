@@ -40,7 +40,11 @@ def die_with_parent() -> None:
     libc.prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(9), 0, 0, 0)
 
 
-def give_way(nice: int = 10) -> None:
+# A tenth of the processor that others get.
+NICE = 10
+
+
+def give_way(nice: int = NICE) -> None:
     """From now on, this process and those that it starts get the processor when others do not need it.
 
     Where the kernel shares the processor between sessions first (autogroup), a nice value counts only inside of one. So

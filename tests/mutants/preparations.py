@@ -290,6 +290,16 @@ PREPARATIONS = (
         (f"{RUNNER}::test_a_preparation_and_its_engine_give_way_to_what_runs",),
     ),
     Safeguard(
+        "connection-that-ships-gives-way",
+        "agents/runner/cache/put.py",
+        "    let_connection_give_way()\n",
+        "",
+        (
+            "tests/unit/agents/ssh/test_put_apart.py"
+            "::test_a_large_file_is_put_whole_and_once_by_a_process_that_gives_way",
+        ),
+    ),
+    Safeguard(
         "alias-for-the-object-of-one-project",
         "jobs/rules/spec/image_aliases.py",
         "(is_image(image) and not is_stored(image))",

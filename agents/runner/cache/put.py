@@ -19,7 +19,8 @@ from typing import Any, NoReturn
 from agents.runner.cache.store import BLOBS, Cache
 from agents.runner.files import FULL, free_bytes, fsync_directory, kept_free, read_line
 from agents.runner.home import Home, is_key
-from agents.runner.linux import give_way
+from agents.runner.linux import NICE, give_way, read_kernel_file
+from agents.runner.processes import read_process
 from agents.runner.shells.frames import json_line
 from agents.runner.wire import PUT_PREFACE, WireError, decode_object
 
@@ -31,6 +32,8 @@ SILENT_S = 120.0
 # How often the length of the file is told while somebody else ships it, or its begin is read.
 TELL_S = 1.0
 MAX_SIZE = 1 << 42
+# Between sshd and this program are a login shell, perhaps, and what that has started.
+MOST_SHELLS = 3
 
 
 class PutFailed(Exception):
@@ -44,6 +47,7 @@ class PutFailed(Exception):
 def main() -> NoReturn:
     os.write(1, PUT_PREFACE)
     give_way()  # training, its log and its shells come first
+    let_connection_give_way()
     # A disk that hangs must not keep this process for ever: each step that makes progress sets the alarm anew.
     signal.alarm(int(SILENT_S))
     try:
@@ -63,6 +67,21 @@ def main() -> NoReturn:
         tell(error="%s" % (error or repr(error)), reason="bad_request")
         os._exit(1)
     os._exit(0)
+
+
+def let_connection_give_way() -> None:
+    """The same for sshd's process of this connection, which nothing else uses: to decrypt takes it as long as all that
+    happens here. Elsewhere than below OpenSSH, nothing."""
+    pid = os.getppid()
+    for _ in range(MOST_SHELLS + 1):
+        found = read_process(pid)
+        if found is None:
+            return
+        with contextlib.suppress(OSError):  # it is not of this login, or has ended
+            if read_kernel_file("/proc/%d/comm" % pid).startswith(b"sshd"):
+                os.setpriority(os.PRIO_PROCESS, pid, max(NICE, os.getpriority(os.PRIO_PROCESS, pid)))
+                return
+        pid = found.parent
 
 
 def tell(**words: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -38,13 +39,32 @@ def on_the_host():
     return [pid for pid in runners if os.getpriority(os.PRIO_PROCESS, pid)]
 
 
+def connections(programs):
+    """sshd's process of the connection of each of them."""
+    found = []
+    for pid in programs:
+        while pid > 1 and not name_of(pid).startswith("sshd"):
+            pid = parent_of(pid)
+        found.append(pid)
+    return found
+
+
+def name_of(pid):
+    return Path(f"/proc/{pid}/comm").read_text()
+
+
+def parent_of(pid):
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 def test_a_large_file_is_put_whole_and_once_by_a_process_that_gives_way(put):
     source, told = Source(stop_at=2 << 20), []
     thread = threading.Thread(target=put, args=(source,), kwargs={"progress": told.append})
     thread.start()
     assert source.stopped.wait(60)
     wait_for(children, "the process")
-    for found in (children(), on_the_host()):
+    for found in (children(), on_the_host(), connections(on_the_host())):
+        assert found
         assert {os.getpriority(os.PRIO_PROCESS, pid) for pid in found} == {put_apart.NICE}
     source.go_on.set()
     thread.join(60)
