@@ -23,7 +23,7 @@ from agents.links.work_queue import WorkQueue
 from agents.models import Host, HostStatus
 from agents.ssh.targets import Target
 
-__all__ = ["Fleet", "FleetSettings", "wake_hosts", "watch_hosts"]
+__all__ = ["Fleet", "FleetSettings", "link_delay", "wake_hosts", "watch_hosts"]
 
 logger = logging.getLogger(__name__)
 
@@ -112,6 +112,9 @@ class Fleet:
             if host is not None:
                 host.watch_soon()
         self.poke(host_ids)
+
+    def host(self, host_id: int) -> HostThread | None:
+        return self._hosts.get(host_id)
 
     def ready(self) -> list[int]:
         """The hosts with which orders can be exchanged now."""
@@ -271,3 +274,9 @@ def watch_hosts(host_ids: Iterable[int]) -> None:
     """The same, where a host is to watch, free or remove something."""
     for fleet in list(_running):
         fleet.watch(host_ids)
+
+
+def link_delay(host_id: int) -> float | None:
+    """How long a small frame to this host and back takes now, if this process has a link to it."""
+    found = (host.delay() for fleet in list(_running) if (host := fleet.host(host_id)) is not None)
+    return next(found, None)

@@ -162,6 +162,11 @@ class HostThread:
         self._compare_due = True
         self._work_queue.enqueue(self)
 
+    def delay(self) -> float | None:
+        """The round trip of a small frame on the link; None if there is no link."""
+        link = self._link
+        return link.delay() if link is not None else None
+
     def watch_soon(self) -> None:
         """The next comparison also asks what the host is to watch, free or remove."""
         self._watch.look_soon()

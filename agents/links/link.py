@@ -33,6 +33,7 @@ from agents.links.orders import (
     Stop,
     Unprepare,
 )
+from agents.links.round_trip import RoundTrip
 from agents.links.stream import Stream
 from agents.runner.wire import PROTOCOL, Message, WireError
 from agents.ssh import install_runner
@@ -168,6 +169,7 @@ class Link:
         self.error = ""
         self.opened_at = self.heard_at = time.monotonic()
         self.pinged_at = 0.0
+        self._round_trip = RoundTrip(self._ping)
         channel = open_session(transport)
         try:
             start_command(channel, install_runner.command(install_runner.shipped_sha(), "serve"))
@@ -324,6 +326,14 @@ class Link:
             self.send({"t": "ping", "id": int(now * 1000), "mark": mark, "seal": seal})
         return False
 
+    def delay(self) -> float | None:
+        """How long a small frame to the host and back takes now; None if that is not known yet. Asking for it sends
+        one."""
+        return self._round_trip.look(time.monotonic()) if self.ready else None
+
+    def _ping(self, number: int) -> None:
+        self.send({"t": "ping", "id": number})
+
     def excuse(self, gap: float, now: float) -> None:
         """For `gap` seconds nobody sent pings, or listened: that nothing was received is not the host's fault."""
         self.heard_at = min(now, self.heard_at + gap)
@@ -350,6 +360,8 @@ class Link:
             self.hello = hello
         elif kind in ARRIVAL_KINDS:
             self._put_arrivals(message, payload)
+        elif kind == "pong":
+            self._round_trip.answered(message.get("id"), self.heard_at)
         elif kind == "error":
             self._note_error(message)
         elif kind in HOST_MESSAGES:

@@ -1,7 +1,8 @@
 """Ships files to the caches of hosts: a few at a time, each file to a host once, until it is there or not wanted.
 
 It knows nothing of what the files are for. `want` says which files should be on which hosts; whatever is not wanted
-any more is given up, whatever failed is tried again. All shippings of this process share one rate (ssh/put.py).
+any more is given up, whatever failed is tried again. All shippings of this process share one rate (ssh/put.py), and
+those to one host have a pace that keeps its small frames quick (pace.py).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from agents.links.pace import Pace
 from agents.ssh.dial import DialError
 from agents.ssh.put import Blob, PutRefused, PutStopped, Rate
 from agents.ssh.put_apart import put
@@ -50,7 +52,7 @@ class _Work:
 
 class Shipper:
     """`want` may be called as often as one likes. `shipped` and `failed` are called from the shipper's threads. `key`
-    gives the text of the private key."""
+    gives the text of the private key. `delay` tells how long a small frame to a host and back takes now (pace.py)."""
 
     def __init__(
         self,
@@ -60,9 +62,12 @@ class Shipper:
         shipped: Callable[[Shipment], None] = lambda shipment: None,
         failed: Callable[[Shipment, DialError], None] = lambda shipment, error: None,
         threads: int = THREADS,
+        delay: Callable[[int], float | None] = lambda host_id: None,
     ) -> None:
         self._key, self._deployment, self._rate = key, deployment, rate
         self._shipped, self._failed = shipped, failed
+        self._delay = delay
+        self._paces: dict[int, Pace] = {}
         self._work: dict[tuple[int, str], _Work] = {}
         self._changed = threading.Condition()
         self._stopping = False
@@ -139,7 +144,7 @@ class Shipper:
                 self._deployment,
                 shipment.blob,
                 shipment.read,
-                self._rate,
+                self._pace(shipment.host_id),
                 progress,
             )
         except PutStopped:
@@ -153,6 +158,10 @@ class Shipper:
                 del self._work[shipment.name]
             self._changed.notify_all()
         self._shipped(shipment)
+
+    def _pace(self, host_id: int) -> Pace:
+        """That of the last shipping to this host: it goes on as fast as it went."""
+        return self._paces.setdefault(host_id, Pace(self._rate, lambda: self._delay(host_id)))
 
     def _retry(self, work: _Work, error: DialError | None = None) -> None:
         with self._changed:

@@ -10,6 +10,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from agents.links.control_plane import PreparationName
+from agents.links.fleet import link_delay
 from agents.links.shipper import Shipment, Shipper
 from agents.ssh import keys
 from agents.ssh.dial import DialError
@@ -51,6 +52,7 @@ class Shipping:
                     settings.DEPLOYMENT,
                     Rate(settings.TRAINYARD.ship_mb_s * 1e6),
                     failed=self._failed,
+                    delay=link_delay,
                 )
                 self._shipper.start()
             if self._shipper is not None:

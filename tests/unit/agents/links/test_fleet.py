@@ -17,6 +17,7 @@ from agents.hosts import seals
 from agents.hosts.seals import SealOwner
 from agents.links import inbox, leases, link
 from agents.links.control_plane import Frame, PreparationName
+from agents.links.fleet import link_delay
 from agents.links.link import Link, LinkBroken
 from agents.models import Host, HostEvent, HostStatus
 from agents.ssh import install_runner
@@ -442,3 +443,12 @@ def test_output_before_the_greeting_is_skipped_and_a_stale_epoch_is_refused(mach
                 link.listen(greeted)
         connection.close()
     assert len(answers) == 1
+
+
+def test_the_round_trip_of_a_small_frame_is_known(machine, key, control_plane, start_fleet):
+    host = row(machine)
+    fleet = start_fleet(key, control_plane)
+    assert link_delay(host.pk) is None
+    ready(fleet)
+    assert 0 < wait_for(lambda: link_delay(host.pk), "the first answer") < 60
+    assert link_delay(host.pk + 1) is None

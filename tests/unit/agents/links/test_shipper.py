@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from agents.links import pace
 from agents.links import shipper as shipping
 from agents.links.shipper import Shipment, Shipper
 from agents.ssh.put import Blob, Rate
@@ -142,3 +143,13 @@ def test_a_host_that_is_away_delays_nobody_and_is_tried_again(start, machines, d
     # Its address was mended meanwhile.
     shipper.want([shipment(machines[0], Reads(DATA[:99]), 3, DATA[:99])])
     wait_for(place(machines[0], deployment, hashlib.sha256(DATA[:99]).hexdigest()).exists, "its file")
+
+
+def test_a_shipping_asks_how_long_small_frames_to_its_host_take(machine, start, monkeypatch):
+    monkeypatch.setattr(pace, "LOOK_S", 0.0)
+    asked = []
+    shipped = threading.Event()
+    shipper = start(delay=asked.append, shipped=lambda done: shipped.set())
+    shipper.want([shipment(machine, Reads())])
+    assert shipped.wait(60)
+    assert set(asked) == {1}
