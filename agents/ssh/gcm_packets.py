@@ -19,6 +19,8 @@ from paramiko.packet import Packetizer
 HEAD = Struct("!IB")
 BLOCK_BYTES, TAG_BYTES = 16, 16
 MIN_PADDING = 4
+# What a packet has around its message at most: lengths, padding, tag.
+MOST_AROUND = 5 + MIN_PADDING + BLOCK_BYTES + TAG_BYTES
 # RFC 4253 allows no shorter packet.
 MIN_PACKET = 12
 LAST_NUMBER = 0xFFFFFFFF
@@ -43,6 +45,16 @@ class Piece:
     def asbytes(self) -> bytes:
         return self.head + self.data
 
+    def __len__(self) -> int:
+        return len(self.head) + len(self.data)
+
+
+class Batch:
+    """Messages with data that follow each other: they are written together."""
+
+    def __init__(self, pieces: list[Piece]) -> None:
+        self.pieces = pieces
+
 
 class GcmPackets(Packetizer):
     _Packetizer__block_engine_out: Aead
@@ -62,7 +74,7 @@ class GcmPackets(Packetizer):
     _Packetizer__sequence_number_in: int
     _Packetizer__remainder: bytes
     _Packetizer__write_lock: RLock
-    # A long message before and after it was sealed.
+    # A long message before it was sealed, and packets that are written together.
     _plain = _packet = bytearray()
 
     def send_at_once(self, payload: bytes, fd: int) -> bool:
@@ -86,39 +98,54 @@ class GcmPackets(Packetizer):
         finally:
             lock.release()
 
-    def send_message(self, data: paramiko.Message | Piece) -> None:
+    def send_message(self, data: paramiko.Message | Batch) -> None:
         with self._Packetizer__write_lock:
-            if isinstance(data, Piece) and self._may_seal(len(data.head) + len(data.data)):
-                packet = self._sealed_piece(data.head, data.data)
-                self.write_all(packet)
-                self._count_sent(len(packet))
+            if not isinstance(data, Batch):
+                super().send_message(data)
+            elif self._may_seal(sum(map(len, data.pieces)), len(data.pieces)):
+                self._write_together(data.pieces)
             else:
-                super().send_message(cast(paramiko.Message, data))  # what paramiko asks for is `asbytes`
+                for piece in data.pieces:  # what paramiko asks for is `asbytes`
+                    super().send_message(cast(paramiko.Message, piece))
 
-    def _sealed_piece(self, head: bytes, data: memoryview) -> memoryview:
-        """The packet of such a message. It lies where the next one will."""
+    def _write_together(self, pieces: list[Piece]) -> None:
+        """Each system call takes as long as to seal a packet."""
+        room = sum(len(piece) + MOST_AROUND for piece in pieces)
+        if len(self._packet) < room:
+            self._packet = bytearray(room)
+        out, end = memoryview(self._packet), 0
+        for piece in pieces:
+            size = self._seal_into(out[end:], piece.head, piece.data)
+            self._count_sent(size)
+            end += size
+        self.write_all(out[:end])
+
+    def _seal_into(self, out: memoryview, head: bytes, data: memoryview) -> int:
+        """Make the packet of such a message there. Returns its size."""
         size = len(head) + len(data)
         padding = _padding(size)
         inner, packet = 1 + size + padding, 4 + 1 + size + padding + TAG_BYTES
         if len(self._plain) < inner:
-            self._plain, self._packet = bytearray(inner), bytearray(packet)
-        plain, out = memoryview(self._plain)[:inner], memoryview(self._packet)[:packet]
+            self._plain = bytearray(inner)
+        plain = memoryview(self._plain)[:inner]
         out[:4] = inner.to_bytes(4, "big")
         plain[0] = padding
         plain[1 : 1 + len(head)] = head
         plain[1 + len(head) : 1 + size] = data
         plain[1 + size :] = bytes(padding)
-        self._Packetizer__block_engine_out.encrypt_into(self._Packetizer__iv_out, plain, out[:4], out[4:])
-        return out
+        self._Packetizer__block_engine_out.encrypt_into(
+            self._Packetizer__iv_out, plain, out[:4], out[4:packet]
+        )
+        return packet
 
-    def _may_seal(self, size: int) -> bool:
+    def _may_seal(self, size: int, packets: int = 1) -> bool:
         return (
             self._Packetizer__aead_out
             and self._Packetizer__compress_engine_out is None
             and not self._Packetizer__need_rekey
-            and self._Packetizer__sent_packets + 1 < self.REKEY_PACKETS
-            and self._Packetizer__sent_bytes + size + 1024 < self.REKEY_BYTES
-            and self._Packetizer__sequence_number_out < LAST_NUMBER
+            and self._Packetizer__sent_packets + packets < self.REKEY_PACKETS
+            and self._Packetizer__sent_bytes + size + 1024 * packets < self.REKEY_BYTES
+            and self._Packetizer__sequence_number_out + packets <= LAST_NUMBER
         )
 
     def _sealed(self, payload: bytes) -> bytes:

@@ -15,14 +15,19 @@ from paramiko import Message
 from paramiko.packet import Packetizer
 
 from agents.ssh import gcm_packets
-from agents.ssh.gcm_packets import GcmPackets, Piece
+from agents.ssh.gcm_packets import Batch, GcmPackets, Piece
 
 KEY, NONCE = b"k" * 16, b"abcd" + bytes(7) + b"\xfe"
 PAYLOADS = st.lists(st.tuples(st.booleans(), st.binary(min_size=1, max_size=200)), min_size=1, max_size=8)
 PIECES = st.lists(
-    st.tuples(st.booleans(), st.binary(min_size=1, max_size=40), st.binary(max_size=400)),
+    st.tuples(
+        st.booleans(),
+        st.lists(
+            st.tuples(st.binary(min_size=1, max_size=40), st.binary(max_size=400)), min_size=1, max_size=5
+        ),
+    ),
     min_size=1,
-    max_size=8,
+    max_size=6,
 )
 
 
@@ -53,6 +58,19 @@ class Ends:
         return self.sockets[0].recv(1 << 16)
 
 
+def pieces(*texts):
+    return Batch([Piece(head, memoryview(data)) for head, data in texts])
+
+
+def test_pieces_that_follow_each_other_are_written_together(monkeypatch):
+    with Ends() as ends:
+        written, honest = [], socket.socket.send
+        monkeypatch.setattr(socket.socket, "send", lambda self, data: written.append(1) or honest(self, data))
+        ends.ours.send_message(pieces((b"h", bytes(500)), (b"i", bytes(700)), (b"j", b"")))
+        assert len(written) == 1
+        assert [read(ends.theirs)[0] for _ in range(3)] == [b"h" + bytes(500), b"i" + bytes(700), b"j"]
+
+
 def read(packetizer):
     kind, message = packetizer.read_message()
     return bytes((kind,)) + message.asbytes(), message.seqno
@@ -74,18 +92,23 @@ def test_paramiko_reads_what_is_sent_in_either_way(messages):
 @given(PIECES, st.booleans())
 def test_paramiko_reads_pieces_between_other_messages_and_with_any_cipher(messages, aead):
     with Ends(aead) as ends:
-        for number, (as_piece, head, data) in enumerate(messages):
-            message = Piece(head, memoryview(data)) if as_piece else Message(head + data)
-            ends.ours.send_message(message)
-            assert read(ends.theirs) == (head + data, number)
+        number = 0
+        for together, texts in messages:
+            if together:
+                ends.ours.send_message(pieces(*texts))
+            for head, data in texts:
+                if not together:
+                    ends.ours.send_message(Message(head + data))
+                assert read(ends.theirs) == (head + data, number)
+                number += 1
 
 
 def test_the_rest_of_a_piece_follows_when_the_socket_has_room(monkeypatch):
     with Ends() as ends:
         honest = socket.socket.send
         monkeypatch.setattr(socket.socket, "send", lambda self, data: honest(self, data[:7]))
-        for text in (b"one piece", b"another, which is longer", b"x"):
-            ends.ours.send_message(Piece(b"head ", memoryview(text)))
+        ends.ours.send_message(pieces((b"head ", b"one piece"), (b"head ", b"another, which is longer")))
+        ends.ours.send_message(pieces((b"head ", b"x")))
         assert [read(ends.theirs)[0] for _ in range(3)] == [
             b"head one piece", b"head another, which is longer", b"head x",
         ]  # fmt: skip
@@ -94,9 +117,9 @@ def test_the_rest_of_a_piece_follows_when_the_socket_has_room(monkeypatch):
 def test_pieces_near_a_limit_ask_for_new_keys():
     with Ends() as ends:
         ends.ours.REKEY_BYTES = 5000
-        for _ in range(10):
-            ends.ours.send_message(Piece(b"h", memoryview(bytes(500))))
-            assert read(ends.theirs)[0] == b"h" + bytes(500)
+        for _ in range(5):
+            ends.ours.send_message(pieces((b"h", bytes(500)), (b"i", bytes(500))))
+            assert [read(ends.theirs)[0] for _ in range(2)] == [b"h" + bytes(500), b"i" + bytes(500)]
         assert ends.ours.need_rekey()
 
 
