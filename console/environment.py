@@ -264,7 +264,7 @@ class Environment:
     log_budget_mb: int = 4096
     host_events_days: int = 90
     storage: S3 | None = None
-    ship_mb_s: int = 60
+    ship_mb_s: int = 0
     # The package index of each location; that of "" holds for all others.
     python_index: Mapping[str, str] = field(default_factory=dict, repr=False)
     segment_mb: int = 8

@@ -89,7 +89,7 @@ class Fleet:
         finally:
             connection.close()
 
-    def poke(self, host_ids: Iterable[int]) -> set[int]:
+    def poke(self, host_ids: Iterable[int], watch: bool = False) -> set[int]:
         """Compare these hosts now. Only a hint: the heartbeat would do it anyway. Returns the hosts that are not
         ours."""
         not_ours = set()
@@ -101,17 +101,9 @@ class Fleet:
                 not_ours.add(host_id)
             else:
                 self._poked.append(host_id)
-                host.poke()
+                host.poke(watch)
         self._woken.set()
         return not_ours
-
-    def watch(self, host_ids: Iterable[int]) -> None:
-        """Ask soon what these hosts are to watch, free or remove. Only a hint, as `poke`."""
-        for host_id in host_ids:
-            host = self._hosts.get(host_id)
-            if host is not None:
-                host.watch_soon()
-        self.poke(host_ids)
 
     def host(self, host_id: int) -> HostThread | None:
         return self._hosts.get(host_id)
@@ -273,7 +265,7 @@ def wake_hosts(host_ids: Iterable[int]) -> set[int]:
 def watch_hosts(host_ids: Iterable[int]) -> None:
     """The same, where a host is to watch, free or remove something."""
     for fleet in list(_running):
-        fleet.watch(host_ids)
+        fleet.poke(host_ids, watch=True)
 
 
 def link_delay(host_id: int) -> float | None:

@@ -153,23 +153,19 @@ class HostThread:
         return self.up and self._mark_checked
 
     def set_mark(self, mark: int) -> None:
-        link = self._link
-        if link is not None:
+        if (link := self._link) is not None:
             link.mark = mark
 
-    def poke(self) -> None:
-        """Compare what is wanted with what the host reports, soon."""
+    def poke(self, watch: bool = False) -> None:
+        """Compare what is wanted with what the host reports, soon. `watch`: and what it is to watch, free or remove."""
+        if watch:
+            self._watch.look_soon()
         self._compare_due = True
         self._work_queue.enqueue(self)
 
     def delay(self) -> float | None:
         """The round trip of a small frame on the link; None if there is no link."""
-        link = self._link
-        return link.delay() if link is not None else None
-
-    def watch_soon(self) -> None:
-        """The next comparison also asks what the host is to watch, free or remove."""
-        self._watch.look_soon()
+        return link.delay() if (link := self._link) is not None else None
 
     def dial_now(self) -> None:
         """End the back-off: a person mended something, or a check found the host well."""

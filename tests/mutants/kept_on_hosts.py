@@ -162,8 +162,11 @@ KEPT_ON_HOSTS = (
     Safeguard(
         "hint-about-what-a-host-watches",
         "agents/links/fleet.py",
-        "                host.watch_soon()\n",
-        "                pass\n",
-        ("tests/unit/agents/links/test_host_watch.py::test_a_fleet_tells_its_host_before_it_compares",),
+        "fleet.poke(host_ids, watch=True)",
+        "fleet.poke(host_ids)",
+        (
+            "tests/unit/agents/links/test_host_watch.py"
+            "::test_a_hint_about_what_a_host_watches_reaches_it_before_it_compares",
+        ),
     ),
 )

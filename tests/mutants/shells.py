@@ -36,7 +36,7 @@ SHELLS = (
     Safeguard(
         "new-keys-are-asked-for-in-time",
         "agents/ssh/gcm_packets.py",
-        "            and self._Packetizer__sent_bytes + size + 1024 < self.REKEY_BYTES\n",
+        "            and self._Packetizer__sent_bytes + size + 1024 * packets < self.REKEY_BYTES\n",
         "",
         ("tests/unit/agents/ssh/test_gcm_packets.py::test_new_keys_are_asked_for_as_paramiko_does",),
     ),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from types import SimpleNamespace
 
 import pytest
 
 from agents.hosts import gpu_quarantine, kept
-from agents.links import host_watch
-from agents.links.fleet import Fleet
+from agents.links import fleet, host_watch
+from agents.links.host_thread import HostThread
 from agents.links.host_watch import DISCARDS_S, HostWatch
 
 
@@ -54,9 +55,16 @@ def test_a_removal_whose_hint_was_lost_is_sent_all_the_same(discards):
     assert asked(link) == ["aa"]
 
 
-def test_a_fleet_tells_its_host_before_it_compares():
-    told, fleet = [], Fleet.__new__(Fleet)
-    fleet._hosts = {5: SimpleNamespace(watch_soon=lambda: told.append("watch"))}
-    fleet.poke = lambda hosts: told.append(list(hosts))
-    fleet.watch([5, 6])
-    assert told == ["watch", [5, 6]]
+def test_a_hint_about_what_a_host_watches_reaches_it_before_it_compares(monkeypatch):
+    host, queued = HostThread.__new__(HostThread), []
+    host._watch, host._compare_due = HostWatch(5), False
+    host._watch._looked_at = host._watch._discards_at = 7.0
+    host._work_queue = SimpleNamespace(enqueue=lambda thread: queued.append(thread._watch._looked_at))
+    one = fleet.Fleet.__new__(fleet.Fleet)
+    one._hosts, one._poked, one._woken = {5: host}, [], threading.Event()
+    host._link = SimpleNamespace(ready=True, ended=False, hello=True)
+    monkeypatch.setattr(fleet, "_running", [one])
+    monkeypatch.setattr(HostThread, "up", True)
+    fleet.wake_hosts([5, 6])
+    fleet.watch_hosts([5, 6])
+    assert queued == [7.0, 0.0] and host._watch._discards_at == 0.0

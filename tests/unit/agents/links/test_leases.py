@@ -33,7 +33,7 @@ class Linked:
     def __init__(self, target):
         self.target, self.pokes = target, 0
 
-    def poke(self):
+    def poke(self, watch=False):
         self.pokes += 1
 
 
