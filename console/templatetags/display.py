@@ -288,7 +288,7 @@ def word(value: str) -> str:
 @register.filter
 def with_job_links(text: str, ids: Collection[int]) -> SafeString:
     """The text, in which each of these ids of jobs leads to its job."""
-    found = escape(text)
+    found = SafeString(escape(text))
     for pk in ids:
         link = format_html('<a href="{}">{}</a>', reverse("job", args=[pk]), pk)
         found = SafeString(found.replace(str(pk), link))

@@ -16,7 +16,7 @@ from django.db.models import DateTimeField, F, FloatField, Func, IntegerField, Q
 from django.db.models.functions import Greatest, Least, Power
 
 from agents.infra.sql import Parameter, SelectStatement
-from jobs.models import MonthlyUse, Run, Usage
+from jobs.models import Job, MonthlyUse, Run, Usage
 from jobs.rules.scheduling.fairness import HALF_LIFE_S
 from jobs.rules.scheduling.usage_months import GPUS_OF_A_CPU, begin, following, month_of
 
@@ -78,11 +78,13 @@ def gpu_seconds_this_month(projects: Collection[int], now: datetime) -> dict[tup
     """The GPU-seconds of this month by project and owner, up to now: folded, not folded yet, and live."""
     month = month_of(now)
     first, last = Value(begin(month)), Value(begin(following(month)))
-    # Of all projects: to find the live runs of some, PostgreSQL would read all jobs that these ever had.
-    live = Run.objects.filter(released_at=None).order_by()
-    of_live = live.annotate(
-        of_gpus=Seconds(Value(now) - Greatest("created_at", first)) * ListLength("gpu_uuids")
-    ).values_list("job__project", "job__owner")
+    of_live = (
+        _live_runs(projects)
+        # Not as a filter, as below: PostgreSQL would compute it of all live runs, before it looks whose they are.
+        .annotate(held_s=Greatest(Seconds(Value(now) - Greatest("created_at", first)), Value(0.0)))
+        .annotate(of_gpus=F("held_s") * ListLength("gpu_uuids"))
+        .values_list("job__project", "job__owner")
+    )
     over = Usage.objects.filter(folded=False, project__in=projects).order_by()
     of_over = over.annotate(
         of_gpus=Seconds(Least("ended_at", last) - Greatest("began_at", first)) * F("gpus")
@@ -90,7 +92,7 @@ def gpu_seconds_this_month(projects: Collection[int], now: datetime) -> dict[tup
     folded = MonthlyUse.objects.filter(project__in=projects, month=month).order_by()
     of_folded: QuerySet[Any, Any] = folded.values_list("project", "owner").annotate(Sum("gpu_seconds"))
     rows = of_folded.union(
-        of_live.filter(of_gpus__gt=0).annotate(Sum("of_gpus")),
+        of_live.annotate(Sum("of_gpus")),
         of_over.filter(of_gpus__gt=0).annotate(Sum("of_gpus")),
         all=True,
     )
@@ -100,6 +102,17 @@ def gpu_seconds_this_month(projects: Collection[int], now: datetime) -> dict[tup
         if project in wanted:
             found[project, owner] += seconds
     return found
+
+
+def _live_runs(projects: Collection[int]) -> QuerySet[Any, Any]:
+    """The live runs of one project; of several, all that there are: PostgreSQL would read all jobs that these ever
+    had."""
+    live = Run.objects.filter(released_at=None).order_by()
+    if len(projects) != 1:
+        return live
+    # The ids of its jobs come from an index alone. A row of a job is read for each of its live runs only.
+    jobs = Job.every.filter(project__in=projects).order_by().values("pk")
+    return live.filter(job__in=jobs)
 
 
 def _of_trials(which: Callable[[QuerySet[Any, Any]], QuerySet[Any, Any]]) -> QuerySet[Any, Any]:

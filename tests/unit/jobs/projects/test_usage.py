@@ -165,6 +165,9 @@ def test_months_sum_up_to_what_was_held(rows, monkeypatch, project):
     assert usage.gpu_seconds_this_month([project.pk], rows)[project.pk, Job.every.first().owner_id] == (
         pytest.approx(want[month_of(rows)])
     )
+    # Of one project they are looked up in another way than of several.
+    both = usage.gpu_seconds_this_month([project.pk, project.pk + 1], rows)
+    assert both == pytest.approx(usage.gpu_seconds_this_month([project.pk], rows))
 
 
 def summed(report):
