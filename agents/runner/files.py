@@ -7,6 +7,7 @@ import errno
 import fcntl
 import json
 import os
+import shutil
 import stat
 from typing import Any, Dict, List, Tuple
 
@@ -197,6 +198,35 @@ def kept_free(path: str) -> int:
 def free_bytes(path: str) -> int:
     found = os.statvfs(path)
     return found.f_bavail * found.f_frsize
+
+
+def delete_tree(path: str) -> bool:
+    """Delete a file or a directory, also one whose directories may not be written. Links are not followed. False where
+    something stays: it belongs to somebody else, or is a mount."""
+    try:
+        if not stat.S_ISDIR(os.lstat(path).st_mode):
+            os.unlink(path)
+            return True
+    except FileNotFoundError:
+        return True
+    shutil.rmtree(path, ignore_errors=True)
+    if not os.path.lexists(path):
+        return True
+    _open_directories(path)
+    shutil.rmtree(path, ignore_errors=True)
+    return not os.path.lexists(path)
+
+
+def _open_directories(path: str) -> None:
+    """Let our own login read and write all directories of a tree."""
+    with contextlib.suppress(OSError):
+        os.chmod(path, 0o700)
+    for top, names, _ in os.walk(path):
+        for name in names:
+            inner = os.path.join(top, name)
+            with contextlib.suppress(OSError):
+                if not os.path.islink(inner):
+                    os.chmod(inner, 0o700)
 
 
 SECRETS = ("order.json", "stop.json", "control", "container.env")

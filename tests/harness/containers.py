@@ -13,7 +13,7 @@ import subprocess
 import tarfile
 from pathlib import Path
 
-from agents.runner.cache.store import delete_tree
+from agents.runner.files import delete_tree
 from agents.runner.home import Home
 from agents.runner.preparations.apptainer_images import prepare_in_cache
 from agents.runner.preparations.images import raise_if_failed

@@ -15,8 +15,8 @@ from typing import Any, Callable, Dict, List, Tuple
 
 from agents.runner.cache.install_log import keep_install_log
 from agents.runner.cache.python_environment import STAMP, identity, is_ready
-from agents.runner.cache.store import BLOBS, ENVIRONMENTS, Cache, delete_tree
-from agents.runner.files import read_json, write_file
+from agents.runner.cache.store import BLOBS, ENVIRONMENTS, Cache
+from agents.runner.files import delete_tree, read_json, write_file
 from agents.runner.logs.mask_patterns import parts_of
 from agents.runner.preparations.long_programs import LongProgram, Unprepared
 from agents.runner.runs.orders import login_env

@@ -12,12 +12,10 @@ import contextlib
 import fcntl
 import glob
 import os
-import shutil
-import stat
 import time
 from typing import Iterator, List, Tuple
 
-from agents.runner.files import free_bytes
+from agents.runner.files import delete_tree, free_bytes
 from agents.runner.home import Home, is_key
 
 BLOBS, TREES, ENVIRONMENTS, IMAGES, USERS = KINDS = ("blobs", "trees", "environments", "images", "users")
@@ -162,20 +160,3 @@ def same_file(fd: int, path: str) -> bool:
     except FileNotFoundError:
         return False
     return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
-
-
-def delete_tree(path: str) -> None:
-    """Delete a file or a directory, also one whose directories may not be written. Links are not followed."""
-    try:
-        if not stat.S_ISDIR(os.lstat(path).st_mode):
-            os.unlink(path)
-            return
-    except FileNotFoundError:
-        return
-    for top, names, _ in os.walk(path):
-        for name in [".", *names]:
-            with contextlib.suppress(OSError):
-                inner = os.path.join(top, name)
-                if not os.path.islink(inner):
-                    os.chmod(inner, 0o700)
-    shutil.rmtree(path, ignore_errors=True)

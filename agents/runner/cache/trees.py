@@ -7,9 +7,9 @@ from typing import Any, Callable, Dict
 
 from agents.runner.cache.archives import BadArchive
 from agents.runner.cache.git_checkout import COMMIT, checkout
-from agents.runner.cache.store import BLOBS, TREES, Cache, delete_tree
+from agents.runner.cache.store import BLOBS, TREES, Cache
 from agents.runner.cache.unpack import DiskFull, unpack
-from agents.runner.files import FULL
+from agents.runner.files import FULL, delete_tree
 from agents.runner.preparations.long_programs import Unprepared
 
 Report = Callable[[int, int, str], None]

@@ -7,7 +7,8 @@ import fcntl
 import os
 import stat
 
-from agents.runner.cache.store import TREES, Cache, delete_tree
+from agents.runner.cache.store import TREES, Cache
+from agents.runner.files import delete_tree
 
 _FICLONE = 0x40049409
 _BLOCK = 1 << 20

@@ -17,8 +17,8 @@ import tempfile
 from typing import Any, Callable, Dict, Tuple
 
 from agents.runner.cache.images import ROOT, find_image, key_of, read_note, root_of, write_note
-from agents.runner.cache.store import IMAGES, Cache, delete_tree
-from agents.runner.files import read_json, unlink, write_file
+from agents.runner.cache.store import IMAGES, Cache
+from agents.runner.files import delete_tree, read_json, unlink, write_file
 from agents.runner.home import Home, is_key
 from agents.runner.preparations.archive_contents import read_contents
 from agents.runner.preparations.programs_output import run_on_terminal

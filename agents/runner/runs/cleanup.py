@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import shutil
 import sys
 import time
 from typing import Any, List, Set
@@ -15,13 +14,13 @@ from agents.runner.background_tasks import BackgroundTasks
 from agents.runner.cache.store import Cache, is_short_of_room
 from agents.runner.compiled import DRAFT, ENDING, file_of, is_kept
 from agents.runner.failpoints import failpoint
-from agents.runner.files import read_json, read_plain, whole, write_file
+from agents.runner.files import delete_tree, read_json, read_plain, whole, write_file
 from agents.runner.home import Home, is_run_id
 from agents.runner.linux import boot_id
 from agents.runner.outbox import Outbox
 from agents.runner.processes import read_process
 from agents.runner.runs.containment import delegated_cgroup, old_probes, remove_cgroup
-from agents.runner.runs.facts import Facts, load_facts
+from agents.runner.runs.facts import FACTS, Facts, load_facts
 from agents.runner.runs.held_resources import remove_cgroups
 from agents.runner.runs.known import Run, Runs
 from agents.runner.runs.scratch import remove_scratch
@@ -70,14 +69,38 @@ def move_to_trash(home: Home, path: str) -> None:
         os.rename(path, os.path.join(home.trash, os.urandom(8).hex()))
 
 
-def empty_trash(trash: str) -> None:
-    """Delete what is in the trash. A run's directory names its cgroups, so it stays until they are gone."""
+def empty_trash(trash: str) -> List[str]:
+    """Delete what is in the trash. Returns words for a person about what stays.
+
+    The facts of a run name its cgroups and its temporary files: they stay until both are gone, and the next sweep tries
+    again.
+    """
+    left = []
     for name in os.listdir(trash):
-        facts = load_facts(os.path.join(trash, name))
-        if facts is not None:
-            remove_scratch(facts)
-        if facts is None or remove_cgroups(facts):
-            shutil.rmtree(os.path.join(trash, name), ignore_errors=True)
+        path = os.path.join(trash, name)
+        facts = load_facts(path)
+        stays = remove_scratch(facts) if facts is not None else ""
+        if facts is not None and not remove_cgroups(facts):
+            continue
+        if stays:
+            left.append(stays)
+            delete_all_but_facts(path)
+        elif not delete_in_trash(path):
+            left.append("%s could not be removed" % path)
+    return left
+
+
+def delete_all_but_facts(directory: str) -> None:
+    for name in os.listdir(directory):
+        if name != FACTS:
+            delete_in_trash(os.path.join(directory, name))
+
+
+def delete_in_trash(path: str) -> bool:
+    try:
+        return delete_tree(path)
+    except OSError:
+        return False
 
 
 def sweep_cgroups(closed: List[Facts]) -> None:
@@ -142,6 +165,7 @@ class Cleanup:
     def __init__(self, runs: Runs, out: Outbox, background: BackgroundTasks) -> None:
         self.runs, self.out, self.background = runs, out, background
         self.left_work: Set[str] = set()  # of forgotten runs, not yet marked with the time
+        self.told: List[str] = []  # what could not be removed the last time
         self.pending = False
         self.rests_until = -math.inf
         self.next_sweep_at = math.inf
@@ -213,8 +237,16 @@ class Cleanup:
             )
         if os.listdir(home.trash):
             self.pending |= not self.background.start(
-                "trash", lambda: empty_trash(home.trash), lambda answer: None, math.inf
+                "trash", lambda: empty_trash(home.trash), self.end_trash, math.inf
             )
+
+    def end_trash(self, left: Any) -> None:
+        """Tell once of what cannot be removed. It is tried again at each sweep."""
+        found = left if isinstance(left, list) else []
+        for text in found:
+            if text not in self.told:
+                self.out.send({"t": "error", "about": "trash", "message": text})
+        self.told = found
 
     def end_sweep(self, names: Any) -> None:
         home = self.runs.require_home()

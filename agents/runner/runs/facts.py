@@ -12,6 +12,7 @@ from agents.runner.linux import boot_id
 from agents.runner.wire import MAX_HEADER
 
 SCHEMA = 1
+FACTS = "facts.json"
 
 
 Facts = Dict[str, Any]
@@ -88,7 +89,7 @@ _KINDS: Dict[str, Any] = dict(
 
 def load_facts(directory: str) -> Facts | None:
     """A run's facts with every key that this version knows, and all that another version added."""
-    path = os.path.join(directory, "facts.json")
+    path = os.path.join(directory, FACTS)
     found = read_json(path)
     if found is None or not isinstance(found.get("phase"), str):
         return None
@@ -110,7 +111,7 @@ def load_facts(directory: str) -> Facts | None:
 def save_facts(directory: str, facts: Facts, durable: bool = False) -> None:
     facts["message"] = facts["message"][:2000]
     data = json.dumps(facts, separators=(",", ":")).encode("ascii")
-    write_with_spares(directory, "facts.json", data, durable)
+    write_with_spares(directory, FACTS, data, durable)
 
 
 def add_message(facts: Facts, text: str) -> None:

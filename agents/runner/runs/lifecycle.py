@@ -429,7 +429,7 @@ class RunLifecycle:
         self.save()
         failpoint("after_closed")
         clean_directory(self.directory)
-        remove_scratch(facts)  # last: it may be large, and nobody waits for it
+        self.remove_scratch()  # last: it may be large, and nobody waits for it
 
     def close_unstarted(self, why: str, message: str, refusal: str | None = None) -> None:
         """Close a run whose command was never executed."""
@@ -440,4 +440,11 @@ class RunLifecycle:
             unlink(os.path.join(self.directory, name))
         self.save(durable=True)
         clean_directory(self.directory)
-        remove_scratch(self.facts)
+        self.remove_scratch()
+
+    def remove_scratch(self) -> None:
+        """What stays of it is told after the end of the run, and is tried again when the run is forgotten."""
+        stays = remove_scratch(self.facts)
+        if stays:
+            add_message(self.facts, stays)
+            self.save()

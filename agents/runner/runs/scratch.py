@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import stat
 
+from agents.runner.files import delete_tree
 from agents.runner.runs.facts import Facts
 
 LONGEST_BASE = 40
@@ -33,12 +33,14 @@ def make_scratch(path: str) -> bool:
     return True
 
 
-def remove_scratch(facts: Facts) -> None:
-    """Delete the directory with all that is in it, if it is one that a runner of ours made for this run."""
+def remove_scratch(facts: Facts) -> str:
+    """Delete the directory with all that is in it, if it is one that a runner of ours made for this run. Returns words
+    for a person where something of it stays."""
     path, mark = facts.get("tmp"), facts["mark"].partition(":")[0]
     if not isinstance(path, str) or not mark or os.path.basename(path) != "trainyard-" + mark:
-        return
+        return ""
     with contextlib.suppress(OSError):
         found = os.lstat(path)
-        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid():
-            shutil.rmtree(path, ignore_errors=True)
+        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not delete_tree(path):
+            return "temporary files in %s could not be removed" % path
+    return ""

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
+import tempfile
 import time
 from multiprocessing import resource_tracker, shared_memory
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from agents.runner.files import delete_tree
 from agents.runner.linux import libc
+from agents.runner.runs import cleanup
+from agents.runner.runs import scratch as scratches
 from agents.runner.runs import shared_memory as sweeping
-from tests.unit.agents.runner.protocol_client import command, wait_for
+from agents.runner.runs.cleanup import Cleanup, empty_trash
+from agents.runner.runs.facts import new_facts, save_facts
+from agents.runner.runs.lifecycle import RunLifecycle
+from tests.unit.agents.runner.protocol_client import PACKAGE, command, wait_for
 
 SHM = Path("/dev/shm")
 # As a trainer that is killed: no clean-up of its own, and the process lives a while after it made the segment.
@@ -78,6 +88,69 @@ def test_temporary_files_of_a_run_whose_keepers_were_killed_are_deleted(console,
     again.hello()
     again.closed("r1")
     wait_for(lambda: not place.exists(), "the end of its temporary files")
+
+
+# As the login of a host, who may not write into a directory without `w`; root may.
+LEAVES_READ_ONLY = (
+    "import json, os, sys",
+    "from agents.runner.runs.cleanup import empty_trash",
+    "from agents.runner.runs.facts import new_facts, save_facts",
+    "base = sys.argv[1]",
+    "scratch, trash = os.path.join(base, 'trainyard-abc'), os.path.join(base, 'trash')",
+    "for path in (scratch, trash + '/run/work', trash + '/work'):",
+    "    os.makedirs(path + '/module/inner')",
+    "    open(path + '/module/inner/file', 'w').close()",
+    "    os.chmod(path + '/module/inner', 0o555)",
+    "    os.chmod(path + '/module', 0)",
+    "    os.chmod(path, 0o555)",
+    "save_facts(trash + '/run', dict(new_facts('r1'), mark='abc:r1', tmp=scratch, phase='closed'))",
+    "print(json.dumps([empty_trash(trash), os.listdir(trash), os.path.exists(scratch)]))",
+)
+
+
+def test_read_only_directories_of_a_run_are_deleted_too():
+    base = tempfile.mkdtemp(dir="/tmp")
+    argv = [sys.executable, "-c", "\n".join(LEAVES_READ_ONLY), base]
+    if os.getuid() == 0:
+        os.chown(base, 65534, 65534)
+        argv = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *argv]
+    try:
+        done = subprocess.run(argv, stdout=subprocess.PIPE, check=True, cwd=PACKAGE.parents[1], timeout=60)
+    finally:
+        delete_tree(base)
+    assert json.loads(done.stdout) == [[], [], False]
+
+
+def test_what_cannot_be_deleted_is_told_and_its_facts_are_kept(tmp_path, monkeypatch):
+    scratch, trash = tmp_path / "trainyard-abc", tmp_path / "trash"
+    home = SimpleNamespace(trash=str(trash), run=lambda name: str(trash / name))
+    for path in (scratch, trash / "run" / "logs", trash / "work"):
+        path.mkdir(parents=True)
+        (path / "file").write_text("x")
+    facts = {**new_facts("r1"), "mark": "abc:r1", "tmp": str(scratch), "phase": "closed"}
+    save_facts(str(trash / "run"), facts)
+    sent = []
+    found = Cleanup(SimpleNamespace(home=home), SimpleNamespace(send=sent.append), None)
+
+    def sweep():
+        before = len(sent)
+        found.end_trash(empty_trash(home.trash))
+        return [message["message"] for message in sent[before:]]
+
+    mounted = {str(scratch), str(trash / "work")}
+    for where in (cleanup, scratches):
+        monkeypatch.setattr(where, "delete_tree", lambda path: path not in mounted and delete_tree(path))
+    words = f"temporary files in {scratch} could not be removed"
+    assert set(sweep()) == {words, f"{trash / 'work'} could not be removed"}
+    assert [path.name for path in (trash / "run").iterdir()] == ["facts.json"], (
+        "the log needs no room any more"
+    )
+    assert sweep() == [], "it is told once"
+    run = SimpleNamespace(facts=facts, save=lambda: sent.append("saved"))
+    RunLifecycle.remove_scratch(run)
+    assert facts["message"] == words and sent[-1] == "saved"
+    mounted.clear()
+    assert sweep() == [] and not list(trash.iterdir()) and not scratch.exists()
 
 
 @pytest.mark.parametrize("end", ["import os; os.kill(os.getpid(), 9)", "pass", "time.sleep(100)"])
