@@ -1,4 +1,7 @@
-"""Answers that many pages ask for at the same time: computed once, and kept for a short while by the web process."""
+"""Answers that many pages ask for at the same time: computed once, and kept for a short while by the web process.
+
+So are failures of a machine elsewhere: whoever asks next is told at once, and does not wait as long as the first one.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,11 @@ Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 
-_all: WeakSet[SharedAnswers[Any, Any]] = WeakSet()
+_all: WeakSet[SharedAnswers[Any, Any] | KeptFailures] = WeakSet()
 
 
 def forget_all() -> None:
-    """Forget every answer: for tests, of which each has rows of its own."""
+    """Forget every answer and failure: for tests, of which each has rows of its own."""
     for answers in _all:
         answers.clear()
 
@@ -78,3 +81,35 @@ class SharedAnswers(Generic[Key, Value]):
             del self._known[next(iter(self._known))]
         for key in [key for key, lock in self._busy.items() if key not in self._known and not lock.locked()]:
             del self._busy[key]
+
+
+class KeptFailures:
+    """Remembers failures of these `kinds` for a while, at most `most` of them."""
+
+    def __init__(self, kept: timedelta, most: int, kinds: tuple[type[Exception], ...]) -> None:
+        _all.add(self)
+        self._kept_s, self._most, self._kinds = kept.total_seconds(), most, kinds
+        self._lock = threading.Lock()
+        self._known: dict[Hashable, tuple[float, Exception]] = {}
+
+    def call(self, key: Hashable, act: Callable[[], Value]) -> Value:
+        """The answer of `act`. Raises what it raises; or, without calling it, what it has raised a short while ago."""
+        self.raise_known(key)
+        try:
+            return act()
+        except self._kinds as problem:
+            with self._lock:
+                self._known.pop(key, None)
+                self._known[key] = time.monotonic(), problem
+                while len(self._known) > self._most:
+                    del self._known[next(iter(self._known))]
+            raise
+
+    def raise_known(self, key: Hashable) -> None:
+        known = self._known.get(key)
+        if known is not None and time.monotonic() - known[0] < self._kept_s:
+            raise known[1].with_traceback(None)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._known.clear()

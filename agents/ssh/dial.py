@@ -7,6 +7,7 @@ slow cipher. So we set TCP_NODELAY, set TCP_QUICKACK again at each read, and off
 from __future__ import annotations
 
 import logging
+import math
 import socket
 import threading
 import time
@@ -105,14 +106,14 @@ class HandshakeLimiter:
         self._endpoints: dict[str, threading.Lock] = {}
 
     @contextmanager
-    def handshake(self, endpoint: str) -> Iterator[None]:
+    def handshake(self, endpoint: str, until: float = math.inf) -> Iterator[None]:
         with self._lock:
             endpoint_lock = self._endpoints.setdefault(endpoint, threading.Lock())
         # The lock of the endpoint first: threads that wait for one slow sshd must not hold slots that others could use.
-        if not endpoint_lock.acquire(timeout=6 * HANDSHAKE_S):
-            raise SshdBusy(f"other logins at {endpoint} have taken a minute")
+        if not endpoint_lock.acquire(timeout=_left(6 * HANDSHAKE_S, until)):
+            raise SshdBusy(f"other logins at {endpoint} take too long")
         try:
-            if not self._slots.acquire(timeout=6 * HANDSHAKE_S):
+            if not self._slots.acquire(timeout=_left(6 * HANDSHAKE_S, until)):
                 raise SshdBusy("too many handshakes are under way")
             try:
                 yield
@@ -227,21 +228,33 @@ def dial(
     limiter: HandshakeLimiter = HANDSHAKES,
     dead_s: float = DEAD_S,
     lookup_s: float = LOOKUP_S,
+    until: float = math.inf,
 ) -> Connection:
-    """Connect, compare the host key with the pinned one, log in. Raises a DialError, and then leaves nothing open."""
+    """Connect, compare the host key with the pinned one, log in. Raises a DialError, and then leaves nothing open.
+
+    `until`: when it gives up in any case, by the monotonic clock.
+    """
     last = Jump(target.user, target.address, target.port, target.pinned_key)
     connection: Connection | None = None
     for number, hop in enumerate((*target.jumps, last)):
         at = hop.endpoint if number < len(target.jumps) else ""
         try:
-            sock = _connect(hop, connection, at, dead_s, lookup_s)
-            connection = _log_in(hop, sock, connection, at, key, limiter)
+            sock = _connect(hop, connection, at, dead_s, lookup_s, until)
+            connection = _log_in(hop, sock, connection, at, key, limiter, until)
         except BaseException:
             if connection is not None:
                 connection.close()
             raise
     assert connection is not None
     return connection
+
+
+def _left(seconds: float, until: float) -> float:
+    """As many seconds, or fewer where the deadline comes first."""
+    left = min(seconds, until - time.monotonic())
+    if left <= 0:
+        raise SshdBusy("it took too long")
+    return left
 
 
 def raise_if_misbehaving(connection: Connection, at: str = "") -> None:
@@ -315,6 +328,21 @@ def with_deadline(channel: paramiko.Channel) -> Iterator[None]:
         deadline.cancel()
 
 
+@contextmanager
+def closing_at(connection: Connection, until: float) -> Iterator[None]:
+    """Close the connection at this time of the monotonic clock: whatever waits for it then ends with an error."""
+    if until == math.inf:
+        yield
+        return
+    deadline = threading.Timer(max(0.0, until - time.monotonic()), connection.close)
+    deadline.daemon = True
+    deadline.start()
+    try:
+        yield
+    finally:
+        deadline.cancel()
+
+
 class _OutputReader:
     """Reads both outputs at once: a command would hang if it filled one of them while nobody reads that one."""
 
@@ -353,12 +381,15 @@ class _OutputReader:
         return CommandResult(b"".join(kept), b"".join(self._errors), self._channel.exit_status)
 
 
-def _connect(hop: Jump, through: Connection | None, at: str, dead_s: float, lookup_s: float) -> Socket:
+def _connect(
+    hop: Jump, through: Connection | None, at: str, dead_s: float, lookup_s: float, until: float
+) -> Socket:
     if through is None:
-        return QuickAckSocket(_open_socket(hop, at, lookup_s), dead_s)
+        return QuickAckSocket(_open_socket(hop, at, lookup_s, until), dead_s)
+    seconds = _left(CONNECT_S, until)
     try:
         channel = through.open_channel(
-            "direct-tcpip", (hop.address, hop.port), ("127.0.0.1", 0), timeout=CONNECT_S
+            "direct-tcpip", (hop.address, hop.port), ("127.0.0.1", 0), timeout=seconds
         )
         return Socket(channel)
     except CONNECTION_ERRORS as error:
@@ -366,9 +397,9 @@ def _connect(hop: Jump, through: Connection | None, at: str, dead_s: float, look
         raise Unreachable(f"{hop.endpoint} cannot be reached through the jump host: {error}", at) from error
 
 
-def _open_socket(hop: Jump, at: str, lookup_s: float) -> socket.socket:
+def _open_socket(hop: Jump, at: str, lookup_s: float, until: float) -> socket.socket:
     try:
-        addresses = name_lookup.addresses(hop.address, hop.port, lookup_s)
+        addresses = name_lookup.addresses(hop.address, hop.port, _left(lookup_s, until))
     except (OSError, UnicodeError) as error:
         raise Unreachable(f"{hop.endpoint} does not answer: {error}", at) from error
     deadline = time.monotonic() + CONNECT_S
@@ -376,7 +407,7 @@ def _open_socket(hop: Jump, at: str, lookup_s: float) -> socket.socket:
     for address in addresses:
         try:
             # Each address gets a second, even when those before it took all the time.
-            left = max(1.0, deadline - time.monotonic())
+            left = _left(max(1.0, deadline - time.monotonic()), until)
             return socket.create_connection((address, hop.port), timeout=left)
         except OSError as error:
             problem = error
@@ -390,10 +421,14 @@ def _log_in(
     at: str,
     key: paramiko.PKey,
     limiter: HandshakeLimiter,
+    until: float,
 ) -> Connection:
     connection = Connection(sock, through)
     try:
-        with limiter.handshake(address_text(hop.address, hop.port)):
+        with (
+            limiter.handshake(address_text(hop.address, hop.port), until),
+            closing_at(connection, until),
+        ):
             _check_host_key(connection, hop, at)
             _authenticate(connection, hop, at, key)
         connection.sock.settimeout(POLL_S)

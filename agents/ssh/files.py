@@ -1,6 +1,7 @@
 """Files of a run: the list of a directory, and the bytes of a file, over an SSH connection of their own.
 
-The host is not trusted: what it sends is limited in size and in time, and every name is looked at.
+The host is not trusted: what it sends is limited in size and in time, and every name is looked at. Whoever asks waits
+for at most 20 s in all until the list is there, or the first bytes of the file.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from agents.runner.file_access import MAX_BYTES, MAX_ENTRIES
 from agents.runner.shells.frames import json_line
 from agents.runner.wire import Message, WireError
 from agents.ssh import install_runner
-from agents.ssh.dial import Connection, DialError, dial
+from agents.ssh.dial import Connection, DialError, closing_at, dial
 from agents.ssh.modes import RunnerMissing, start_mode
 from agents.ssh.sockets import CONNECTION_ERRORS
 from agents.ssh.targets import Target
@@ -27,12 +28,18 @@ from agents.ssh.targets import Target
 BLOCK = 256 * 1024
 # A host that sends nothing for so long, and a file that takes so long.
 SILENT_S, WHOLE_S = 20.0, 900.0
+# From the look-up of the name to the answer of the host.
+WITHIN_S = 20.0
 LOOKUP_S = 8.0
 NO_ANSWER = said("the host does not answer")
 
 
 class FileRefused(DialError):
     """The host was reached, and does not give the file or the list. The message has its reason."""
+
+
+class HostSilent(FileRefused):
+    """The host was reached, and then gave no answer, or none that can be understood."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +58,11 @@ class Listing:
 
 def list_files(target: Target, key: paramiko.PKey, request: Message) -> Listing:
     """The directory `path` of a run. Raises DialError."""
-    connection = dial(target, key, lookup_s=LOOKUP_S)
+    until = time.monotonic() + WITHIN_S
+    connection = dial(target, key, lookup_s=LOOKUP_S, until=until)
     try:
-        _, answer, _ = _ask(connection, {**request, "op": "list"})
+        with closing_at(connection, until):
+            _, answer, _ = _ask(connection, {**request, "op": "list"})
         entries = answer.get("entries")
         found = [_entry(each) for each in entries[:MAX_ENTRIES]] if isinstance(entries, list) else []
         return Listing(tuple(each for each in found if each), _whole(answer.get("more")))
@@ -93,9 +102,11 @@ class RemoteFile:
 
 def open_file(target: Target, key: paramiko.PKey, request: Message) -> RemoteFile:
     """The file `path` of a run. Raises DialError."""
-    connection = dial(target, key, lookup_s=LOOKUP_S)
+    until = time.monotonic() + WITHIN_S
+    connection = dial(target, key, lookup_s=LOOKUP_S, until=until)
     try:
-        channel, answer, rest = _ask(connection, {**request, "op": "read"})
+        with closing_at(connection, until):
+            channel, answer, rest = _ask(connection, {**request, "op": "read"})
         size = _whole(answer.get("size"))
         if size > MAX_BYTES:
             raise FileRefused(said("the file is too large"))
@@ -114,7 +125,7 @@ def _ask(connection: Connection, request: Message) -> tuple[paramiko.Channel, Me
             install_runner.put_runner(connection)
             channel, answer, rest = start_mode(connection, "files", line)
     except (WireError, *CONNECTION_ERRORS) as problem:
-        raise FileRefused(said("the host sent no files: {problem}", problem=problem)) from problem
+        raise HostSilent(said("the host sent no files: {problem}", problem=problem)) from problem
     if answer.get("ok") is not True:
         raise FileRefused(clean_text(answer.get("error") or NO_ANSWER, 300))
     return channel, answer, rest

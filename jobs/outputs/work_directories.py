@@ -1,63 +1,101 @@
 """Files of replicas outside of their output directories: fetched from their hosts when somebody asks for them.
 
-So many at once that a slow host does not hold all threads. What a job writes below its output directories is stored,
-and listed by browsing.py.
+A host that stands still holds a place for each who asks, in threads of their own
+(console/runtime/requests/waiting_requests.py), and a person has no more places than they leave to others. Nobody waits
+for a place. That a host gives no answer is kept for some seconds: whoever asks next is told so at once. What a job
+writes below its output directories is stored, and listed by browsing.py.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any, TypeVar
 
 from django.conf import settings
-from django.db import connection
 
+from agents.infra import database_pool
+from agents.infra.places import AllTaken, Places
+from agents.infra.shared_answers import KeptFailures
 from agents.infra.texts import said
 from agents.ssh import files, keys
-from agents.ssh.dial import DialError
-from agents.ssh.files import FileRefused, Listing, RemoteFile
+from agents.ssh.dial import DialError, SshdBusy, Unreachable
+from agents.ssh.files import FileRefused, HostSilent, Listing, RemoteFile
 from agents.ssh.targets import Target
 from jobs.models import Job, Replica, Run
 
-# Each one holds a thread of this process while a host answers.
-MOST_AT_ONCE = 4
-WAIT_S = 5.0
+T = TypeVar("T")
+
+# Those who wait for the answer of a host, by person. Each holds a thread.
+dials = Places(6)
+# Files that are being sent, by person, from the question until the last byte. A client may take one slowly: then it
+# holds no thread, but its place.
+transfers = Places(8)
 MAX_PATH = 2000
 # What may go wrong, with words for the person.
 PROBLEMS = (DialError, keys.KeyUnreadable)
 
-_places = threading.BoundedSemaphore(MOST_AT_ONCE)
+_failures = KeptFailures(timedelta(seconds=5), 256, (Unreachable, SshdBusy, HostSilent))
 
 
 class Busy(Exception):
-    """As many files are being fetched as this process fetches at once."""
+    """As many files are being fetched as this process, or this person, fetches at once."""
 
 
-def list_directory(job: Job, replica: Replica, path: str) -> Listing:
-    """Raises Busy or one of PROBLEMS."""
+class Transfer(Iterator[bytes]):
+    """A file on its way. It has a place until its end, or until `close`."""
+
+    def __init__(self, found: RemoteFile, share: str) -> None:
+        self.size, self._found, self._share = found.size, found, share
+        self._parts = found.parts()
+        self._is_open = True
+
+    def __next__(self) -> bytes:
+        """Raises OSError when not all bytes come."""
+        try:
+            return next(self._parts)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            transfers.give_back(self._share)
+            self._found.close()
+
+
+def list_directory(job: Job, replica: Replica, path: str, share: str) -> Listing:
+    """`share`: whose place it takes. Raises Busy or one of PROBLEMS."""
     run = _newest_run(job, replica)
-    with _place():
-        return files.list_files(Target.of(run.host), keys.private_key(), _request(run, path))
+    request = _request(run, path)
+    return _asked(run, share, lambda: files.list_files(Target.of(run.host), keys.private_key(), request))
 
 
-def open_file(job: Job, replica: Replica, path: str) -> RemoteFile:
-    """Raises Busy or one of PROBLEMS."""
+def open_file(job: Job, replica: Replica, path: str, share: str) -> Transfer:
+    """`share`: whose place it takes. Raises Busy or one of PROBLEMS."""
     run = _newest_run(job, replica)
-    with _place():
-        return files.open_file(Target.of(run.host), keys.private_key(), _request(run, path))
-
-
-def parts(found: RemoteFile) -> Iterator[bytes]:
-    """The bytes of the file. Raises OSError when they do not all come."""
+    request = _request(run, path)
     try:
-        with _place():
-            yield from found.parts()
-    except Busy as busy:
-        raise OSError("too many files are fetched at once") from busy
-    finally:
-        found.close()
+        transfers.take(share)
+    except AllTaken:
+        raise Busy from None
+    try:
+        found = _asked(run, share, lambda: files.open_file(Target.of(run.host), keys.private_key(), request))
+        return Transfer(found, share)
+    except BaseException:
+        transfers.give_back(share)
+        raise
+
+
+def _asked(run: Run, share: str, ask: Callable[[], T]) -> T:
+    try:
+        with dials.place(share):
+            # No connection to the database is held while a host is waited for.
+            database_pool.give_back()
+            return _failures.call(run.host_id, ask)
+    except AllTaken:
+        raise Busy from None
 
 
 def _newest_run(job: Job, replica: Replica) -> Run:
@@ -72,17 +110,4 @@ def _newest_run(job: Job, replica: Replica) -> Run:
 
 
 def _request(run: Run, path: str) -> dict[str, Any]:
-    # No connection to the database is held while a host is waited for.
-    if not connection.in_atomic_block:
-        connection.close()
     return {"deployment": settings.DEPLOYMENT, "run": run.pk, "path": path[:MAX_PATH].strip("/")}
-
-
-@contextmanager
-def _place() -> Iterator[None]:
-    if not _places.acquire(timeout=WAIT_S):
-        raise Busy
-    try:
-        yield
-    finally:
-        _places.release()

@@ -10,6 +10,7 @@ CACHE = "tests/unit/agents/runner/test_cache.py"
 MOVING = "tests/unit/jobs/outputs/test_moving.py"
 SET_CLOCK = "tests/unit/jobs/maintenance/test_set_clock.py"
 SLOW = "tests/unit/console/runtime/requests/test_slow_storage.py"
+ELSEWHERE = "tests/unit/console/runtime/requests/test_other_machines.py"
 FILLING = "tests/unit/jobs/outputs/test_filling.py"
 DUE = "tests/unit/jobs/outputs/test_due.py"
 
@@ -237,13 +238,39 @@ STORED_FILES = (
         (
             "tests/unit/console/runtime/requests/test_slow_storage.py"
             "::test_pages_and_rest_answer_while_uploads_and_downloads_stand_still_in_the_storage",
+            f"{ELSEWHERE}::test_pages_answer_while_the_login_server_stands_still",
+            f"{ELSEWHERE}::test_pages_and_rest_answer_while_a_host_gives_no_files",
+        ),
+    ),
+    Safeguard(
+        "look-up-of-a-login-server-with-a-deadline",
+        "console/auth/login/timed_http.py",
+        'setattr(made, "_create_connection", self._exchange.connect)  # noqa: B010',
+        "pass",
+        (f"{ELSEWHERE}::test_a_login_waits_once_for_everything",),
+    ),
+    Safeguard(
+        "place-of-who-waits-for-a-login-server",
+        "console/views/people/oidc.py",
+        "return oidc_server.places.place(throttle.address_of(request))",
+        "return oidc_server.timed_http.suppress()",
+        (f"{ELSEWHERE}::test_pages_answer_while_the_login_server_stands_still",),
+    ),
+    Safeguard(
+        "failure-of-a-login-server-that-is-kept",
+        "agents/infra/shared_answers.py",
+        "        self.raise_known(key)\n",
+        "",
+        (
+            "tests/unit/console/auth/test_oidc.py::test_a_failure_is_kept_for_seconds_and_keys_for_minutes",
+            "tests/unit/console/views/test_files.py::test_a_host_that_does_not_answer_is_asked_once_in_a_while",
         ),
     ),
     Safeguard(
         "places-of-uploads-of-other-projects",
-        "console/runtime/requests/large_requests.py",
-        "    if _open[share] >= MOST_AT_ONCE - _open.total():",
-        "    if _open.total() >= MOST_AT_ONCE:",
+        "agents/infra/places.py",
+        "if self._taken[share] >= self.most - self._taken.total():",
+        "if self._taken.total() >= self.most:",
         (f"{SLOW}::test_the_uploads_of_one_project_leave_places_to_the_others",),
     ),
     Safeguard(

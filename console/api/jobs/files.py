@@ -47,8 +47,8 @@ class FilesView(TrainyardView):
         "List the work directory of a replica on its host", FilesOfReplica, needs="shell", query=(PATH,)
     )
     def get(self, request: Request, job_id: str, replica: str) -> Response:
-        job, row, path = _asked(request, job_id, replica)
-        listing = _fetched(lambda: work_directories.list_directory(job, row, path))
+        job, row, path, share = _asked(request, job_id, replica)
+        listing = _fetched(lambda: work_directories.list_directory(job, row, path, share))
         entries = [
             {
                 "name": entry.name,
@@ -69,15 +69,15 @@ class ContentView(TrainyardView):
         files=("application/octet-stream",),
     )
     def get(self, request: Request, job_id: str, replica: str) -> HttpResponseBase:
-        job, row, path = _asked(request, job_id, replica)
-        found = _fetched(lambda: work_directories.open_file(job, row, path))
-        return file_list.download(work_directories.parts(found), path, found.size)
+        job, row, path, share = _asked(request, job_id, replica)
+        found = _fetched(lambda: work_directories.open_file(job, row, path, share))
+        return file_list.download(found, path, found.size)
 
 
-def _asked(request: Request, job_id: str, replica: str) -> tuple[Job, Replica, str]:
+def _asked(request: Request, job_id: str, replica: str) -> tuple[Job, Replica, str, str]:
     job = access.get_or_404(request.user, "shell", Job.objects.select_related("project"), pk=int(job_id))
     row = get_object_or_404(Replica.objects.filter(job=job), name=replica)
-    return job, row, request.query_params.get("path", "").strip("/")
+    return job, row, request.query_params.get("path", "").strip("/"), str(request.user.pk)
 
 
 def _fetched(fetch: Callable[[], T]) -> T:

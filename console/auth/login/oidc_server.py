@@ -1,7 +1,11 @@
 """Speaks with the login server of a company: OpenID Connect, authorization code flow with PKCE.
 
 Nothing is believed that the server has not signed for this client and this login: the signature, issuer, audience, time
-and nonce of its token are checked. A server that does not answer costs a login 5 s, and nobody else anything.
+and nonce of its token are checked.
+
+A login waits for the server for at most 10 s in all, in threads of its own (runtime/requests/waiting_requests.py). That
+the server has failed is kept for some seconds: the next login is told so at once. Its configuration and its keys are
+kept for minutes.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ import base64
 import hashlib
 import json
 import secrets
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -23,20 +28,29 @@ from urllib.parse import quote, urlencode, urlsplit
 import jwt
 from django.conf import settings
 
-from agents.infra.shared_answers import SharedAnswers
+from agents.infra import database_pool
+from agents.infra.places import Places
+from agents.infra.shared_answers import KeptFailures, SharedAnswers
 from agents.infra.texts import said
 from console.auth import secret_files
+from console.auth.login import timed_http
 
-TIMEOUT_S: Final = 5.0
+# One login, with all that is asked for it.
+WITHIN_S: Final = 10.0
+# The logins that ask the server at the same time, by their browsers' addresses. Each holds a thread.
+places = Places(16)
 MAX_ANSWER: Final = 1 << 20
 LEEWAY: Final = timedelta(minutes=1)
 # What the server is asked for, where it knows it.
 SCOPES: Final = ("openid", "profile", "email", "groups")
 # Signatures with a key that only the server has. Never `none`, never a shared secret.
 ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-_configurations: SharedAnswers[str, dict[str, Any]] = SharedAnswers(timedelta(minutes=5), most=4)
-
+KEPT: Final = timedelta(minutes=5)
+FAILURES_KEPT: Final = timedelta(seconds=10)
 Claims = dict[str, Any]
+_configurations: SharedAnswers[str, dict[str, Any]] = SharedAnswers(KEPT, most=4)
+# By address and name of a key: a name that is new is asked for at once.
+_keys: SharedAnswers[tuple[str, str | None], list[jwt.PyJWK]] = SharedAnswers(KEPT, most=16)
 
 
 class OidcFailed(Exception):
@@ -45,6 +59,9 @@ class OidcFailed(Exception):
     def __init__(self, message: str) -> None:
         super().__init__(message)
         self.message = message
+
+
+_failures = KeptFailures(FAILURES_KEPT, 8, (OidcFailed,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +84,6 @@ class Question:
         return asdict(self)
 
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_: Any) -> None:
-        return None
-
-
 def is_on() -> bool:
     return bool(settings.TRAINYARD.oidc_url and settings.TRAINYARD.oidc_client_id)
 
@@ -84,7 +96,7 @@ def new_question(back: str, now: float, purpose: str, onward: str = "", fresh: b
 
 def address_for(question: Question) -> str:
     """The address of the login server to which the browser goes. Raises OidcFailed."""
-    found = configuration()
+    found = configuration(_deadline())
     known = found.get("scopes_supported") or SCOPES
     digest = hashlib.sha256(question.verifier.encode()).digest()
     asked = {
@@ -107,24 +119,30 @@ def claims_for(question: Question, code: str, issuer: str) -> Claims:
 
     `issuer`: what the answer names as its issuer, or empty.
     """
-    found = configuration()
+    until = _deadline()
+    found = configuration(until)
     if issuer and issuer != found["issuer"]:
         raise OidcFailed(said("The answer came from another login server than the one that was asked."))
-    answer = _exchanged(found, question, code)
-    claims = _checked(found, str(answer.get("id_token", "")), question.nonce)
+    answer = _exchanged(found, question, code, until)
+    claims = _checked(found, str(answer.get("id_token", "")), question.nonce, until)
     if question.fresh and float(claims.get("auth_time", 0)) < question.asked_at - LEEWAY.total_seconds():
         raise OidcFailed(said("The login server did not ask for the password again. Try again."))
-    return {**_more(found, claims, str(answer.get("access_token", ""))), **claims}
+    return {**_more(found, claims, str(answer.get("access_token", "")), until), **claims}
 
 
-def configuration() -> dict[str, Any]:
+def _deadline() -> float:
+    return time.monotonic() + WITHIN_S
+
+
+def configuration(until: float) -> dict[str, Any]:
     """What the server says of itself. Raises OidcFailed."""
     issuer = settings.TRAINYARD.oidc_url.rstrip("/")
-    return _configurations.get(issuer, lambda: _configuration(issuer))
+    # A failure is looked at by each of those who have waited for the same answer.
+    return _configurations.get(issuer, lambda: _failures.call(issuer, lambda: _configuration(issuer, until)))
 
 
-def _configuration(issuer: str) -> dict[str, Any]:
-    found = _fetch(urllib.request.Request(f"{issuer}/.well-known/openid-configuration"))
+def _configuration(issuer: str, until: float) -> dict[str, Any]:
+    found = _fetch(urllib.request.Request(f"{issuer}/.well-known/openid-configuration"), until)
     if str(found.get("issuer", "")).rstrip("/") != issuer:
         raise OidcFailed(
             said("The login server names another issuer than TRAINYARD_OIDC_URL. An admin has to correct it.")
@@ -132,7 +150,7 @@ def _configuration(issuer: str) -> dict[str, Any]:
     return found
 
 
-def _exchanged(found: Mapping[str, Any], question: Question, code: str) -> dict[str, Any]:
+def _exchanged(found: Mapping[str, Any], question: Question, code: str, until: float) -> dict[str, Any]:
     client, secret = settings.TRAINYARD.oidc_client_id, _client_secret()
     body = {
         "grant_type": "authorization_code",
@@ -148,7 +166,7 @@ def _exchanged(found: Mapping[str, Any], question: Question, code: str) -> dict[
         pair = f"{quote(client, safe='')}:{quote(secret, safe='')}"
         headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
     address = _endpoint(found, "token_endpoint")
-    return _fetch(urllib.request.Request(address, urlencode(body).encode(), headers))
+    return _fetch(urllib.request.Request(address, urlencode(body).encode(), headers), until)
 
 
 def _client_secret() -> str:
@@ -163,11 +181,9 @@ def _client_secret() -> str:
         ) from problem
 
 
-def _checked(found: Mapping[str, Any], token: str, nonce: str) -> Claims:
+def _checked(found: Mapping[str, Any], token: str, nonce: str, until: float) -> Claims:
     try:
-        keys = jwt.PyJWKSet.from_dict(_fetch(urllib.request.Request(_endpoint(found, "jwks_uri"))))
-        wanted = jwt.get_unverified_header(token).get("kid")
-        fitting = [key for key in keys.keys if wanted is None or key.key_id == wanted]
+        fitting = _fitting(_endpoint(found, "jwks_uri"), jwt.get_unverified_header(token).get("kid"), until)
         if len(fitting) != 1:
             raise OidcFailed(said("The login server signed with a key that it does not publish. Try again."))
         claims: Claims = jwt.decode(
@@ -190,13 +206,25 @@ def _checked(found: Mapping[str, Any], token: str, nonce: str) -> Claims:
     return claims
 
 
-def _more(found: Mapping[str, Any], claims: Claims, access_token: str) -> Claims:
+def _fitting(address: str, name: str | None, until: float) -> list[jwt.PyJWK]:
+    """The keys that the server publishes under this name; all of them for a token that names none."""
+
+    def published() -> list[jwt.PyJWK]:
+        found = _failures.call(address, lambda: _fetch(urllib.request.Request(address), until))
+        keys = jwt.PyJWKSet.from_dict(found).keys
+        return [key for key in keys if name is None or key.key_id == name]
+
+    # Keys without a name may be exchanged at any time.
+    return _keys.get((address, name), published, keep=lambda keys: name is not None and len(keys) == 1)
+
+
+def _more(found: Mapping[str, Any], claims: Claims, access_token: str, until: float) -> Claims:
     """What the server says of the person elsewhere, where its token does not say it."""
     wanted = {settings.TRAINYARD.oidc_groups_claim, "preferred_username"}
     if not access_token or "userinfo_endpoint" not in found or wanted <= claims.keys():
         return {}
     address = _endpoint(found, "userinfo_endpoint")
-    more = _fetch(urllib.request.Request(address, headers={"Authorization": f"Bearer {access_token}"}))
+    more = _fetch(urllib.request.Request(address, headers={"Authorization": f"Bearer {access_token}"}), until)
     if more.get("sub") != claims["sub"]:
         raise OidcFailed(said("The login server answered about another person."))
     return more
@@ -212,11 +240,11 @@ def _endpoint(found: Mapping[str, Any], name: str) -> str:
     return address
 
 
-def _fetch(request: urllib.request.Request) -> dict[str, Any]:
+def _fetch(request: urllib.request.Request, until: float) -> dict[str, Any]:
     host = urlsplit(request.full_url).hostname
+    database_pool.give_back()
     try:
-        with urllib.request.build_opener(_NoRedirects).open(request, timeout=TIMEOUT_S) as answer:
-            found = json.loads(answer.read(MAX_ANSWER))
+        found = json.loads(timed_http.fetch(request, until, MAX_ANSWER))
     except urllib.error.HTTPError as problem:
         problem.close()
         raise OidcFailed(

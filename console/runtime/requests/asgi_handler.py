@@ -3,7 +3,7 @@
 Django's own handler switches threads twice for each middleware and gives each request a new thread, in which SQLite's
 file is opened again: this is more than half of the cost of a small request. Here the whole middleware chain runs in
 one thread of a small permanent pool. A response that is streamed is made part by part in the same threads. Requests
-that read or write stored files have pools of their own (storage_requests.py).
+that wait for another machine have pools of their own (waiting_requests.py).
 """
 
 from __future__ import annotations
@@ -22,12 +22,15 @@ from django.http import HttpRequest, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix
 
+from agents.infra.places import AllTaken
 from console import large_bodies
+from console.auth.login import oidc_server
 from console.large_bodies import BodyWanted, Received
 from console.runtime.database_threads import returning_connections
-from console.runtime.requests import large_requests, storage_requests
-from console.runtime.requests.storage_requests import Work
+from console.runtime.requests import large_requests, waiting_requests
+from console.runtime.requests.waiting_requests import Work
 from jobs.artifacts.incoming import Incoming
+from jobs.outputs import work_directories
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -39,15 +42,24 @@ Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 THREADS = 16
 # Each of these may wait for a storage elsewhere. It has no connection to the database meanwhile.
 STORAGE_THREADS = 8
+# More than may wait there, so that whoever gets no place is told so.
+SPARE_THREADS = 2
+LOGIN_THREADS = oidc_server.places.most + SPARE_THREADS
+FETCH_THREADS = work_directories.dials.most + work_directories.transfers.most + SPARE_THREADS
 
 
 class ThreadedHandler(ASGIHandler):
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix=Work.NONE.value)
-        self._pools = {
-            Work.NONE: self._threads,
-            Work.READS: ThreadPoolExecutor(STORAGE_THREADS, thread_name_prefix=Work.READS.value),
-            Work.STORES: ThreadPoolExecutor(STORAGE_THREADS, thread_name_prefix=Work.STORES.value),
+        apart = {
+            Work.READS: STORAGE_THREADS,
+            Work.STORES: STORAGE_THREADS,
+            Work.LOGS_IN: LOGIN_THREADS,
+            Work.FETCHES: FETCH_THREADS,
+        }
+        self._pools = {Work.NONE: self._threads} | {
+            work: ThreadPoolExecutor(threads, thread_name_prefix=work.value)
+            for work, threads in apart.items()
         }
         self._turns = asyncio.Semaphore(STORAGE_THREADS)
         super().__init__()
@@ -72,12 +84,13 @@ class ThreadedHandler(ASGIHandler):
         response: HttpResponseBase | None = await self._call(scope, io.BytesIO(), None)
         rest = True
         if isinstance(response, BodyWanted):
-            with large_requests.place(response.sink.share) as is_free:
-                if is_free:
+            sink = response.sink
+            try:
+                with large_requests.places.place(sink.share):
                     response, rest = await self._receive_and_store(scope, response, receive)
-                else:
-                    await large_requests.discard(response.sink)
-                    response = large_requests.too_many()
+            except AllTaken:
+                await large_requests.discard(sink)
+                response = large_requests.too_many()
         if response is None:
             return
         if rest and not await large_requests.drop_rest(receive, scope["headers"]):
@@ -123,7 +136,7 @@ class ThreadedHandler(ASGIHandler):
         super().load_middleware(is_async=False)
 
     async def get_response_async(self, request: HttpRequest) -> HttpResponseBase:
-        work = storage_requests.work_of(request)
+        work = waiting_requests.work_of(request)
         response: HttpResponseBase = await self._in_thread(self._answer, work)(request)
         if isinstance(response, StreamingHttpResponse) and not response.is_async:
             response.streaming_content = self._stream(

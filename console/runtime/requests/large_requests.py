@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from typing import Any
 
 from django.http import HttpResponse
 
+from agents.infra.places import Places
 from console.large_bodies import PIECE, BodyWanted, Received, Sink
 from console.runtime.database_threads import returning_connections
 
@@ -33,24 +33,9 @@ DROPPED_BYTES = 16 * 1024 * 1024
 DROPPED_S = 2.0
 
 _threads = ThreadPoolExecutor(THREADS, thread_name_prefix="upload")
-# By share (of a project, or of a person): its uploads that are under way.
-_open: Counter[str] = Counter()
-
-
-@contextmanager
-def place(share: str) -> Iterator[bool]:
-    """The place of an upload until it is stored. False when too many are under way at this moment: a share has no
-    more places than it leaves free, so that its uploads to a slow storage do not turn those of the next one away."""
-    if _open[share] >= MOST_AT_ONCE - _open.total():
-        yield False
-        return
-    _open[share] += 1
-    try:
-        yield True
-    finally:
-        _open[share] -= 1
-        if not _open[share]:
-            del _open[share]
+# By share (of a project, or of a person): its uploads that are under way, each until it is stored. Uploads of one to a
+# slow storage do not turn those of the next one away.
+places = Places(MOST_AT_ONCE)
 
 
 async def receive_body(wanted: BodyWanted, receive: Receive) -> Received:

@@ -13,6 +13,7 @@ from django.views.decorators.http import require_safe
 
 from agents.infra import sentences
 from console.auth import access
+from console.auth.person import person
 from console.presenters.shells import file_list
 from console.presenters.shells.file_list import download
 from jobs.models import Job, Replica
@@ -26,7 +27,8 @@ def job_files(request: HttpRequest, job_id: int, replica: str) -> HttpResponse:
     path = request.GET.get("path", "").strip("/")
     status, problem, shown = 200, "", None
     try:
-        shown = file_list.rows(job.pk, replica, path, work_directories.list_directory(job, row, path))
+        found = work_directories.list_directory(job, row, path, _share(request))
+        shown = file_list.rows(job.pk, replica, path, found)
     except work_directories.Busy:
         status, problem = 503, _("Several files are being fetched at the moment. Try again in a moment.")
     except work_directories.PROBLEMS as refused:
@@ -42,16 +44,20 @@ def job_file(request: HttpRequest, job_id: int, replica: str) -> HttpResponseBas
     job, row = _replica(request, job_id, replica)
     path = request.GET.get("path", "").strip("/")
     try:
-        found = work_directories.open_file(job, row, path)
+        found = work_directories.open_file(job, row, path, _share(request))
     except work_directories.Busy:
         status, problem = 503, _("Several files are being fetched at the moment. Try again in a moment.")
     except work_directories.PROBLEMS as refused:
         status, problem = 409, sentences.shown(refused.args[0])
     else:
-        return download(work_directories.parts(found), path, found.size)
+        return download(found, path, found.size)
     up = file_list.parent(job.pk, replica, path)
     context = {"job": job, "replica": replica, "path": path, "problem": problem, "up": up}
     return render(request, "shells/files.html", context, status=status)
+
+
+def _share(request: HttpRequest) -> str:
+    return str(person(request).pk)
 
 
 def _replica(request: HttpRequest, job_id: int, replica: str) -> tuple[Job, Replica]:

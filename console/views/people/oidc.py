@@ -7,6 +7,7 @@ would be stopped by `form-action 'self'` of the content security policy.
 from __future__ import annotations
 
 import logging
+from contextlib import AbstractContextManager
 from typing import Any
 
 from django.conf import settings
@@ -21,9 +22,10 @@ from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
+from agents.infra.places import AllTaken
 from agents.infra.refusals import Refused
 from agents.infra.sentences import shown
-from console.auth.login import confirmation, login_steps, oidc, oidc_server
+from console.auth.login import confirmation, login_steps, oidc, oidc_server, throttle
 from console.auth.login.oidc_server import Claims, OidcFailed, Question
 from console.auth.person import person
 from console.auth.session_store import Way
@@ -81,6 +83,15 @@ def disconnect(request: HttpRequest) -> HttpResponse:
 @require_safe
 def callback(request: HttpRequest) -> HttpResponse:
     """The browser comes back from the login server, with a code or with a refusal."""
+    try:
+        # Before the question is taken out of the session: the same address can be asked for again.
+        with _place(request):
+            return _come_back(request)
+    except AllTaken:
+        return _busy(request)
+
+
+def _come_back(request: HttpRequest) -> HttpResponse:
     question = _question(request)
     if question is None:
         return _failed(
@@ -108,7 +119,10 @@ def _go(request: HttpRequest, purpose: str, onward: str = "") -> HttpResponse:
     back = settings.TRAINYARD.url + path if settings.TRAINYARD.url else request.build_absolute_uri(path)
     question = oidc_server.new_question(back, now, purpose, onward, fresh=purpose == CONFIRM)
     try:
-        address = oidc_server.address_for(question)
+        with _place(request):
+            address = oidc_server.address_for(question)
+    except AllTaken:
+        return _busy(request)
     except OidcFailed as problem:
         log.warning("The login server %s cannot be used: %s", settings.TRAINYARD.oidc_url, problem)
         return _failed(request, shown(problem.message), 502)
@@ -117,6 +131,16 @@ def _go(request: HttpRequest, purpose: str, onward: str = "") -> HttpResponse:
     response = render(request, "people/oidc_onward.html", {"address": address, "server": server})
     response.headers["Refresh"] = f"0; url={address}"
     return response
+
+
+def _place(request: HttpRequest) -> AbstractContextManager[None]:
+    """A place among those who wait for the login server. Raises AllTaken."""
+    return oidc_server.places.place(throttle.address_of(request))
+
+
+def _busy(request: HttpRequest) -> HttpResponse:
+    why = _("Too many logins are waiting for the login server. Try again in a moment.")
+    return _failed(request, why, 503)
 
 
 def _question(request: HttpRequest) -> Question | None:
@@ -159,4 +183,7 @@ def _logged_in(request: HttpRequest, question: Question, claims: Claims) -> Http
 
 def _failed(request: HttpRequest, why: str, status: int) -> HttpResponse:
     shown_page = {"why": why, "server": settings.TRAINYARD.oidc_name}
-    return render(request, "people/oidc_failed.html", shown_page, status=status)
+    response = render(request, "people/oidc_failed.html", shown_page, status=status)
+    if status == 503:
+        response.headers["Retry-After"] = "5"
+    return response

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import replace
 from html import unescape
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -15,6 +16,7 @@ from django.conf import settings
 from django.test import Client
 from django.utils import timezone
 
+from agents.infra import shared_answers
 from agents.infra.refusals import Refused
 from console import environment
 from console.auth import accounts
@@ -54,7 +56,7 @@ def use(db, server, monkeypatch, tmp_path):
         given = {"oidc_client_id": harness.CLIENT, "oidc_client_secret_file": str(secret), **changes}
         given.setdefault("oidc_url", server.issuer)
         monkeypatch.setattr(settings, "TRAINYARD", replace(settings.TRAINYARD, **given))
-        oidc_server._configurations.clear()
+        shared_answers.forget_all()
 
     turn_on()
     return turn_on
@@ -206,6 +208,48 @@ def test_the_server_is_down(use, cast):
     )
 
 
+def test_a_failure_is_kept_for_seconds_and_keys_for_minutes(use, cast, monkeypatch):
+    """The answers of the server that were asked for, by the end of their address."""
+    use(oidc_create=True)
+    asked, fetch = [], oidc_server._fetch
+    away = [True]
+
+    def note(request, until):
+        asked.append(urlsplit(request.full_url).path.rpartition("/")[2])
+        if away[0]:
+            raise oidc_server.OidcFailed("It is away.")
+        return fetch(request, until)
+
+    monkeypatch.setattr(oidc_server, "_fetch", note)
+    assert [Client().post("/login/oidc").status_code for _ in range(3)] == [502] * 3
+    assert asked == ["openid-configuration"]
+    away[0] = False
+    passed, monotonic = 11.0, time.monotonic
+    monkeypatch.setattr(shared_answers.time, "monotonic", lambda: monotonic() + passed)
+    for name in ("otto", "olga"):
+        client = Client()
+        path, query = back_of(client, name)
+        assert client.get(path, query).status_code == 302
+    assert asked.count("openid-configuration") == 2 and asked.count("jwks") == 1 and asked.count("token") == 2
+
+
+def test_a_key_that_is_new_is_asked_for_at_once(monkeypatch):
+    def public(name):
+        private = rsa.generate_private_key(65537, 2048)
+        return jwt.algorithms.RSAAlgorithm.to_jwk(private.public_key(), as_dict=True) | {"kid": name}
+
+    published, asked = [public("old")], []
+    monkeypatch.setattr(oidc_server, "_fetch", lambda *given: asked.append(given) or {"keys": published})
+
+    def found(name):
+        return [key.key_id for key in oidc_server._fitting("http://127.0.0.1:1/keys", name, 0.0)]
+
+    assert [found("old"), found("old"), found("new")] == [["old"], ["old"], []] and len(asked) == 2
+    published.append(public("new"))
+    assert [found("new"), found("new")] == [["new"], ["new"]] and len(asked) == 3
+    assert [found(None), found(None)] == [["old", "new"]] * 2 and len(asked) == 5
+
+
 def test_without_a_server_there_is_no_such_page(db):
     assert Client().post("/login/oidc").status_code == 404
     assert "Log in with" not in Client().get("/login").content.decode()
@@ -307,7 +351,7 @@ def signed(use, monkeypatch):
     """A token with these claims, as `_checked` gets it, signed by a key that the server publishes."""
     private = rsa.generate_private_key(65537, 2048)
     public = jwt.algorithms.RSAAlgorithm.to_jwk(private.public_key(), as_dict=True) | {"kid": "k"}
-    monkeypatch.setattr(oidc_server, "_fetch", lambda request: {"keys": [public]})
+    monkeypatch.setattr(oidc_server, "_fetch", lambda request, until: {"keys": [public]})
     now = int(timezone.now().timestamp())
     found = {"issuer": "http://127.0.0.1:1", "jwks_uri": "http://127.0.0.1:1/jwks"}
 
@@ -321,7 +365,7 @@ def signed(use, monkeypatch):
             "exp": now + 60,
         }
         token = jwt.encode(claims | changes, key, algorithm, headers={"kid": "k"})
-        return oidc_server._checked(found, token, "n")
+        return oidc_server._checked(found, token, "n", time.monotonic() + 60)
 
     return check
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import ExitStack
 from datetime import UTC, datetime
 
 import pytest
 
+from agents.infra import shared_answers
 from agents.ssh import files, keys
-from agents.ssh.dial import DialError
+from agents.ssh.dial import DialError, Unreachable
 from agents.ssh.files import Entry, FileRefused, Listing
-from jobs.outputs import work_directories as remote_files
+from jobs.outputs import work_directories
 from tests.unit.console.script_tokens import token_of
 from tests.unit.console.views.example_rows import a_host, a_job, one_line
 
@@ -87,17 +90,61 @@ def test_a_refusal_is_shown_and_the_page_stays(browser, address, monkeypatch, as
     assert answer.status_code == 409 and "Links are not followed" in answer.content.decode()
 
 
-def test_only_so_many_are_fetched_at_once(browser, address, monkeypatch, asked):
-    monkeypatch.setattr(remote_files, "WAIT_S", 0.01)
-    for _ in range(remote_files.MOST_AT_ONCE):
-        remote_files._places.acquire()
-    try:
+def test_who_gets_no_place_is_told_at_once(browser, cast, address, asked):
+    share = str(cast.bob.pk)
+    with ExitStack() as held:
+        for _ in range(work_directories.dials.most // 2):
+            held.enter_context(work_directories.dials.place(share))
         answer = browser("bob").get(address)
-    finally:
-        for _ in range(remote_files.MOST_AT_ONCE):
-            remote_files._places.release()
-    assert answer.status_code == 503 and "Try again in a moment" in answer.content.decode() and asked == []
-    assert browser("bob").get(address).status_code == 200
+        assert answer.status_code == 503 and "Try again in a moment" in answer.content.decode()
+        assert asked == [] and work_directories.transfers.total() == 0
+        assert browser("alice").get(address).status_code == 200, "another person has a place"
+    assert browser("bob").get(address).status_code == 200 and work_directories.dials.total() == 0
+
+
+def test_a_file_has_a_place_until_its_end_or_until_its_client_has_gone(browser, address, asked):
+    def download():
+        return browser("bob").get(f"{address}/download?path=x")
+
+    # None of these takes a byte of its answer.
+    taken = [download() for _ in range(work_directories.transfers.most // 2)]
+    assert {answer.status_code for answer in taken} == {200}
+    assert download().status_code == 503
+    taken[0].close()
+    last = download()
+    assert b"".join(last.streaming_content) and work_directories.transfers.total() == len(taken) - 1
+    for answer in taken:
+        answer.close()
+    assert work_directories.transfers.total() == work_directories.dials.total() == 0
+
+
+def test_a_host_that_does_not_answer_is_asked_once_in_a_while(browser, address, asked, monkeypatch):
+    dialled = []
+
+    def fail(target, *given):
+        dialled.append(target.name)
+        raise Unreachable("gpu-7 does not answer")
+
+    monkeypatch.setattr(files, "list_files", fail)
+    for _ in range(3):
+        assert "gpu-7 does not answer" in browser("bob").get(address).content.decode()
+    assert len(dialled) == 1
+    passed, monotonic = 6.0, time.monotonic
+    monkeypatch.setattr(shared_answers.time, "monotonic", lambda: monotonic() + passed)
+    browser("bob").get(address)
+    assert len(dialled) == 2
+
+
+def test_a_host_that_refuses_a_file_is_asked_again(browser, address, asked, monkeypatch):
+    dialled = []
+
+    def refuse(target, *given):
+        dialled.append(target.name)
+        raise FileRefused("There is no such file.")
+
+    monkeypatch.setattr(files, "open_file", refuse)
+    assert [browser("bob").get(f"{address}/download?path=x").status_code for _ in range(2)] == [409, 409]
+    assert len(dialled) == 2 and work_directories.transfers.total() == 0
 
 
 def test_scripts_list_and_fetch_too(client, cast, job, asked, monkeypatch):

@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import timedelta
 
 import pytest
-from asgiref.testing import ApplicationCommunicator
 from django.contrib.auth.models import User
-from django.db import connections
 from django.http import Http404
 from django.test import RequestFactory
 from django.urls import resolve
 from django.utils import timezone
 
+from agents.infra.places import AllTaken
 from console import environment
 from console.runtime import backend_settings
 from console.runtime.requests import large_requests
 from console.runtime.requests.asgi_handler import STORAGE_THREADS, THREADS, ThreadedHandler
-from console.runtime.requests.storage_requests import Work, work_of
+from console.runtime.requests.waiting_requests import Work, work_of
 from jobs.artifacts import buckets, objects, room, storage
 from jobs.models import Membership, Project, Reservation, Role, StoredObject
 from jobs.projects import quotas
 from jobs.projects.quotas import QuotaTarget
 from jobs.rules.scheduling.quota import Metric
 from tests.harness.s3_server import S3Server
+from tests.unit.console.runtime.requests.requests_at_once import StillServer, asked, begin, talk, until
 from tests.unit.console.script_tokens import token_of
 
 AT_ONCE = 20
@@ -37,47 +35,18 @@ USUAL_S = 5.0
 B = "/api/v1/projects/default/buckets/ours"
 
 
-class StillS3:
-    """Accepts connections, and answers nothing until it is ended."""
-
-    def __init__(self):
-        self.listening = socket.create_server(("127.0.0.1", 0), backlog=200)
-        self.taken = []
-        self.thread = threading.Thread(target=self.accept, daemon=True)
-        self.thread.start()
-
-    @property
-    def url(self):
-        return f"s3://kept-files/lab?endpoint=http://127.0.0.1:{self.listening.getsockname()[1]}"
-
-    def accept(self):
-        while True:
-            try:
-                self.taken.append(self.listening.accept()[0])
-            except OSError:
-                return
-
-    def end(self):
-        if self.listening.fileno() < 0:
-            return
-        self.listening.shutdown(socket.SHUT_RDWR)
-        self.listening.close()
-        self.thread.join()
-        for each in self.taken:
-            each.close()
-
-
 @pytest.fixture
 def still(settings, monkeypatch):
-    made = StillS3()
+    made = StillServer()
     settings.ALLOWED_HOSTS = ["*"]
     for name, value in S3Server.credentials.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *args: 0)
 
     def use():
+        url = f"s3://kept-files/lab?endpoint=http://127.0.0.1:{made.port}"
         here = environment.read(
-            {"TRAINYARD_DATA": str(settings.TRAINYARD.data), "TRAINYARD_STORAGE_URL": made.url}
+            {"TRAINYARD_DATA": str(settings.TRAINYARD.data), "TRAINYARD_STORAGE_URL": url}
         )
         settings.TRAINYARD = here
         settings.STORAGES = settings.STORAGES | {"artifacts": backend_settings.stored_files(here, "ty-one")}
@@ -97,58 +66,11 @@ def token(db):
     return token_of(alice)
 
 
-def talk(handler, method, path, token, body=b"", query=b""):
-    """A connection, on which nothing was sent yet."""
-    headers = [(b"host", b"testserver"), (b"authorization", f"Bearer {token}".encode())]
-    scope = {
-        "type": "http",
-        "method": method,
-        "path": path,
-        "query_string": query,
-        "headers": [*headers, (b"content-length", str(len(body)).encode())],
-    }
-    return ApplicationCommunicator(handler, scope)
-
-
-def begin(handler, method, path, token, body=b"", query=b""):
-    """A request that was sent, and the task of its answer."""
-    sent = talk(handler, method, path, token, body, query)
-
-    async def answer():
-        await sent.send_input({"type": "http.request", "body": body})
-        status = (await sent.receive_output(120))["status"]
-        while (await sent.receive_output(120)).get("more_body"):
-            pass
-        await sent.wait(120)
-        return status
-
-    return asyncio.create_task(answer())
-
-
 def uploads(handler, token, number):
     return [
         begin(handler, "PUT", f"{B}/objects/new-{each}", token, f"bytes {each}".encode())
         for each in range(number)
     ]
-
-
-async def asked(question):
-    """The answer of something that may ask the database, in a thread whose connection is closed then."""
-
-    def ask():
-        try:
-            return question()
-        finally:
-            connections.close_all()
-
-    return await asyncio.to_thread(ask)
-
-
-async def until(condition):
-    end = time.monotonic() + 30
-    while not await asked(condition):
-        assert time.monotonic() < end
-        await asyncio.sleep(0.02)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -188,14 +110,14 @@ def test_an_upload_counts_until_it_is_stored(still, token, monkeypatch):
     """More than a process may have at once are refused, also while the storage stands still and nothing comes."""
     still.use()
     # Of one project, half as many.
-    monkeypatch.setattr(large_requests, "MOST_AT_ONCE", 2 * (STORAGE_THREADS + 2))
+    monkeypatch.setattr(large_requests.places, "most", 2 * (STORAGE_THREADS + 2))
 
     async def crowd():
         handler = ThreadedHandler()
         waiting = uploads(handler, token, STORAGE_THREADS + 2)
         try:
             await until(
-                lambda: len(still.taken) >= STORAGE_THREADS and large_requests._open.total() == len(waiting)
+                lambda: len(still.taken) >= STORAGE_THREADS and large_requests.places.total() == len(waiting)
             )
             refused = await asyncio.gather(*uploads(handler, token, 3))
             assert not any(task.done() for task in waiting)
@@ -206,7 +128,7 @@ def test_an_upload_counts_until_it_is_stored(still, token, monkeypatch):
         return refused
 
     assert asyncio.run(crowd()) == [503] * 3
-    assert large_requests._open.total() == 0 and received() == []
+    assert large_requests.places.total() == 0 and received() == []
 
 
 @pytest.mark.django_db(transaction=True)
@@ -226,7 +148,7 @@ def test_a_client_that_is_gone_leaves_the_queue(still, token):
                 await each.send_input({"type": "http.disconnect"})
             # `wait` would end what does not end by itself.
             await until(
-                lambda: (len(received()), large_requests._open.total()) == (STORAGE_THREADS, STORAGE_THREADS)
+                lambda: (len(received()), large_requests.places.total()) == (STORAGE_THREADS, STORAGE_THREADS)
             )
         finally:
             still.end()
@@ -234,7 +156,7 @@ def test_a_client_that_is_gone_leaves_the_queue(still, token):
         handler.close()
 
     asyncio.run(crowd())
-    assert large_requests._open.total() == 0 and received() == []
+    assert large_requests.places.total() == 0 and received() == []
 
 
 @pytest.mark.django_db(transaction=True)
@@ -284,13 +206,27 @@ READS = [
     ("GET", "/jobs/7/outputs/file", "path=x"),
     ("GET", "/jobs/7/outputs/image", "path=x"),
 ]
+LOGINS = [
+    ("POST", "/login/oidc", ""),
+    ("GET", "/login/oidc/callback", "code=x"),
+    ("POST", "/account/oidc/connect", ""),
+    ("POST", "/account/oidc/confirm", ""),
+]
+FETCHES = [
+    ("GET", "/jobs/7/files/workerpool0-0", ""),
+    ("GET", "/jobs/7/files/workerpool0-0/download", "path=x"),
+    ("GET", "/api/v1/jobs/7/replicas/workerpool0-0/files", ""),
+    ("GET", "/api/v1/jobs/7/replicas/workerpool0-0/files/content", "path=x"),
+]
 OTHERS = [
     ("GET", "/storage/v1/b/ours/o/x/y", ""),
     ("GET", f"{B}/objects/x/y", ""),
     ("GET", "/jobs/7/outputs/", ""),
     ("GET", "/projects/default/storage", ""),
     ("POST", f"/projects/default/storage/artifacts/{SHA}/delete", ""),
-    ("GET", "/jobs/7/files/workerpool0-0", ""),
+    ("GET", "/login", ""),
+    ("POST", "/account/oidc/disconnect", ""),
+    ("GET", "/api/v1/jobs/7/outputs/files", ""),
     ("POST", "/projects/default/storage/b/ours/upload", ""),
 ]
 
@@ -299,6 +235,8 @@ OTHERS = [
     ("method", "path", "query", "work"),
     [
         *((*each, Work.READS) for each in READS),
+        *((*each, Work.LOGS_IN) for each in LOGINS),
+        *((*each, Work.FETCHES) for each in FETCHES),
         *((*each, Work.NONE) for each in OTHERS),
         ("POST", "/storage/v1/b/ours/o/x/y/compose", "", Work.STORES),
     ],
@@ -318,11 +256,13 @@ def test_the_uploads_of_one_project_leave_places_to_the_others():
 
         def taken(share):
             count = 0
-            while places.enter_context(large_requests.place(share)):
-                count += 1
+            with suppress(AllTaken):
+                while True:
+                    places.enter_context(large_requests.places.place(share))
+                    count += 1
             return count
 
         most = large_requests.MOST_AT_ONCE
         assert [taken(share) for share in "abcd"] == [most // 2, most // 4, most // 8, most // 16]
         assert taken("a") == 0
-    assert not large_requests._open
+    assert large_requests.places.total() == 0

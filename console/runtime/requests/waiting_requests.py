@@ -1,7 +1,8 @@
-"""Which requests read and write stored files. Their storage may be elsewhere, and as slow as it likes: they have
-threads of their own, so that all others are answered as usual.
+"""Which requests wait for another machine, that may be as slow as it likes: the storage of files, the login server of a
+company, the host of a job. They have threads of their own, so that all others are answered as usual.
 
-A large body has come before the second call of its view (large_bodies.py): that call stores it.
+A large body has come before the second call of its view (large_bodies.py): that call stores it. Who waits for a login
+server or a host needs one of its places (agents/infra/places.py), and is refused at once where none is free.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from console import large_bodies
 
 
 class Work(Enum):
-    """What a request does with stored files."""
+    """What a request waits for."""
 
     NONE = "request"
     READS = "reading"
     STORES = "storing"
+    LOGS_IN = "login"
+    FETCHES = "fetching"
 
 
 # Addresses that send or show what is in files.
@@ -34,6 +37,12 @@ CONTENTS = re.compile(
 OBJECTS = re.compile(r"/+storage/v1/b/[^/]+/o/.|/+api/v1/projects/[^/]+/buckets/[^/]+/objects/.")
 # Read here and not by Django: this runs before a malformed query can be answered.
 MEDIA = re.compile(r"(?:^|&)alt=media(?:&|$)")
+# Addresses that ask the login server.
+LOGINS = re.compile(r"/login/oidc(?:/callback)?$|/account/oidc/(?:connect|confirm)$")
+# Addresses that fetch something from the host of a replica.
+HOSTS = re.compile(
+    r"/jobs/[^/]+/files/[^/]+(?:/download)?$|/+api/v1/jobs/[^/]+/replicas/[^/]+/files(?:/content)?$"
+)
 COMPOSE = re.compile(r"/+storage/v1/b/[^/]+/o/.+/compose$")
 
 
@@ -41,6 +50,10 @@ def work_of(request: HttpRequest) -> Work:
     if large_bodies.is_complete(request):
         return Work.STORES
     path = request.path
+    if LOGINS.match(path):
+        return Work.LOGS_IN
+    if HOSTS.match(path):
+        return Work.FETCHES
     if request.method == "POST":
         return Work.STORES if COMPOSE.match(path) else Work.NONE
     if CONTENTS.match(path) or (OBJECTS.match(path) and MEDIA.search(request.META["QUERY_STRING"])):
