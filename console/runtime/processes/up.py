@@ -45,6 +45,8 @@ def main(only: tuple[str, ...]) -> int:
             plan = children.plan(
                 settings.TRAINYARD, only, listener.fileno() if listener else None, lock.fileno()
             )
+            if not settings.TRAINYARD.redis_url and (too_old := broker.note()):
+                print_line(f"Note: {too_old}")
         except broker.NoBroker as problem:
             raise StartRefused(" ".join(str(problem).split())) from problem
         note_owner(lock, address(settings.TRAINYARD, listener) if listener else "")

