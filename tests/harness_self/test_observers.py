@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.harness import invariants
 from tests.harness.hosts import Fleet
-from tests.harness.product import Product, job_spec
+from tests.harness.product import Product, job_spec, observers
 from tests.harness.product.observers import JobWatcher
 from tests.harness.wait_and_processes import wait_for
 
@@ -71,3 +73,11 @@ def test_a_watcher_sees_a_job_by_both_doors(product):
     product.sightings.append({**product.sightings[0], "viewer": "a page", "state": "PENDING"})
     assert len(found(product, "I7")) == 1
     product.sightings.pop()
+
+
+def test_a_watcher_that_sees_nothing_says_so(product, monkeypatch):
+    product.submit(job_spec(["true"], name="unseen"))
+    monkeypatch.setattr(observers, "STATE", re.compile("never shown"))
+    blind = pytest.raises(AssertionError, match=r"\['a page'\] saw nothing in [1-9]")
+    with blind, JobWatcher(product, seed=1) as watcher:
+        wait_for(lambda: watcher.seen["a script"], "a look")

@@ -11,6 +11,8 @@ import re
 import sqlite3
 import subprocess
 import threading
+import time
+from collections import Counter
 
 import psycopg
 import redis
@@ -20,6 +22,9 @@ from websockets.exceptions import WebSocketException
 from tests.harness.wait_and_processes import command_of
 
 STATE = re.compile(r'role="status"[^>]*>\s*<span class="badge[^"]*" data-state="(\w+)"')
+VIEWERS = SCRIPT, PAGE = "a script", "a page"
+# How long a page is looked at.
+PAGE_S = 1.5
 # Log bytes are what the user's program printed; it may print what it likes.
 LOG_TABLES = ("jobs_logpiece", "jobs_logsegment")
 # What no file on a host and no row may have, whoever made the key.
@@ -43,38 +48,48 @@ print(json.dumps(found))
 
 
 class JobWatcher(threading.Thread):
-    """Looks at one job after another, as a script and as an open page do, and keeps what it saw in order."""
+    """Looks at one job after another, as a script and as an open page do, and keeps what it saw in order.
+
+    What the product kills meanwhile ends a look. That none of them saw anything is an error.
+    """
 
     def __init__(self, product, seed):
         super().__init__(daemon=True)
         self.product, self.dice = product, random.Random(seed)
         self.over = threading.Event()
+        self.looks, self.seen, self.problem = 0, Counter(), None
 
     def __enter__(self):
         self.start()
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, kind, *_):
         self.over.set()
         self.join(60)
+        if kind is None:
+            blind = [viewer for viewer in VIEWERS if not self.seen[viewer]]
+            assert not blind, f"{blind} saw nothing in {self.looks} looks; the last problem: {self.problem!r}"
 
     def run(self):
         while not self.over.wait(0.2):
             if self.product.accepted:
                 job_id = self.dice.choice(self.product.accepted[-5:])
-                with contextlib.suppress(OSError, requests.RequestException, WebSocketException, ValueError):
+                self.looks += 1
+                try:
                     self.look(job_id)
+                except (OSError, requests.RequestException, WebSocketException, ValueError) as problem:
+                    self.problem = problem
 
     def look(self, job_id):
         """A process that is down for a moment ends the look. The next one must not be behind it."""
         self.ask(job_id)
-        with self.product.client.socket(f"/ws/jobs/{job_id}") as page:
-            for _ in range(3):
-                with contextlib.suppress(TimeoutError):
-                    html = json.loads(page.recv(timeout=0.5)).get("html", "")
-                    shown = STATE.search(html)
-                    if shown:
-                        self.saw("a page", job_id, None, shown[1])
+        # What a browser opens: the parts of the page as HTML, and beats between them.
+        with self.product.client.socket(f"/ws/live?at=%2Fjobs%2F{job_id}%2F") as page:
+            until = time.monotonic() + PAGE_S
+            with contextlib.suppress(TimeoutError):
+                while (left := until - time.monotonic()) > 0:
+                    if shown := STATE.search(page.recv(timeout=left)):
+                        self.saw(PAGE, job_id, None, shown[1])
         self.ask(job_id)
 
     def ask(self, job_id):
@@ -82,9 +97,10 @@ class JobWatcher(threading.Thread):
         if answer.ok:
             document = answer.json()
             state = document["customJob"]["state"].removeprefix("JOB_STATE_")
-            self.saw("a script", job_id, document["version"], state)
+            self.saw(SCRIPT, job_id, document["version"], state)
 
     def saw(self, viewer, job_id, version, state):
+        self.seen[viewer] += 1
         self.product.sightings.append(
             {"viewer": viewer, "job_id": job_id, "version": version, "state": state}
         )
