@@ -7,6 +7,7 @@ from tests.mutants.safeguard import Safeguard
 ARCHIVES = "tests/unit/agents/runner/test_image_archives.py"
 NAMES = "tests/unit/agents/runner/test_archive_names.py"
 KEPT = "tests/unit/agents/runner/test_kept.py"
+LEFT = "tests/unit/agents/runner/test_leftovers.py"
 KEPT_PAGE = "tests/unit/console/views/test_kept.py"
 LOADED = "tests/unit/agents/runner/runtimes/test_loaded_images.py"
 STORED = "tests/unit/jobs/preparations/test_stored_images.py"
@@ -168,5 +169,19 @@ KEPT_ON_HOSTS = (
             "tests/unit/agents/links/test_host_watch.py"
             "::test_a_hint_about_what_a_host_watches_reaches_it_before_it_compares",
         ),
+    ),
+    Safeguard(
+        "read-only-directories-that-a-run-left",
+        "agents/runner/files.py",
+        "    _open_directories(path)\n",
+        "",
+        (f"{LEFT}::test_read_only_directories_of_a_run_are_deleted_too",),
+    ),
+    Safeguard(
+        "facts-of-what-a-run-left-and-stays",
+        "agents/runner/runs/cleanup.py",
+        "            delete_all_but_facts(path)\n",
+        "            delete_in_trash(path)\n",
+        (f"{LEFT}::test_what_cannot_be_deleted_is_told_and_its_facts_are_kept",),
     ),
 )
