@@ -22,7 +22,7 @@ from tests.bench import crowd_reader, processor_time
 from tests.bench.figures import Figure, percentile, short, spread
 from tests.bench.hosts_and_product import TICKS, cpu_seconds, product_on_hosts, rss_mb
 from tests.bench.logs import PRINTER
-from tests.bench.viewers import BINARY, PING, PONG, TEXT, Viewer
+from tests.bench.viewers import BINARY, PING, PONG, TEXT, Viewer, live
 from tests.harness.product import job_spec
 from tests.harness.product.client import Client
 from tests.harness.product.product import PASSWORD
@@ -39,12 +39,16 @@ def crowd(options):
         web = product.processes.of("web")
         seen = product.submit(job_spec(["python3", "-c", PRINTER, 20_000], name="seen", web_access=True))
         product.client.wait_for_log(seen, ".")
-        pages, cores = held(product, [f"/ws/jobs/{seen}"] * (PAGES // part), web)
+        page, alone = live(f"/jobs/{seen}/"), rss_mb(web)
+        pages, cores = held(product, [page] * (PAGES // part), web)
         name = f"{PAGES // part} pages of one running job, of a core"
         yield Figure(name, f"{cores:.2f}", "", None, "≤ 0.2", cores <= 0.2)
+        yield Figure(
+            "web's memory for each of them, KB", short((rss_mb(web) - alone) * 1024 / (PAGES // part))
+        )
         closed = pages.close()
         before = rss_mb(web)
-        others, cores = held(product, ["/ws/jobs", f"/ws/jobs/{seen}"] * (IDLE // part // 2), web)
+        others, cores = held(product, [live("/jobs/"), page] * (IDLE // part // 2), web)
         name = f"{IDLE // part} idle sockets, of a core"
         yield Figure(name, f"{cores:.2f}", "", None, "≤ 0.3", cores <= 0.3)
         yield from figures(Others(product, seen).measured(), "without shells that print")
@@ -105,14 +109,21 @@ def idle_seconds():
 
 
 def held(product, paths, web):
-    """Open sockets and leave them alone for a while. Returns them, and the part of a core they need."""
+    """Open pages' sockets and leave them alone for a while. Returns them, and the part of a core they need.
+
+    Each must have been sent its page, and beats: otherwise nothing was measured.
+    """
     sockets = Crowd()
     for path in paths:
         sockets.add(Viewer(product, path))
     time.sleep(5)
     before, began = cpu_seconds(web), time.time()
     time.sleep(SECONDS)
-    return sockets, (cpu_seconds(web) - before) / (time.time() - began)
+    cores = (cpu_seconds(web) - before) / (time.time() - began)
+    heard = sockets.counts()
+    shown = min(heard["shown"], heard["beaten"])
+    assert shown == len(paths), f"{len(paths) - shown} of {len(paths)} pages were not shown, or got no beat"
+    return sockets, cores
 
 
 def shells(product, job_id, count):
@@ -181,7 +192,8 @@ class Crowd:
         one.socket.close()
 
     def counts(self):
-        """How the product has ended sockets, and how many bytes of output came."""
+        """How the product has ended sockets, how many bytes of output came, and how many sockets were sent a part of
+        their page, and a beat."""
         self.control.sendall(b"?")
         return json.loads(self.control.recv(1 << 16))
 
@@ -237,7 +249,7 @@ class Others:
 
     def ping(self):
         """The socket belongs to the job's page; its own messages are skipped."""
-        viewer = Viewer(self.product, f"/ws/jobs/{self.job_id}")
+        viewer = Viewer(self.product, live(f"/jobs/{self.job_id}/"))
         while not self.over.wait(0.02):
             begun = time.perf_counter()
             viewer.send(PING, b"lag")

@@ -2,7 +2,8 @@
 
 It only counts: it skips over the content of frames, answers pings, and acknowledges output as the page does. Sockets
 come as descriptors over the Unix socket whose number is the first argument. A message without one is the question in
-which way sockets have ended and how many bytes have come. This file imports nothing of ours, so that it starts at once.
+which way sockets have ended, how many bytes have come, and how many pages were shown. This file imports nothing of
+ours, so that it starts at once.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
 ACK_STEP = 32 * 1024
 # The product and its hosts go first.
 NICE = 10
+# A text that is shorter is a beat (console/live/beats.py), and no part of a page.
+PART = 100
 
 
 class Reader:
@@ -30,7 +33,7 @@ class Reader:
         self.ping = b""
         # How the product ended it: the number of its close frame, or that there was none.
         self.end = b""
-        self.taken = self.acked = 0
+        self.taken = self.acked = self.parts = self.beats = 0
 
     def take(self, view):
         at = 0
@@ -54,6 +57,9 @@ class Reader:
             return
         self.kind, self.left = head[0] & 15, int.from_bytes(head[2:], "big") if whole > 2 else size
         self.head, self.ping = bytearray(), b""
+        if self.kind == TEXT:
+            self.parts += self.left >= PART
+            self.beats += self.left < PART
         if not self.left and self.kind == PING:
             self.send(PONG, b"")
 
@@ -76,10 +82,19 @@ class Reader:
         self.socket.send(bytes([0x80 | kind, 0x80 | len(data)]) + bytes(4) + data)  # a mask of zeros
 
 
+def counts(readers, ends):
+    return {
+        "ends": ends,
+        "bytes": sum(reader.taken for reader in readers),
+        "shown": sum(reader.parts > 0 for reader in readers),
+        "beaten": sum(reader.beats > 0 for reader in readers),
+    }
+
+
 def main():
     os.nice(NICE)
     control = socket.socket(fileno=int(sys.argv[1]))
-    readers, ends, taken = {}, [], 0
+    readers, ends = {}, []
     poll = select.epoll()
     poll.register(control, select.EPOLLIN)
     view = memoryview(bytearray(1 << 17))
@@ -93,8 +108,7 @@ def main():
                     readers[descriptor] = Reader(descriptor)
                     poll.register(descriptor, select.EPOLLIN)
                 if not found:
-                    taken = sum(reader.taken for reader in readers.values())
-                    control.sendall(json.dumps({"ends": ends, "bytes": taken}).encode())
+                    control.sendall(json.dumps(counts(readers.values(), ends)).encode())
                 continue
             reader = readers[number]
             try:

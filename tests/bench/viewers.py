@@ -9,7 +9,7 @@ import select
 import socket
 import struct
 import time
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from tests.bench.figures import Figure, percentile, short, spread
 from tests.bench.hosts_and_product import cpu_seconds, forget_peak, peak_mb, product_on_hosts, rss_mb
@@ -20,6 +20,11 @@ TEXT, BINARY, PING, PONG = 1, 2, 9, 10
 # As the page does (static/log.js).
 ACK_STEP = 32 * 1024
 LIST_SECONDS = 10
+
+
+def live(page):
+    """The address of the socket that a browser opens for a page: its parts as HTML, and beats."""
+    return f"/ws/live?at={quote(page, safe='')}"
 
 
 def viewers(options):
@@ -98,7 +103,7 @@ def opened(product, path, count, read, first=b""):
 
 def watch_list(product, count):
     """Submit a job a second. Measure until every viewer of the list has got a frame with it, and what web needs."""
-    poll, by_number = opened(product, "/ws/live?at=%2Fjobs%2F", count, Viewer.contents)
+    poll, by_number = opened(product, live("/jobs/"), count, Viewer.contents)
     web, delays = product.processes.of("web"), []
     frames_until(poll, by_number, time.time() + 3)
     before, began = cpu_seconds(web), time.time()
