@@ -1,10 +1,12 @@
 """A host that is reached in another way from now on: under a new address, port or login, or through other jump hosts.
 
-The new way is tried before anything is changed: it must lead to a machine with the accepted host key.
+The new way is tried before anything is changed: it must lead to a machine with the accepted host key. The person waits
+for it, for at most a minute, in threads of their own (console/runtime/requests/waiting_requests.py).
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
@@ -22,6 +24,7 @@ from agents.ssh.dial import (
     DialError,
     HostKeyChanged,
     HostKeyUnknown,
+    closing_at,
     dial,
     run_command,
 )
@@ -30,6 +33,8 @@ from agents.ssh.targets import Target, address_text
 
 # The most jump hosts whose keys are accepted on the way to one host.
 MAX_JUMPS = 8
+# From the look-up of the first name to the end of the check.
+WITHIN_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +63,11 @@ def try_way(host: Host, way: Way, accepted: Collection[str]) -> Tried:
     """Log in by the new way. `accepted`: fingerprints of keys of new jump hosts. Raises Refused, with the field."""
     found = Host(name=host.name, address=way.address, port=way.port, user=way.user, jump=way.jump)
     found.pinned_key, found.jump_keys = host.pinned_key, dict(host.jump_keys)
-    transport = _dial(found, accepted)
+    until = time.monotonic() + WITHIN_S
+    transport = _dial(found, accepted, until)
     try:
-        facts = _probe(transport)
+        with closing_at(transport, until):
+            facts = _probe(transport)
     except (DialError, probe.InvalidProbe, OSError, paramiko.SSHException) as error:
         raise _refused("address", said("The check failed there: {error}.", error=str(error)[:500])) from error
     finally:
@@ -68,11 +75,11 @@ def try_way(host: Host, way: Way, accepted: Collection[str]) -> Tried:
     return Tried(found.jump_keys, _is_same_machine(host, facts))
 
 
-def _dial(host: Host, accepted: Collection[str]) -> Connection:
+def _dial(host: Host, accepted: Collection[str], until: float) -> Connection:
     """Dial; a key of a jump host that a person has given is kept on the way."""
     for _ in range(MAX_JUMPS):
         try:
-            return dial(Target.of(host), keys.private_key())
+            return dial(Target.of(host), keys.private_key(), until=until)
         except HostKeyUnknown as unknown:
             if fingerprint(unknown.offered) not in accepted:
                 raise Refused("jump_key", _unknown(unknown)) from unknown

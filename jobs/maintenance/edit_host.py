@@ -10,7 +10,9 @@ from django.db import transaction
 
 from agents.hosts import adding, host_history, misbehaviour, moving
 from agents.hosts.moving import Tried, Way
-from agents.infra.refusals import Conflict, Refused
+from agents.infra import database_pool
+from agents.infra.places import AllTaken, Places
+from agents.infra.refusals import Conflict, Refused, Unavailable
 from agents.infra.texts import said, said_of
 from agents.models import Host, HostStatus
 from agents.ssh.targets import explicit_jumps
@@ -24,6 +26,9 @@ from jobs.wake import announce, hints
 
 # A host of such a status is in no trouble that a new way could end.
 WELL = (HostStatus.UP, HostStatus.CHECKING, HostStatus.UNUSABLE)
+
+# Those who wait for a host at the end of a new way, by person. Each holds a thread.
+tries = Places(4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +49,8 @@ def edit_host(
     """Change how the host is reached, after the new way was tried. Returns whether anything is different.
 
     `seen`: what the person saw before; somebody may have changed it since. `new_keys`: fingerprints of keys of jump
-    hosts that the person accepts. Nothing runs in a transaction while the host is dialled. Raises Refused.
+    hosts that the person accepts. Nothing runs in a transaction while the host is dialled. Raises Refused; Unavailable
+    where too many do so at this moment.
     """
     way = wanted.way
     adding.check_place(way.address, way.port, way.user, way.jump)
@@ -59,7 +65,7 @@ def edit_host(
     tried = None
     if way != seen.way and row.pinned_key:
         _refuse_held(row, way)
-        tried = moving.try_way(row, way, new_keys)
+        tried = _tried(row, way, new_keys, actor)
     with transaction.atomic():
         pass_lock.lock_pass()  # nothing is placed on it meanwhile
         locked = Host.objects.select_for_update(no_key=True, of=("self",)).select_related("location")
@@ -71,6 +77,17 @@ def edit_host(
         _refuse_other_machine(now_row, tried)
         _write(now_row, wanted, tried, actor, now)
     return True
+
+
+def _tried(row: Host, way: Way, new_keys: Collection[str], actor: str) -> Tried:
+    database_pool.give_back()
+    try:
+        with tries.place(actor):
+            return moving.try_way(row, way, new_keys)
+    except AllTaken:
+        raise Unavailable(
+            said("Several ways to hosts are being tried at the moment. Try again in a moment.")
+        ) from None
 
 
 def _refuse_changed(row: Host, seen: Place) -> None:

@@ -30,6 +30,7 @@ from console.runtime.database_threads import returning_connections
 from console.runtime.requests import large_requests, waiting_requests
 from console.runtime.requests.waiting_requests import Work
 from jobs.artifacts.incoming import Incoming
+from jobs.maintenance import edit_host
 from jobs.outputs import work_directories
 
 P = ParamSpec("P")
@@ -45,7 +46,8 @@ STORAGE_THREADS = 8
 # More than may wait there, so that whoever gets no place is told so.
 SPARE_THREADS = 2
 LOGIN_THREADS = oidc_server.places.most + SPARE_THREADS
-FETCH_THREADS = work_directories.dials.most + work_directories.transfers.most + SPARE_THREADS
+_AT_HOSTS = (work_directories.dials, work_directories.transfers, edit_host.tries)
+FETCH_THREADS = sum(places.most for places in _AT_HOSTS) + SPARE_THREADS
 
 
 class ThreadedHandler(ASGIHandler):

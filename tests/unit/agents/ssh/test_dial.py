@@ -9,6 +9,7 @@ import json
 import os
 import socket
 import threading
+import time
 
 import paramiko
 import pytest
@@ -152,6 +153,27 @@ def test_each_failure_has_its_own_exception(machine, key, mute, short_timeouts):
     with pytest.raises(SshdBusy, match="handshake"):
         dial(target(machine, address="127.0.0.1", port=mute), key)
     wait_for(no_threads, "paramiko's threads to end")
+
+
+def test_one_deadline_ends_whatever_is_waited_for(machine, key, mute, monkeypatch):
+    """The name, the turn at an sshd that others wait for, and the handshake."""
+    asked = []
+
+    def look_up(host, port, seconds):
+        asked.append(seconds)
+        return ("127.0.0.1",)
+
+    monkeypatch.setattr(dialling.name_lookup, "addresses", look_up)
+    still = dataclasses.replace(target(machine), port=mute)
+    began = time.monotonic()
+    with pytest.raises(SshdBusy, match="not with an SSH handshake"):
+        dial(still, key, until=began + 0.5)
+    with dialling.HANDSHAKES.handshake(f"127.0.0.1:{mute}"), pytest.raises(SshdBusy, match="take too long"):
+        dial(dataclasses.replace(still, address="127.0.0.1"), key, until=time.monotonic() + 0.5)
+    with pytest.raises(SshdBusy, match="it took too long"):
+        dial(still, key, until=time.monotonic() - 1)
+    assert len(asked) == 2 and max(asked) <= 0.5 and time.monotonic() - began < dialling.HANDSHAKE_S
+    wait_for(no_threads, "the threads of the connections to end")
 
 
 def test_a_jump_host_has_its_own_pinned_key(machines, key):

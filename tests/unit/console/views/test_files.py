@@ -102,20 +102,33 @@ def test_who_gets_no_place_is_told_at_once(browser, cast, address, asked):
     assert browser("bob").get(address).status_code == 200 and work_directories.dials.total() == 0
 
 
-def test_a_file_has_a_place_until_its_end_or_until_its_client_has_gone(browser, address, asked):
-    def download():
-        return browser("bob").get(f"{address}/download?path=x")
+def test_a_file_has_a_place_until_its_end_or_until_its_client_has_gone(job, asked):
+    def opened(share):
+        return work_directories.open_file(job, job.replicas.get(), "x", share)
 
-    # None of these takes a byte of its answer.
-    taken = [download() for _ in range(work_directories.transfers.most // 2)]
-    assert {answer.status_code for answer in taken} == {200}
-    assert download().status_code == 503
+    # No byte of these is taken.
+    taken = [opened("bob") for _ in range(work_directories.transfers.most // 2)]
+    with pytest.raises(work_directories.Busy):
+        opened("bob")
+    assert b"".join(opened("alice")), "another person has a place"
     taken[0].close()
-    last = download()
-    assert b"".join(last.streaming_content) and work_directories.transfers.total() == len(taken) - 1
-    for answer in taken:
-        answer.close()
+    last = opened("bob")
+    assert next(last) and work_directories.transfers.total() == len(taken)
+    assert b"".join(last) and work_directories.transfers.total() == len(taken) - 1
+    for each in taken:
+        each.close()
+        each.close()
     assert work_directories.transfers.total() == work_directories.dials.total() == 0
+
+
+def test_the_download_of_a_page_gives_its_place_back(browser, cast, address, asked):
+    with ExitStack() as held:
+        for _ in range(work_directories.transfers.most // 2):
+            held.enter_context(work_directories.transfers.place(str(cast.bob.pk)))
+        assert browser("bob").get(f"{address}/download?path=x").status_code == 503
+    answer = browser("bob").get(f"{address}/download?path=x")
+    assert work_directories.transfers.total() == 1
+    assert b"".join(answer.streaming_content) and work_directories.transfers.total() == 0
 
 
 def test_a_host_that_does_not_answer_is_asked_once_in_a_while(browser, address, asked, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,7 @@ from django.utils import timezone
 
 from agents.hosts import moving
 from agents.hosts.moving import Tried
-from agents.infra.refusals import Conflict, Refused
+from agents.infra.refusals import Conflict, Refused, Unavailable
 from agents.models import Host, HostEvent, HostStatus
 from jobs.maintenance import edit_host as service
 from jobs.maintenance import logins
@@ -196,3 +197,13 @@ def test_the_logins_of_projects_move_with_their_machine(host, tried, project):
     login.refresh_from_db()
     assert (login.address, login.user, login.jump) == ("10.0.0.9", "train-default", "other@gate:22")
     assert login.location.name == "lab-c" and login.jump_keys == {"gate:22": KEY}
+
+
+def test_who_gets_no_place_to_try_a_way_is_told_at_once(host, tried):
+    with ExitStack() as held:
+        for _ in range(service.tries.most // 2):
+            held.enter_context(service.tries.place("root"))
+        with pytest.raises(Unavailable, match="Try again in a moment"):
+            edit(host, address="10.0.0.4")
+        assert tried.ways == []
+    assert edit(host, address="10.0.0.4") and service.tries.total() == 0
