@@ -18,13 +18,13 @@ from agents.infra.refusals import Refused
 from agents.infra.texts import said
 from agents.models import Gpu, Host
 from agents.ssh import install_runner, keys
+from agents.ssh.deadlines import closing_at
 from agents.ssh.dial import (
     AuthFailed,
     Connection,
     DialError,
     HostKeyChanged,
     HostKeyUnknown,
-    closing_at,
     dial,
     run_command,
 )

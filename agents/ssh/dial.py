@@ -21,7 +21,7 @@ from paramiko.common import MSG_CHANNEL_DATA, MSG_CHANNEL_EXTENDED_DATA, MSG_EXT
 
 from agents.infra import name_lookup
 from agents.infra.text import clean_text
-from agents.ssh import host_keys, peer_limits
+from agents.ssh import deadlines, host_keys, peer_limits
 from agents.ssh.packets import CIPHERS_FIRST, LoopReader, PacketReader, ShowOutput
 from agents.ssh.peer_limits import PeerMisbehaved
 from agents.ssh.pieces import PiecesPipe
@@ -303,44 +303,8 @@ def open_session(transport: Connection, window: int | None = None) -> paramiko.C
 
 def start_command(channel: paramiko.Channel, command: str) -> None:
     """Start a constant command. Raises one of CONNECTION_ERRORS, also when sshd does not answer the request."""
-    with with_deadline(channel):
+    with deadlines.of_request(channel, HANDSHAKE_S):
         channel.exec_command(command)
-
-
-@contextmanager
-def with_deadline(channel: paramiko.Channel) -> Iterator[None]:
-    """Put a deadline on a request of a channel: raises one of CONNECTION_ERRORS when sshd does not answer it.
-
-    paramiko would wait for the answer for ever, and it is not woken if the connection ends as it begins to wait.
-    """
-
-    def give_up() -> None:
-        with suppress(*CONNECTION_ERRORS):  # the connection may end at this very moment
-            channel.close()
-        channel.event.set()
-
-    deadline = threading.Timer(HANDSHAKE_S, give_up)
-    deadline.daemon = True
-    deadline.start()
-    try:
-        yield
-    finally:
-        deadline.cancel()
-
-
-@contextmanager
-def closing_at(connection: Connection, until: float) -> Iterator[None]:
-    """Close the connection at this time of the monotonic clock: whatever waits for it then ends with an error."""
-    if until == math.inf:
-        yield
-        return
-    deadline = threading.Timer(max(0.0, until - time.monotonic()), connection.close)
-    deadline.daemon = True
-    deadline.start()
-    try:
-        yield
-    finally:
-        deadline.cancel()
 
 
 class _OutputReader:
@@ -427,7 +391,7 @@ def _log_in(
     try:
         with (
             limiter.handshake(address_text(hop.address, hop.port), until),
-            closing_at(connection, until),
+            deadlines.closing_at(connection, until),
         ):
             _check_host_key(connection, hop, at)
             _authenticate(connection, hop, at, key)

@@ -20,7 +20,8 @@ from agents.runner.file_access import MAX_BYTES, MAX_ENTRIES
 from agents.runner.shells.frames import json_line
 from agents.runner.wire import Message, WireError
 from agents.ssh import install_runner
-from agents.ssh.dial import Connection, DialError, closing_at, dial
+from agents.ssh.deadlines import closing_at
+from agents.ssh.dial import Connection, DialError, dial
 from agents.ssh.modes import RunnerMissing, start_mode
 from agents.ssh.sockets import CONNECTION_ERRORS
 from agents.ssh.targets import Target

@@ -66,7 +66,8 @@ console/presenters: console/{auth forms models saved_views} jobs/rules/{lifecycl
     scheduling spec time_text tuning} jobs/{artifacts host_sync lifecycle logs maintenance metrics models outputs
     pipelines preparations projects recordings scheduling shells tuning} agents/{clock_keeper hosts infra models ssh
     time_doubt}
-console/runtime: console/{auth environment large_bodies views} jobs/{artifacts host_sync logs models wake}
+console/runtime: console/{auth environment large_bodies views}
+    jobs/{artifacts host_sync logs maintenance models outputs wake}
     agents/{clock_keeper infra links models ssh time_doubt}
 console/saved_views: console/{auth models} jobs/{models} agents/{infra}
 console/settings: console/{auth environment runtime} agents/{infra}

@@ -289,8 +289,8 @@ STORED_FILES = (
     ),
     Safeguard(
         "places-of-uploads",
-        "console/runtime/requests/large_requests.py",
-        "    _open[share] += 1\n",
+        "agents/infra/places.py",
+        "            self._taken[share] += 1\n",
         "",
         (f"{SLOW}::test_an_upload_counts_until_it_is_stored",),
     ),
