@@ -127,15 +127,17 @@ class OutputsConversation:
     def _part(self, path: str) -> Part:
         return Part(self._source, path, self._source.object())
 
-    def same(self, path: str, size: int, sha256: str) -> FileState | None:
-        """The state of the file that is there, if it has this size and digest."""
-        self._source.ask({"op": "have", "path": path, "size": size, "sha256": sha256})
+    def same(self, path: str, size: int, sha256: str, mtime_ns: int | None = None) -> FileState | None:
+        """The state of the file that is there, if it has this size and digest. It is given this time."""
+        self._source.ask({"op": "have", "path": path, "size": size, "sha256": sha256, "mtime_ns": mtime_ns})
         answer = self._source.object()
         return _state(answer.get("state")) if answer.get("have") is True else None
 
-    def write(self, path: str, size: int, sha256: str, chunks: Iterable[bytes]) -> FileState | str:
-        """Put a file there. Returns its state, or why the host did not take it."""
-        self._source.ask({"op": "write", "path": path, "size": size, "sha256": sha256})
+    def write(
+        self, path: str, size: int, sha256: str, chunks: Iterable[bytes], mtime_ns: int | None = None
+    ) -> FileState | str:
+        """Put a file there, as old as `mtime_ns` says. Returns its state, or why the host did not take it."""
+        self._source.ask({"op": "write", "path": path, "size": size, "sha256": sha256, "mtime_ns": mtime_ns})
         sent = 0
         for data in chunks:
             sent += len(data)

@@ -18,6 +18,7 @@ from agents.models import HostStatus
 from agents.ssh.outputs import OutputsConversation
 from jobs.artifacts import buckets, objects
 from jobs.models import HostOutputs, OutputFile, Project, Run, StoredObject
+from jobs.outputs import times
 from jobs.outputs.claiming import Claim
 from jobs.outputs.uploading import to_store
 from jobs.rules.lifecycle.states import RunPhase
@@ -76,7 +77,7 @@ class Filling:
         )
         # What the host has only itself is newer than the storage: its program has written it since.
         own = set(to_store(row.pk).values_list("path", flat=True))
-        for path, stored in self._missing():
+        for path, stored in self._by_time():
             if path not in own and same.get(path) != stored.generation:
                 self._put(path, stored)
             self._done += stored.blob.size
@@ -84,8 +85,9 @@ class Filling:
 
     def _put(self, path: str, stored: StoredObject) -> None:
         blob = stored.blob
-        state = self._host.same(path, blob.size, blob.sha256) or self._host.write(
-            path, blob.size, blob.sha256, self._counted(objects.open_object(stored))
+        mtime_ns = times.mtime_ns(stored)
+        state = self._host.same(path, blob.size, blob.sha256, mtime_ns) or self._host.write(
+            path, blob.size, blob.sha256, self._counted(objects.open_object(stored)), mtime_ns
         )
         if isinstance(state, str):
             raise Unavailable(
@@ -117,6 +119,15 @@ class Filling:
             sent += len(data)
             self._claim.renew(fill_done=sent)
             yield data
+
+    def _by_time(self) -> Iterator[tuple[str, StoredObject]]:
+        """What is missing, the oldest first: directories and links then have their order of age, too."""
+        ages = sorted((times.mtime_ns(stored), stored.pk, path) for path, stored in self._missing())
+        for start in range(0, len(ages), PAGE):
+            page = ages[start : start + PAGE]
+            rows = StoredObject.objects.select_related("blob", "bucket").in_bulk([pk for _, pk, _ in page])
+            # One that was deleted meanwhile is missing nowhere.
+            yield from ((path, rows[pk]) for _, pk, path in page if pk in rows)
 
     def _bytes(self) -> int:
         return sum(stored.blob.size for _, stored in self._missing())

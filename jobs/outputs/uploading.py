@@ -23,6 +23,7 @@ from agents.ssh.outputs import FileState, ListedFile, OutputsBroken, OutputsConv
 from jobs.artifacts import objects
 from jobs.artifacts.incoming import Digests
 from jobs.models import OutputFile
+from jobs.outputs import times
 from jobs.outputs.claiming import Claim
 
 # A file is still when it did not change for so long.
@@ -185,7 +186,7 @@ class Upload:
                 name,
                 chunks,
                 mimetypes.guess_type(name)[0] or "",
-                {"job": str(self._row.job_id)},
+                {"job": str(self._row.job_id), times.MTIME_NS: str(row.mtime_ns)},
                 by=self._row.job.owner_name,
                 check_found=coming.check,
             )

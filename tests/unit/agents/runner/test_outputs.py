@@ -164,9 +164,9 @@ class Talk:
         assert tail["sha256"] == hashlib.sha256(data).hexdigest() and tail["state"] == head["state"]
         return data
 
-    def write(self, path, data, sha256=None):
+    def write(self, path, data, sha256=None, **more):
         digest = sha256 or hashlib.sha256(data).hexdigest()
-        return self.ask(data, op="write", path=path, size=len(data), sha256=digest)
+        return self.ask(data, op="write", path=path, size=len(data), sha256=digest, **more)
 
     def close(self):
         self.process.stdin.close()
@@ -255,6 +255,25 @@ def test_a_file_is_read_by_ranges_and_written_whole_or_not_at_all(talk, top):
     )["have"]
     assert not talk.ask(op="have", path="bucket/new/none", size=1, sha256="x")["have"]
     assert [name for name, *_ in talk.list()[0]] == ["bucket/new/model.bin"], "no draft is left"
+
+
+def test_a_file_that_is_put_there_has_the_time_that_it_is_to_have(talk, top):
+    path, there = "bucket/epoch-9.pt", top / "bucket" / "epoch-9.pt"
+    answer = talk.write(path, b"nine", mtime_ns=10**18 + 7)
+    assert there.stat().st_mtime_ns == 10**18 + 7 == answer["state"][1]
+    assert [path, *answer["state"]] in talk.list()[0], "what is listed next is no news"
+    same = {"op": "have", "path": path, "size": 4, "sha256": hashlib.sha256(b"nine").hexdigest()}
+    answer = talk.ask(mtime_ns=10**18 + 9, **same)
+    assert answer["have"] and there.stat().st_mtime_ns == 10**18 + 9 == answer["state"][1]
+    talk.ask(mtime_ns=5, **{**same, "sha256": "another"})
+    talk.ask(mtime_ns=None, **same)
+    assert there.stat().st_mtime_ns == 10**18 + 9
+
+
+@pytest.mark.parametrize("time", [None, "5", True, 1 << 63, -(1 << 63), [5]])
+def test_a_time_that_no_file_can_have_does_not_keep_a_file_away(talk, top, time):
+    assert talk.write("bucket/x", b"data", mtime_ns=time)["ok"]
+    assert (top / "bucket" / "x").read_bytes() == b"data"
 
 
 @pytest.mark.parametrize(

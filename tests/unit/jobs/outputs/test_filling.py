@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.utils import timezone
@@ -15,7 +16,7 @@ from jobs.host_sync import prepared, wanted
 from jobs.lifecycle.advance import advance_quietly
 from jobs.maintenance import cordon_and_drain
 from jobs.models import HostOutputs, Preparation, PreparationNeed, Run, StoredObject
-from jobs.outputs import claiming, moving
+from jobs.outputs import claiming, moving, times
 from jobs.outputs.uploading import Upload
 from jobs.preparations import reasons
 from jobs.wake import hints
@@ -93,6 +94,44 @@ def both(add_files, submit, control_plane):
     return job, *hosts
 
 
+AWKWARD = ["epoch-10.pt", "epoch-100.pt", "epoch-9.pt"]
+
+
+def test_files_that_are_put_on_the_next_host_keep_their_times_and_come_in_their_order(
+    begin, host, add_files, control_plane
+):
+    """The newest checkpoint is the newest there, by the time of its last change and by when its directory got it."""
+    job = begin(host)
+    written = {"epoch-9.pt": 10**18 + 1, "epoch-10.pt": 10**18 + 2, "epoch-100.pt": 10**18 + 3 * 10**9}
+    for name, at in written.items():
+        os.utime(host.write(job, f"bucket-1/run/{name}", name.encode()), ns=(at, at))
+    for _ in range(2):
+        look()
+        grow_old()
+    bucket = buckets.find(job.project, "bucket-1")
+    assert [row.name for row in objects.list_objects(bucket).objects] == [f"run/{name}" for name in AWKWARD]
+    other = add_files("h2")
+    cordon_and_drain.drain(host.row, "", None, False, "alice", timezone.now())
+    settle_all(control_plane, host, other)
+    look()
+    look()
+    found = {path.name: path.stat() for path in (other.top(job) / "bucket-1/run").glob("*.pt")}
+    assert {name: state.st_mtime_ns for name, state in found.items()} == written
+    assert sorted(found, key=lambda name: found[name].st_ctime_ns) == list(written)
+    generations = set(StoredObject.objects.values_list("generation", flat=True))
+    grow_old()
+    look()
+    assert set(StoredObject.objects.values_list("generation", flat=True)) == generations, "none is news"
+
+
+@pytest.mark.parametrize("noted", [None, "", "-5", "1e9", "9" * 19, "9" * 400, 7, ["1"]])
+def test_an_object_that_notes_no_time_is_as_old_as_the_storage_says(project, noted):
+    buckets.create(project, "bucket-1", "alice", timezone.now())
+    row = objects.put_object(project, "bucket-1", "data", [b"x"])
+    row.created_at, row.metadata = datetime(2001, 9, 9, 1, 46, 40, 7, tzinfo=UTC), {"mtime_ns": noted}
+    assert times.mtime_ns(row) == 10**18 + 7000
+
+
 def kill(control_plane, *hosts):
     for host in hosts:
         for run in Run.objects.filter(host=host.row, phase="running"):
@@ -165,8 +204,8 @@ def test_the_job_says_that_its_host_is_being_filled(unfilled, control_plane, hos
     monkeypatch.setattr(claiming, "RENEWED_S", 0.0)
     write = OutputsConversation.write
 
-    def told(talk, path, size, sha256, chunks):
-        state = write(talk, path, size, sha256, chunks)
+    def told(talk, *given):
+        state = write(talk, *given)
         seen.append(reason(job))
         return state
 
@@ -205,10 +244,10 @@ def test_bytes_that_are_put_on_a_host_are_progress(unfilled, monkeypatch):
     Run.objects.update(created_at=timezone.now() - timedelta(hours=5))
     write, seen = OutputsConversation.write, []
 
-    def slow(talk, path, size, sha256, chunks):
+    def slow(talk, *given):
         Run.objects.update(prepared_at=None)
         time.sleep(0.1)
-        state = write(talk, path, size, sha256, chunks)
+        state = write(talk, *given)
         seen.append(state_of(job))
         return state
 
