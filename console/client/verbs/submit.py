@@ -18,6 +18,7 @@ from ..errors import NOT_UNDERSTOOD, REFUSED, ClientError, Offline
 from ..packing import Tree, packed, read_tree
 from ..progress import Progress
 from ..session import Session
+from ..submit_options import COMMAND, FILE, POOLS, check_options, check_pools, set_variables, spelled
 from ..tables import has_colours, painted, print_json
 from ..text import harmless, size
 from ..uploads import upload_artifact
@@ -51,11 +52,11 @@ def submit_arguments(parser: argparse.ArgumentParser) -> None:
     gcloud.add_argument("--args", default="", metavar="WORD,...", help="arguments of the command or module")
     gcloud.add_argument("--python-package-uris", default="", metavar="URI,...", help="packages, gs://...")
     short = parser.add_argument_group("-- COMMAND")
-    short.add_argument("--machine-type", default="host", help="default: host")
+    short.add_argument("--machine-type", default="", help="default: host")
     short.add_argument("--accelerator", default="", metavar="TYPE[:COUNT]", help="such as NVIDIA_H100_80GB:8")
-    short.add_argument("--replicas", type=int, default=1, help="how many (1)")
-    short.add_argument("--image", default="host", help="a container image (default: host, the host itself)")
-    short.add_argument("--folder", default=".", help="what is uploaded (default: this folder)")
+    short.add_argument("--replicas", type=int, default=0, help="how many (1)")
+    short.add_argument("--image", default="", help="a container image (default: host, the host itself)")
+    short.add_argument("--folder", default="", help="what is uploaded (default: this folder)")
     short.add_argument("--no-upload", action="store_true", help="upload nothing: the command is on the hosts")
     after = parser.add_argument_group("before and after")
     after.add_argument("--dry-run", action="store_true", help="only show the job and what would be uploaded")
@@ -99,12 +100,17 @@ def _job(args: argparse.Namespace) -> tuple[Document, dict[int, Path]]:
             "A file; --worker-pool-spec=...; or -- COMMAND, such as: trainyard submit -- python train.py",
             NOT_UNDERSTOOD,
         )
+    check_options(args, FILE if args.file else POOLS if args.worker_pool_spec else COMMAND)
     if args.file:
         return _from_file(args.file), {}
     if args.worker_pool_spec:
         return _from_pools(args)
-    container: Document = {"imageUri": args.image, "command": args.words}
-    machine: Document = {"machineType": args.machine_type}
+    return _from_command(args)
+
+
+def _from_command(args: argparse.Namespace) -> tuple[Document, dict[int, Path]]:
+    container: Document = {"imageUri": args.image or "host", "command": args.words}
+    machine: Document = {"machineType": args.machine_type or "host"}
     if args.accelerator:
         kind, _, count = args.accelerator.partition(":")
         machine.update(acceleratorType=kind, acceleratorCount=_count(count or "1"))
@@ -112,7 +118,7 @@ def _job(args: argparse.Namespace) -> tuple[Document, dict[int, Path]]:
     if args.replicas > 1:
         # As everywhere in Vertex, the first pool has one replica: the chief.
         pools.append({**pools[0], "replicaCount": str(args.replicas - 1)})
-    folders = {} if args.no_upload else {number: Path(args.folder) for number in range(len(pools))}
+    folders = {} if args.no_upload else {number: Path(args.folder or ".") for number in range(len(pools))}
     return _named(Path(args.words[0]).name + " " + " ".join(args.words[1:2]), pools), folders
 
 
@@ -136,6 +142,7 @@ def _from_pools(args: argparse.Namespace) -> tuple[Document, dict[int, Path]]:
         pools.append(worker_pool_spec.document(given, _words(args.command), _words(args.args), [], packages))
         if "local-package-path" in given:
             folders[number] = Path(given["local-package-path"])
+    check_pools(args, pools)
     return _named("job", pools), folders
 
 
@@ -193,17 +200,14 @@ def _parsed(text: str, name: str) -> object:
 def _common(args: argparse.Namespace, job: Document) -> None:
     """What options say beside the pools. They win over a file."""
     name_and_labels(args, job)
-    spec = job.get("jobSpec") or job["job_spec"]
+    spec = job[spelled(job, "jobSpec")]
     if args.enable_web_access:
-        spec["enableWebAccess"] = True
+        spec[spelled(spec, "enableWebAccess")] = True
     if args.timeout:
-        spec["scheduling"] = {**spec.get("scheduling", {}), "timeout": args.timeout.rstrip("s") + "s"}
+        spec["scheduling"] = {**(spec.get("scheduling") or {}), "timeout": args.timeout.rstrip("s") + "s"}
     variables = [dict(zip(("name", "value"), _pair(each, "--env"))) for each in args.env]
-    for pool in (spec.get("workerPoolSpecs") or spec.get("worker_pool_specs") or ()) if variables else ():
-        task = pool.get("containerSpec") or pool.get("pythonPackageSpec")
-        if task is not None:
-            named = {one["name"] for one in variables}
-            task["env"] = [*(one for one in task.get("env", ()) if one.get("name") not in named), *variables]
+    if variables:
+        set_variables(spec.get(spelled(spec, "workerPoolSpecs")) or [], variables)
 
 
 def name_and_labels(args: argparse.Namespace, document: Document) -> None:

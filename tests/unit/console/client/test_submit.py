@@ -40,6 +40,9 @@ def submit(command, console, tmp_path):
     return run
 
 
+POOL = ("--worker-pool-spec", "container-image-uri=host")
+
+
 def submitted(console):
     method, path, body = console.sent[-1]
     assert (method, path) == ("POST", "/v1/projects/nlp/locations/default/customJobs")
@@ -106,6 +109,32 @@ def test_a_file_or_a_specification_alone_and_stdin(submit, console, tmp_path):
     assert submitted(console) == {"displayName": "job", "jobSpec": JOB["jobSpec"]}
 
 
+@pytest.mark.parametrize("task", ["container_spec", "python_package_spec", "containerSpec"])
+def test_options_win_over_a_file_in_either_spelling(submit, console, task):
+    """The shape of the worker_pool_specs that people have from Google's SDK."""
+    console.answers = [(200, {}, MADE)]
+    pool = {task: {"image_uri": "host", "env": [{"name": "SEED", "value": "1"}, {"name": "A", "value": "a"}]}}
+    job = {"display_name": "a", "job_spec": {"worker_pool_specs": [pool, {}], "enable_web_access": False}}
+    words = ["--env", "SEED=2", "--timeout", "60", "--enable-web-access", "--name", "b"]
+    submit("-", *words, stdin=json.dumps(job))
+    sent = submitted(console)
+    env = [{"name": "A", "value": "a"}, {"name": "SEED", "value": "2"}]
+    assert sent == {
+        "displayName": "b",
+        "job_spec": {
+            "worker_pool_specs": [{task: {"image_uri": "host", "env": env}}, {}],
+            "enable_web_access": True,
+            "scheduling": {"timeout": "60s"},
+        },
+    }
+
+
+def test_variables_that_nothing_would_get_are_refused(submit, console):
+    job = {"jobSpec": {"workerPoolSpecs": [{"machineSpec": {}}]}}
+    done = submit("-", "--env", "A=1", stdin=json.dumps(job), check=False)
+    assert done.returncode == 2 and "--env has no effect" in done.stderr and not console.sent
+
+
 def test_pools_of_gcloud(submit, console):
     console.answers = [MISSING, (201, {}, {}), (200, {}, MADE)]
     submit(
@@ -138,6 +167,29 @@ def test_advice_is_shown_and_a_dry_run_sends_nothing(submit, console):
         (("--label", "x", "--no-upload", "--", "true"), "NAME=VALUE"),
         (("--folder", "nowhere", "--", "true"), "is no folder"),
         (("train.py",), "is no JSON"),
+        (("--accelerator", "NVIDIA_H100_80GB:8", "train.py"), "--accelerator has no effect with a file"),
+        (("--replicas", "2", "train.py"), "--replicas has no effect with a file"),
+        (("--image", "a/b:1", "train.py"), "--image has no effect with a file"),
+        (("--machine-type", "host", "train.py"), "--machine-type has no effect with a file"),
+        (("--folder", ".", "train.py"), "--folder has no effect with a file"),
+        (("--command", "a", "train.py"), "--command has no effect with a file"),
+        (("--args=--lr", "train.py"), "--args has no effect with a file"),
+        (
+            ("--python-package-uris", "gs://a/b", "train.py"),
+            "--python-package-uris has no effect with a file",
+        ),
+        ((*POOL, "--accelerator", "X:8"), "--accelerator has no effect with --worker-pool-spec"),
+        ((*POOL, "--replicas", "2"), "--replicas has no effect with --worker-pool-spec"),
+        ((*POOL, "--image", "a/b:1"), "--image has no effect with --worker-pool-spec"),
+        ((*POOL, "--no-upload"), "--no-upload has no effect with --worker-pool-spec"),
+        ((*POOL, "--python-package-uris", "gs://a/b"), "no pool is a Python package"),
+        (
+            ("--worker-pool-spec", "python-module=a", "--python-package-uris=gs://a/b", "--command=x"),
+            "no pool is a container",
+        ),
+        (("--command", "a", "--", "true"), "--command has no effect with -- COMMAND"),
+        (("--args", "a", "--", "true"), "--args has no effect with -- COMMAND"),
+        (("--folder", ".", "--no-upload", "--", "true"), "--folder has no effect with --no-upload"),
     ],
 )
 def test_what_is_not_understood_is_told_and_nothing_is_sent(submit, console, words, why):
