@@ -11,23 +11,27 @@ from urllib.parse import urlencode
 from django.contrib.auth.models import User
 from django.db.models import QuerySet
 from django.urls import reverse
+from django.utils.translation import gettext, gettext_noop
 
 from agents.infra.sentences import shown
 from console.auth import access
 from console.presenters.badges import JOB, Badge
 from console.presenters.jobs.pipeline_links import NamedLink, pipeline_link
 from jobs.models import Job, ModelVersion, Project, RegisteredModel, TrainingPipeline, TuningJob
+from jobs.outputs import state as outputs
 from jobs.pipelines import pipelines, registry
+from jobs.rules.lifecycle.states import JobState
 
 PAGE = 50
 # Where a version came from.
 _ORIGIN = ("job", "job__project", "training_pipeline", "training_pipeline__tuning_job")
+WAITS = gettext_noop("Its job has succeeded. Its model is recorded when its files are stored.")
 Row = TypeVar("Row", RegisteredModel, TrainingPipeline)
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineRow:
-    """`why`: why it has failed."""
+    """`why`: why it has failed, or for what it waits."""
 
     id: int
     name: str
@@ -56,7 +60,10 @@ class ModelRow:
 
 @dataclass(frozen=True, slots=True)
 class VersionRow:
+    """`hosts`: on which files lie that are not stored."""
+
     version: ModelVersion
+    hosts: str
     study: TuningJob | None
     pipeline: NamedLink | None
     files: str
@@ -105,10 +112,12 @@ def model_page(user: User, model: RegisteredModel) -> ModelPage:
     versions = list(rows.select_related(*_ORIGIN))
     readable = _readable(user, versions)
     deletable = {job.pk for job in access.jobs_allowing(user, "delete", [one.job for one in versions])}
+    hosts = outputs.left_on_hosts(one.job_id for one in versions)
     shown = tuple(
         VersionRow(
             version=one,
             **_origin(one, readable),
+            hosts=", ".join(hosts.get(one.job_id, ())),
             default=registry.DEFAULT in one.aliases,
             may_delete=one.job_id in deletable and registry.DEFAULT not in one.aliases and len(versions) > 1,
         )
@@ -124,13 +133,14 @@ def names_of_models(project: Project) -> list[RegisteredModel]:
 
 
 def _pipeline(row: TrainingPipeline) -> PipelineRow:
-    error = pipelines.error_of(row)
+    error, state = pipelines.error_of(row), pipelines.state_of(row)
+    waits = state is JobState.RUNNING and pipelines.task_of(row).state == JobState.SUCCEEDED
     return PipelineRow(
         id=row.pk,
         name=row.display_name,
         project=row.project.name,
-        badge=JOB[pipelines.state_of(row)],
-        why=shown(error[1]) if error else "",
+        badge=JOB[state],
+        why=shown(error[1]) if error else gettext(WAITS) if waits else "",
         job=row.job,
         tuning_job=row.tuning_job,
         version=row.version,

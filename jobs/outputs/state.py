@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.db.models import Count, Q, Sum
 
 from jobs.models import HostOutputs, Job, OutputFile, OutputStage
+
+# How long after the end of a job its files are waited for while they do not come, and how long at most.
+PATIENCE, LONGEST = timedelta(minutes=10), timedelta(days=1)
+_coming = Q(stage__in=(OutputStage.WRITING, OutputStage.ENDING), settled_at=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,28 @@ class HostState:
     @property
     def left_files(self) -> int:
         return self.files - self.stored_files
+
+
+def is_coming(job: Job, now: datetime) -> bool:
+    """Whether files of a job that is over are not stored yet, and will be soon: then what names them waits for them.
+
+    A host that does not answer, or a full quota, is waited for only so long. History says then where the files are.
+    """
+    passed = now - (job.ended_at or now)
+    if passed >= LONGEST:
+        return False
+    rows = HostOutputs.objects.filter(_coming, job=job)
+    return (rows.filter(problem="") if passed >= PATIENCE else rows).exists()
+
+
+def left_on_hosts(jobs: Iterable[int]) -> dict[int, list[str]]:
+    """By job, the hosts on which files lie that are not stored. One query."""
+    kept = Q(stage=OutputStage.KEPT, dropped_at=None)
+    rows = HostOutputs.objects.filter(_coming | kept, job__in=list(jobs)).order_by("host__name")
+    found: dict[int, list[str]] = {}
+    for job, name in rows.values_list("job", "host__name"):
+        found.setdefault(job, []).append(name)
+    return found
 
 
 def of_job(job: Job) -> list[HostState]:

@@ -90,7 +90,7 @@ def task_of(pipeline: TrainingPipeline) -> Job | TuningJob:
 
 
 def state_of(pipeline: TrainingPipeline) -> JobState:
-    """A pipeline whose task has succeeded still runs until its model is recorded."""
+    """A pipeline whose task has succeeded still runs until its model is recorded, and so until its files are stored."""
     state = JobState(task_of(pipeline).state)
     if state is JobState.SUCCEEDED and _waits_for_model(pipeline):
         return JobState.FAILED if pipeline.without_model else JobState.RUNNING

@@ -1,6 +1,7 @@
 """Models that pipelines leave: recorded when the job has succeeded, with versions, aliases and where their files are.
 
-Trainyard does not copy the files: a version says where the job wrote them.
+Trainyard does not copy the files: a version says where the job wrote them. They are stored there by then, or lie on a
+host that does not give them.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from agents.infra.refusals import Refused
 from agents.infra.texts import said
 from jobs import services
 from jobs.models import Job, ModelVersion, RegisteredModel, TrainingPipeline, TuningJob
+from jobs.outputs import state
 from jobs.projects import audit
 from jobs.rules.lifecycle.states import JobState
 from jobs.rules.spec.cluster_variables import model_directory
@@ -33,36 +35,43 @@ BATCH = 100
 
 
 def record_models(now: datetime) -> None:
-    """Record the models of the pipelines whose tasks have succeeded. Each in a transaction of its own: one that cannot
-    be recorded does not hold up the others."""
+    """Record the models of the pipelines whose tasks have succeeded, once their files are stored. Each in a transaction
+    of its own: one that cannot be recorded, or waits for its files, does not hold up the others."""
     waiting = TrainingPipeline.every.filter(
         Q(job__state=JobState.SUCCEEDED) | Q(tuning_job__state=JobState.SUCCEEDED),
         upload__isnull=False,
         version__isnull=True,
         without_model="",
     )
-    for pk in list(waiting.order_by("pk").values_list("pk", flat=True)[:BATCH]):
+    recorded = 0
+    for pk in list(waiting.order_by("pk").values_list("pk", flat=True)):
+        if recorded == BATCH:
+            return
         try:
-            _record_one(pk, now)
+            recorded += _record_one(pk, now)
         except DATABASE_UNAVAILABLE:
             raise
         except Exception:
             log.exception("The model of pipeline %s cannot be recorded. The next sweep tries again.", pk)
 
 
-def _record_one(pk: int, now: datetime) -> None:
+def _record_one(pk: int, now: datetime) -> bool:
+    """Returns whether it needs nothing more."""
     with transaction.atomic():
         rows = TrainingPipeline.every.select_for_update(no_key=True, of=("self",))
         pipeline = rows.select_related("job", "tuning_job", "project").get(pk=pk)
         if pipeline.version_id is not None or _goes_on(pipeline):
-            return
+            return False
         job = pipeline.job or _best_job(pipeline)
+        if job is not None and state.is_coming(job, now):
+            return False
         if job is not None:
             _record(pipeline, job, now)
         else:
             TrainingPipeline.every.filter(pk=pk).update(
                 without_model=said("No trial measured the metric: there is no best trial, and so no model.")
             )
+    return True
 
 
 def _goes_on(pipeline: TrainingPipeline) -> bool:

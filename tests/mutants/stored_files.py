@@ -12,6 +12,9 @@ SET_CLOCK = "tests/unit/jobs/maintenance/test_set_clock.py"
 SLOW = "tests/unit/console/runtime/requests/test_slow_storage.py"
 ELSEWHERE = "tests/unit/console/runtime/requests/test_other_machines.py"
 FILLING = "tests/unit/jobs/outputs/test_filling.py"
+TIMES = "test_files_that_are_put_on_the_next_host_keep_their_times_and_come_in_their_order"
+PIPELINES = "tests/unit/console/api/test_training_pipelines.py"
+BOUNDED = "test_a_model_waits_only_so_long_for_a_host_and_its_page_says_where_its_files_are"
 DUE = "tests/unit/jobs/outputs/test_due.py"
 
 STORED_FILES = (
@@ -424,6 +427,34 @@ STORED_FILES = (
         "if path not in own and same.get(path) != stored.generation:",
         "if same.get(path) != stored.generation:",
         (f"{FILLING}::test_a_file_that_could_not_be_stored_is_not_replaced",),
+    ),
+    Safeguard(
+        "files-as-old-as-they-were",
+        "agents/runner/outputs/transfer.py",
+        "os.utime(fd, ns=(time.time_ns(), mtime_ns))",
+        "pass",
+        (f"{FILLING}::{TIMES}",),
+    ),
+    Safeguard(
+        "oldest-files-first",
+        "jobs/outputs/filling.py",
+        "ages = sorted(",
+        "ages = list(",
+        (f"{FILLING}::{TIMES}",),
+    ),
+    Safeguard(
+        "model-before-its-files",
+        "jobs/pipelines/registry.py",
+        "if job is not None and state.is_coming(job, now):",
+        "if False:",
+        (f"{PIPELINES}::test_a_model_is_recorded_when_its_files_are_stored",),
+    ),
+    Safeguard(
+        "model-that-waits-for-ever",
+        "jobs/outputs/state.py",
+        '(rows.filter(problem="") if passed >= PATIENCE else rows)',
+        "rows",
+        (f"{PIPELINES}::{BOUNDED}",),
     ),
     Safeguard(
         "hosts-that-wait-for-each-other",

@@ -9,11 +9,19 @@ import pytest
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from jobs.models import Job, ModelVersion, RegisteredModel, TrainingPipeline, Trial, TuningJob
+from jobs.models import (
+    HostOutputs,
+    Job,
+    ModelVersion,
+    RegisteredModel,
+    TrainingPipeline,
+    Trial,
+    TuningJob,
+)
 from jobs.pipelines import registry
 from jobs.rules.spec.pipeline import CUSTOM, TUNING
 from tests.unit.console.api.conftest import JOBS
-from tests.unit.console.views.example_rows import a_job
+from tests.unit.console.views.example_rows import a_host, a_job, one_line
 
 pytestmark = pytest.mark.django_db
 
@@ -116,6 +124,76 @@ def test_a_model_is_recorded_before_the_pipeline_has_succeeded(script):
     assert model["trainingPipeline"] == made["name"]
     assert [one["name"] for one in bob.get(MODELS).json()["models"]] == [left["name"]]
     assert ModelVersion.objects.count() == 1
+
+
+def outputs_on(host, **changes):
+    """What the job of the only pipeline wrote on a host, when the job has succeeded."""
+    job = Job.objects.get()
+    end_job(job, "SUCCEEDED")
+    now = timezone.now()
+    return HostOutputs.objects.create(job=job, host=host, created_at=now, filled_at=now, **changes)
+
+
+def state_after(client, made, passed):
+    registry.record_models(timezone.now() + passed)
+    seen = client.get(f"/v1/{made['name']}").json()
+    assert ModelVersion.objects.exists() == (seen["state"] == "PIPELINE_STATE_SUCCEEDED")
+    return seen["state"].replace("PIPELINE_STATE_", "")
+
+
+def test_a_model_is_recorded_when_its_files_are_stored(script, browser):
+    """`model = job.run()` in a notebook, and the next cell reads the files."""
+    bob = script("bob")
+    made = created(bob, modelToUpload=MODEL)
+    row = outputs_on(a_host("gpu-7"), stage="ending")
+    assert state_after(bob, made, timedelta(hours=20)) == "RUNNING", "they are coming"
+    assert "recorded when its files are stored" in browser("bob").get("/jobs/pipelines/").content.decode()
+    type(row).objects.update(settled_at=timezone.now())
+    assert state_after(bob, made, timedelta()) == "SUCCEEDED"
+    assert "recorded when" not in browser("bob").get("/jobs/pipelines/").content.decode()
+
+
+@pytest.mark.parametrize(
+    ("stage", "problem", "waited", "longest"),
+    [
+        ("writing", "the host does not answer", timedelta(minutes=9), timedelta(minutes=11)),
+        ("ending", "the quota is full", timedelta(minutes=9), timedelta(minutes=11)),
+        ("ending", "", timedelta(hours=23), timedelta(hours=25)),
+    ],
+)
+def test_a_model_waits_only_so_long_for_a_host_and_its_page_says_where_its_files_are(
+    script, browser, stage, problem, waited, longest
+):
+    bob = script("bob")
+    made = created(bob, modelToUpload=MODEL)
+    outputs_on(a_host("gpu-7"), stage=stage, problem=problem)
+    assert state_after(bob, made, waited) == "RUNNING"
+    assert state_after(bob, made, longest) == "SUCCEEDED"
+    page = f"/jobs/models/default/{RegisteredModel.objects.get().model_id}/"
+    assert "on a host and not stored: gpu-7" in one_line(browser("bob").get(page).content.decode())
+    HostOutputs.objects.update(stage="stored", settled_at=timezone.now(), dropped_at=timezone.now())
+    assert "not stored" not in browser("bob").get(page).content.decode()
+
+
+def test_a_model_whose_files_must_stay_on_their_host_is_recorded_at_once(script, browser):
+    bob = script("bob")
+    made = created(bob, modelToUpload=MODEL)
+    outputs_on(a_host("gpu-7"), stage="kept")
+    assert state_after(bob, made, timedelta()) == "SUCCEEDED"
+    page = f"/jobs/models/default/{RegisteredModel.objects.get().model_id}/"
+    assert "on a host and not stored: gpu-7" in one_line(browser("bob").get(page).content.decode())
+
+
+def test_pipelines_that_wait_for_files_do_not_hold_up_the_others(script, monkeypatch):
+    monkeypatch.setattr(registry, "BATCH", 1)
+    bob = script("bob")
+    first = created(bob, modelToUpload=MODEL)
+    outputs_on(a_host("gpu-7"), stage="ending")
+    second = created(bob, modelToUpload=MODEL)
+    end_job(Job.objects.latest("pk"), "SUCCEEDED")
+    registry.record_models(timezone.now())
+    assert bob.get(f"/v1/{first['name']}").json()["state"] == "PIPELINE_STATE_RUNNING"
+    assert bob.get(f"/v1/{second['name']}").json()["state"] == "PIPELINE_STATE_SUCCEEDED"
 
 
 def test_a_failed_job_leaves_no_model(script):
