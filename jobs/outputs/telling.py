@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from django.db.models import Sum
 
-from agents.infra.texts import said
+from agents.infra.texts import join, said
 from jobs.models import HostOutputs, OutputFile, OutputStage, Transition
 from jobs.outputs.uploading import to_store
 from jobs.rules.lifecycle.history_kinds import OUTPUTS, HistoryKind, OutputEvent
@@ -21,8 +21,8 @@ def tell(row: HostOutputs, now: datetime) -> None:
     """All of the job's outputs on this host are stored; or some stay there, because they cannot be."""
     if row.stage == OutputStage.STORED:
         stored = OutputFile.objects.filter(outputs=row).exclude(stored_at=None)
-        number = stored.count()
-        if not number:
+        number, links = stored.count(), row.left_out.get("links", 0)
+        if not number and not links:
             return
         size = stored.aggregate(Sum("size"))["size__sum"] or 0
         cause = said(
@@ -31,6 +31,10 @@ def tell(row: HostOutputs, now: datetime) -> None:
             number=number,
             size=size,
         )
+        if links:
+            # Programs have their latest checkpoint by one: it is not there when they look for it elsewhere.
+            left = said("Links are not stored, and went with the host's copy: {number}.", number=links)
+            cause = join(" ", [cause, left])
         _write(row, OutputEvent.STORED, cause, now)
     else:
         left = to_store(row.pk).count() + sum(row.left_out.values())

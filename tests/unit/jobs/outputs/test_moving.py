@@ -224,6 +224,22 @@ def test_links_and_devices_are_left_out_and_names_that_no_object_has_stay(begin,
     assert not host.top(job).exists()
 
 
+@pytest.mark.parametrize("names", [["epoch-7.ckpt"], []])
+def test_links_are_not_said_to_be_stored(begin, host, control_plane, names):
+    """The latest checkpoint of many programs is one: it is gone with the host's copy."""
+    job = begin(host)
+    for name in ["model", *names]:
+        place = host.write(job, f"bucket-1/run/{name}", b"a")
+    (place.parent / "last.ckpt").symlink_to("epoch-7.ckpt")
+    if not names:
+        place.unlink()
+    end(control_plane, host, job)
+    look()
+    assert host.outputs(job).stage == OutputStage.STORED and not host.top(job).exists()
+    line = Transition.objects.get(job=job, kind="outputs")
+    assert line.to_state == "stored" and line.cause.endswith("went with the host's copy: 1.")
+
+
 def test_a_host_cannot_write_into_buckets_that_the_job_does_not_name(begin, host, control_plane, project):
     job = begin(host)
     release = buckets.create(project, "release-1", "alice", timezone.now())
