@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from jobs.rules.spec.custom_job import to_document
+from jobs.rules.spec.image_aliases import Aliases, images_used, with_images
 from jobs.rules.spec.json_fields import InvalidDocument, camel
 from jobs.rules.spec.parse import parse_custom_job
 from jobs.rules.spec.pipeline import CUSTOM, parse_pipeline
+from jobs.rules.spec.runtime_choice import PODMAN, Offer, check_runtimes
 from jobs.rules.spec.without_effect import kept_fields
 from jobs.rules.tuning.parse_tuning_job import parse_tuning_job
 from jobs.rules.tuning.study import kept_fields as kept_of_study
@@ -29,6 +31,7 @@ OWN = "google.cloud.aiplatform"
 HONOURED, IGNORED, WITHOUT, REFUSED = "honoured", "ignored", "kept without effect", "refused"
 CONTAINER = {"imageUri": "host", "command": ["true"]}
 PACKAGE = {"executorImageUri": "host", "packageUris": ["gs://bucket/a.tar.gz"], "pythonModule": "a"}
+HOSTS = Offer({"gpu-1": frozenset({PODMAN})})
 # Values that are valid where any text is not.
 TEXTS = {
     "image_uri": "ghcr.io/lab/train:1",
@@ -159,6 +162,11 @@ def example_of(field: Any) -> Any:
 
 
 def of_job(path: str, example: Any) -> tuple[str, str]:
+    return observed(path, *documents(path, example))
+
+
+def documents(path: str, example: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A job without the field, and the same with it."""
     document: dict[str, Any] = {
         "displayName": "x",
         "jobSpec": {"workerPoolSpecs": [{"containerSpec": CONTAINER}]},
@@ -175,7 +183,7 @@ def of_job(path: str, example: Any) -> tuple[str, str]:
         document["jobSpec"]["workerPoolSpecs"].insert(0, copy.deepcopy(pool))
         before = copy.deepcopy(document)
         pool["replicaCount"] = 2
-        return observed(path, before, document)
+        return before, document
     before = copy.deepcopy(document)
     if "accelerator_count" in path:
         put(document, path.replace("count", "type"), "NVIDIA_L4")
@@ -183,13 +191,15 @@ def of_job(path: str, example: Any) -> tuple[str, str]:
         put(document, path.replace("type", "count"), 1)
         example = "NVIDIA_H100_80GB"
     put(document, path, example)
-    return observed(path, before, document)
+    return before, document
 
 
 def observed(path: str, before: dict[str, Any], document: dict[str, Any]) -> tuple[str, str]:
-    """What reading the document shows."""
+    """What the checks of a submit show, in a location whose hosts have podman."""
     try:
         job = parse_custom_job(document)
+        images = images_used(job.job_spec, Aliases("default"))
+        check_runtimes(with_images(job.job_spec, images), HOSTS)
     except InvalidDocument as refused:
         return REFUSED, words(path, refused)
     plain = path.replace("[]", "[0]")

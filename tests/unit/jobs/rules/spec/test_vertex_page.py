@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from jobs.rules.spec.json_fields import InvalidDocument
+from jobs.scheduling import machine_types
 from tests.behaviour import vertex_page
 from tests.behaviour.vertex_page import HONOURED, IGNORED, REFUSED, WITHOUT
 
@@ -17,6 +19,21 @@ def rows():
 
 def test_the_page_is_what_the_code_does(rows):
     assert vertex_page.PAGE.read_text() == vertex_page.page(), "run make behaviour"
+
+
+@pytest.mark.django_db
+def test_no_field_is_called_honoured_that_a_submit_refuses(rows):
+    """By what a submit does, not by the page's own way to look."""
+    from google.cloud.aiplatform_v1.types import CustomJob
+
+    fields = [(path, example) for path, example in vertex_page.leaves(CustomJob.pb().DESCRIPTOR)]
+    honoured = [(path, example) for path, example in fields if rows[path] == HONOURED]
+    for path, example in honoured:
+        try:
+            machine_types.read(vertex_page.documents(path, example)[1], "default")
+        except InvalidDocument as refused:
+            pytest.fail(f"{path}: {refused}")
+    assert len(honoured) > 20
 
 
 def test_each_kind_of_field_is_told_from_the_others(rows):
