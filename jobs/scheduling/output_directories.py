@@ -12,17 +12,22 @@ from jobs.outputs import ordering
 from jobs.projects import locations
 from jobs.rules.spec.advice import BIND, Advice, advice
 from jobs.rules.spec.custom_job import CustomJobSpec
+from jobs.rules.spec.image_aliases import as_kept
 from jobs.rules.spec.json_fields import InvalidDocument
 from jobs.rules.spec.machine_types import NO_TYPES, Types, UnknownMachine
 from jobs.rules.spec.output_addresses import output_addresses
 from jobs.rules.spec.without_effect import kept_fields
-from jobs.scheduling import network_cards
+from jobs.scheduling import bare_gpus, network_cards
 
 
 def advice_about(
-    spec: CustomJobSpec, location: str, types: Types = NO_TYPES, project: Project | None = None
+    spec: CustomJobSpec,
+    location: str,
+    types: Types = NO_TYPES,
+    project: Project | None = None,
+    executed: CustomJobSpec | None = None,
 ) -> tuple[Advice, ...]:
-    """Advice for a person about this job in this location."""
+    """Advice for a person about this job in this location. `executed`: with its images as they were at the submit."""
     base = spec.base_output_directory
     found = output_addresses(spec)
     missing, apart = set[str](), set[str]()
@@ -31,13 +36,15 @@ def advice_about(
         missing, apart = ordering.buckets_of(project, found, shared)
     is_path = base.startswith("/") and found.base is None
     held_by = storage(base, location) if is_path else None
-    return advice(spec, held_by, types, missing, apart, network_cards.of_job(spec, location))
+    bare = bare_gpus.hosts(executed or bare_gpus.executed(spec, location), location, types)
+    return advice(spec, held_by, types, missing, apart, network_cards.of_job(spec, location), bare)
 
 
 def advice_of(job: Job) -> tuple[Advice, ...]:
     """The same for a job that was accepted; empty if its document cannot be read any more."""
     try:
-        return advice_about(snapshot.spec_of(job), job.location_name, snapshot.types_of(job), job.project)
+        spec, types = snapshot.spec_of(job), snapshot.types_of(job)
+        return advice_about(spec, job.location_name, types, job.project, as_kept(spec, job.resolved))
     except (InvalidDocument, UnknownMachine):
         return ()
 

@@ -51,14 +51,16 @@ def advice(
     missing: Collection[str] = (),
     apart: Collection[str] = (),
     cards: reduction_advice.Cards = reduction_advice.NO_CARDS,
+    bare: Collection[str] = (),
 ) -> tuple[Advice, ...]:
     """All advice about this job. `storage`: for each host that the job may use, which network storage holds the base
     output directory there, or "" for a disk of the host's own; None where that is not known. `missing`: buckets that
     the project does not have. `apart`: those of which each host has files of its own. `cards`: the network cards of the
-    hosts, which a job with reducers asks for."""
+    hosts, which a job with reducers asks for. `bare`: the hosts on which its containers get GPUs without the driver."""
     return (
         *(Advice(WARNING, text) for text in launchers.separate_models(spec)),
         *_gpu_counts(spec, types),
+        *_bare_gpus(bare),
         *(Advice(WARNING, text) for text in reduction_advice.warnings(spec, cards)),
         *(Advice(HINT, text) for text in reduction_advice.hints(spec, types)),
         *_evaluators(spec),
@@ -87,6 +89,19 @@ def _gpu_counts(spec: CustomJobSpec, types: Types) -> Iterator[Advice]:
                 "for ever otherwise.",
                 here=here,
                 there=there,
+            ),
+        )
+
+
+def _bare_gpus(hosts: Collection[str]) -> Iterator[Advice]:
+    if hosts:
+        yield Advice(
+            WARNING,
+            said(
+                "On {hosts} a container gets its GPUs without the libraries of the driver, which images of PyTorch and "
+                "others do not bring: such a program sees no GPU, and may train on the CPU without a word. Ask an "
+                "admin: the checklist of the host says what to install.",
+                hosts=list_text(sorted(hosts), MAX_NAMED),
             ),
         )
 
