@@ -22,6 +22,7 @@ from agents.runner.files import delete_tree, read_json, unlink, write_file
 from agents.runner.home import Home, is_key
 from agents.runner.preparations.archive_contents import read_contents
 from agents.runner.preparations.programs_output import run_on_terminal
+from agents.runner.preparations.pull_guard import Guard
 from agents.runner.preparations.registry import digest_of
 from agents.runner.preparations.report import HOST, USER, Failed, Report
 from agents.runner.runtimes.apptainer_options import DESCRIPTION
@@ -127,7 +128,7 @@ class Fetching:
             env["APPTAINER_DOCKER_PASSWORD"] = str(self.credentials["password"])
         root = os.path.join(self.tmp, ROOT)
         words = [self.program, "build", *self.options, "--force", "--sandbox", root, self.source()]
-        self.check(*run_on_terminal(words, env, self.report))
+        self.check(*run_on_terminal(words, env, self.report, Guard(lambda: [self.part, self.tmp])))
 
     def description(self) -> Dict[str, Any]:
         """What the image is, as its registry or archive has it: Apptainer keeps that beside the layers."""

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import shutil
-from typing import Any, Dict
+from typing import Any, Dict, List
 
 from agents.runner.home import Home
 from agents.runner.preparations.apptainer_images import LOCAL, prepare_in_cache
@@ -23,6 +23,7 @@ from agents.runner.preparations.image_archives import (
     shipped_archive,
 )
 from agents.runner.preparations.programs_output import run_on_terminal, run_quietly
+from agents.runner.preparations.pull_guard import Guard
 from agents.runner.preparations.report import CREDENTIALS, HOST, USER, Failed, Report
 from agents.runner.preparations.sif import is_sif, prepare_sif
 from agents.runner.runtimes.engine_commands import (
@@ -34,6 +35,7 @@ from agents.runner.runtimes.engine_commands import (
     parse_description,
     pull_image,
     say_size,
+    say_storage,
     tag_image,
 )
 from agents.runner.runtimes.loaded_images import note_use
@@ -132,10 +134,17 @@ def pull(
     shutil.rmtree(place, ignore_errors=True)
     try:
         kept = keep_credentials(engine, place, credentials) if credentials else ""
-        status, text = run_on_terminal(pull_image(engine, program, image, kept), env, report)
+        guard = Guard(lambda: places_of(engine, program, env))
+        status, text = run_on_terminal(pull_image(engine, program, image, kept), env, report, guard)
     finally:
         shutil.rmtree(place, ignore_errors=True)
     raise_if_failed(status, text)
+
+
+def places_of(engine: str, program: str, env: Dict[str, str]) -> List[str]:
+    """The directories whose disks an engine fills: its own, and the home of the login."""
+    words = run_quietly(say_storage(engine, program), env)[1].strip()
+    return [os.path.expanduser("~"), *([words] if words.startswith("/") else [])]
 
 
 def keep_credentials(engine: str, place: str, credentials: Dict[str, Any]) -> str:
@@ -158,7 +167,8 @@ def load(
     contents = check_archive(path, str(what["engine"]))
     report.message("loading the image")
     taken.note_before(contents.digests, contents.names())
-    status, text = run_on_terminal(load_image(program, path), env, report)
+    guard = Guard(lambda: places_of(str(what["engine"]), program, env))
+    status, text = run_on_terminal(load_image(program, path), env, report, guard)
     raise_if_failed(status, text)
     names = re.findall(r"Loaded image(?:\(s\)| ID)?:\s*(\S+)", text)
     if not names:

@@ -6,10 +6,12 @@ and everything else is kept as text.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import re
 import select
+import signal
 import struct
 import subprocess
 import termios
@@ -17,10 +19,16 @@ import time
 from typing import Dict, List, Tuple
 
 from agents.runner.linux import die_with_parent
+from agents.runner.preparations.long_programs import end_group
+from agents.runner.preparations.pull_guard import Guard
 from agents.runner.preparations.report import HOST, Failed, Report
 
 # A program that has said nothing for so long hangs.
 SILENT_S = 900.0
+# How often the guard looks, and how long a program that it ends may take to throw away what it has begun.
+LOOK_S, END_S = 1.0, 5.0
+# Of its output, the end is kept: a registry may send anything.
+MAX_KEPT, MAX_SHOWN = 64 << 10, 10_000
 # The exit status of a program that was given up, as `timeout` has it.
 NO_ANSWER = 124
 # Wide enough that no bar is cut, and no line wrapped.
@@ -66,9 +74,10 @@ def _bytes(number: str, unit: str) -> int:
 
 
 def run_on_terminal(
-    command: List[str], env: Dict[str, str], report: Report, silent_s: float = SILENT_S
+    command: List[str], env: Dict[str, str], report: Report, guard: Guard, silent_s: float = SILENT_S
 ) -> Tuple[int, str]:
-    """(exit status, the text of its output without bars). Raises Failed if it hangs or cannot be started."""
+    """(exit status, the end of its output without bars). Raises Failed if it hangs, cannot be started, or the guard has
+    stopped it."""
     master, slave = os.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
     try:
@@ -82,34 +91,51 @@ def run_on_terminal(
     finally:
         os.close(slave)
     try:
-        text = _follow(master, report, silent_s)
+        text = _follow(master, report, guard, silent_s)
     except Failed:
-        process.kill()
+        _end(process)
         raise
     finally:
         os.close(master)
     return process.wait(), text
 
 
-def _follow(master: int, report: Report, silent_s: float) -> str:
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """With all its children: podman's client without root is one of them."""
+    with contextlib.suppress(OSError):
+        os.killpg(process.pid, signal.SIGTERM)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(END_S)
+    end_group(process)
+
+
+def _follow(master: int, report: Report, guard: Guard, silent_s: float) -> str:
     bars, kept, rest = Bars(), "", ""
     shown = set()
-    until = time.monotonic() + silent_s
+    until, look_at = time.monotonic() + silent_s, time.monotonic() + LOOK_S
     while True:
-        if not select.select([master], [], [], max(0.0, until - time.monotonic()))[0]:
-            raise Failed(HOST, "it has said nothing for %g s" % silent_s)
+        if time.monotonic() >= look_at:
+            guard.look()
+            look_at = time.monotonic() + LOOK_S
+        if not select.select([master], [], [], max(0.0, min(until, look_at) - time.monotonic()))[0]:
+            if time.monotonic() >= until:
+                raise Failed(HOST, "it has said nothing for %g s" % silent_s)
+            continue
         try:
             data = os.read(master, 65536)
         except OSError:  # the program and all its children have closed the terminal
             data = b""
         until = time.monotonic() + silent_s
         *lines, rest = re.split(r"[\r\n]+", _ESCAPES.sub("", rest + data.decode("utf-8", "replace")))
+        rest = rest[-MAX_KEPT:]
         for line in [*lines, *([] if data else [rest])]:
             if bars.read(line):
                 report.progress(*bars.sums())
             if line.strip() and not bars.read(line) and line not in shown:
+                if len(shown) >= MAX_SHOWN:
+                    shown.clear()
                 shown.add(line)
-                kept += line.rstrip() + "\n"
+                kept = (kept + line.rstrip() + "\n")[-MAX_KEPT:]
                 report.output(line.rstrip() + "\n")
         if not data:
             return kept
