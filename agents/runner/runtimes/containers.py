@@ -23,7 +23,7 @@ from agents.runner.processes import Process, descendants, read_process, signal_p
 from agents.runner.programs import output_of
 from agents.runner.reduction.files_on_hosts import directory_of
 from agents.runner.runs.orders import Order, Refused, container_env, login_env
-from agents.runner.runtimes.devices import device_options
+from agents.runner.runtimes.devices import device_options, network_options
 from agents.runner.runtimes.docker_options import check_network, look, run_words, user_words
 from agents.runner.runtimes.engine_commands import (
     APPTAINER,
@@ -291,7 +291,9 @@ def can_limit(known: Mapping[str, Any], controller: str) -> bool:
 
 
 def _may_limit_all() -> Dict[str, str]:
-    return {"limits": " ".join(controller for controller in ("memory", "cpu") if may_limit(controller))}
+    return {
+        "limits": " ".join(controller for controller in ("memory", "cpu", "pids") if may_limit(controller))
+    }
 
 
 def command_of(
@@ -337,7 +339,7 @@ def command_of(
     written = [source for source, _target, mode in volumes if mode == "rw" and source.startswith(ours)]
     written += [source for source in (work, facts["tmp"]) if source and source not in written]
     command += [*_limits(order, runtime, known), *_user(runtime, known, directory, written)]
-    command += device_options(order.gpus, known)
+    command += [*device_options(order.gpus, known), *network_options(order.gpus, known)]
     if runtime.get("workdir"):
         command += ["--workdir", work]
     entrypoint, args = runtime.get("entrypoint") or [], runtime.get("args", [])
@@ -397,6 +399,9 @@ def _limits(order: Order, runtime: Mapping[str, Any], known: Mapping[str, Any]) 
     # A machine type with memory of its own has so many CPUs; that of "host" leaves both to the host.
     if order.memory_mb and order.cpus and can_limit(known, "cpu"):
         command += ["--cpus", "%g" % order.cpus]
+    # Podman's own limit is 2,048 threads, which ranks with their workers exceed. Docker has none.
+    if known["kind"] == PODMAN and can_limit(known, "pids"):
+        command += ["--pids-limit=-1"]
     return command
 
 

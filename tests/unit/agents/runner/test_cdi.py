@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import resource
 
 import pytest
 
 from agents.runner.host import cdi
 from agents.runner.runs.orders import Refused, parse_order
-from agents.runner.runtimes import devices
+from agents.runner.runtimes import containers, devices
 from agents.runner.runtimes.apptainer_options import DESCRIPTION, command_of
 from agents.runner.runtimes.engine_commands import DOCKER, PODMAN
 
@@ -120,6 +121,68 @@ def test_docker_is_asked_by_uuid_where_nvidias_toolkit_is(specs, monkeypatch):
     found = devices.device_options(UUIDS, {"kind": DOCKER, "cdi": "yes"})
     assert found == ["--gpus", f'"device={",".join(UUIDS)}"']
     assert devices.device_options([], {"kind": DOCKER, "cdi": "yes"}) == []
+
+
+@pytest.fixture
+def infiniband(monkeypatch, tmp_path):
+    """Two cards, one of which this login may not open. Root may open everything: the answer is that of the system."""
+    for name in ("uverbs0", "uverbs1", "rdma_cm", "umad0", "issm0"):
+        (tmp_path / name).touch()
+    monkeypatch.setattr(devices, "INFINIBAND", str(tmp_path))
+    monkeypatch.setattr(devices.os, "access", lambda path, mode: not path.endswith("uverbs1"))
+    return tmp_path
+
+
+def test_containers_with_gpus_get_the_cards_of_infiniband_and_may_lock_memory(infiniband, monkeypatch):
+    nodes = ["--device", f"{infiniband}/rdma_cm", "--device", f"{infiniband}/uverbs0"]
+    any_size = ["--ulimit", "memlock=-1:-1"]
+    monkeypatch.setattr(devices, "may_raise_limits", lambda: True)
+    assert devices.network_options(UUIDS, {"kind": PODMAN}) == [*nodes, *any_size]
+    assert devices.network_options(UUIDS, {"kind": DOCKER}) == [*nodes, *any_size]
+    assert devices.network_options(UUIDS, {"kind": DOCKER, "rootless": "yes"}) == nodes
+    assert devices.network_options([], {"kind": PODMAN}) == []
+    (infiniband / "rdma_cm").unlink()
+    (infiniband / "uverbs0").unlink()
+    assert devices.network_options(UUIDS, {"kind": PODMAN}) == [], "there is no card for this login"
+
+
+def test_a_login_asks_for_no_more_locked_memory_than_it_has(infiniband, monkeypatch):
+    """podman would start nothing: only root may raise a limit."""
+    monkeypatch.setattr(devices, "may_raise_limits", lambda: False)
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (65536, 1 << 20))
+    assert devices.network_options(UUIDS, {"kind": PODMAN})[-1] == "memlock=1048576:1048576"
+
+
+@pytest.mark.parametrize(
+    ("users", "capabilities", "may"),
+    [
+        ("         0          0 4294967295\n", "000001ffffffffff", True),
+        ("         0          0 4294967295\n", "0000000000000000", False),
+        ("         0       1000          1\n", "000001ffffffffff", False),
+    ],
+)
+def test_only_root_of_the_host_may_raise_limits(tmp_path, users, capabilities, may):
+    (tmp_path / "uid_map").write_text(users)
+    (tmp_path / "status").write_text(f"Name:\tx\nCapEff:\t{capabilities}\nSeccomp:\t0\n")
+    assert devices.may_raise_limits(str(tmp_path)) is may
+    assert not devices.may_raise_limits(str(tmp_path / "none"))
+
+
+def test_a_container_is_made_with_the_cards_of_its_network(infiniband, monkeypatch, tmp_path):
+    monkeypatch.setattr(containers, "device_options", lambda gpus, known: ["GPUS"])
+    monkeypatch.setattr(containers, "network_options", lambda gpus, known: ["CARDS", *gpus])
+    monkeypatch.setattr(containers, "user_of_image", lambda *given: "0:0")
+    monkeypatch.setattr(containers, "python_path_of_image", lambda *given: "")
+    monkeypatch.setattr(containers, "give", lambda *given: None)
+    directory = tmp_path / "dep" / "runs" / "r"
+    directory.mkdir(parents=True)
+    runtime = {"kind": PODMAN, "image": "x", "args": []}
+    order = parse_order({"command": ["true"], "gpus": UUIDS, "runtime": runtime})
+    known = {**runtime, "program": "podman", "name": "n", "place": str(directory), "limits": "pids"}
+    facts = {"host_env": {}, "tmp": "", "mark": "m", "runtime": known}
+    words, _ = containers.command_of(order, str(directory), "r", str(tmp_path / "work"), facts)
+    assert words[words.index("GPUS") :][:4] == ["GPUS", "CARDS", *UUIDS]
+    assert "--pids-limit=-1" in words
 
 
 @pytest.mark.parametrize("gpus", [[], UUIDS])

@@ -64,6 +64,16 @@ def test_it_gets_the_cpus_and_the_shared_memory_of_its_machine_type(host, consol
     console.closed("r1")
 
 
+def test_it_may_have_as_many_threads_as_a_program_of_the_host(host, console, engine):
+    start(console, "r1", "echo up; exec sleep 600")
+    console.text("r1", "up")
+    name = host.facts("r1")["runtime"]["name"]
+    found = engine("inspect", "--format", "{{.HostConfig.PidsLimit}}", name).split()
+    assert found[0] in ("-1", "0", "<nil>"), "as the engine says that there is no limit"
+    console.stop("r1", 0)
+    console.closed("r1")
+
+
 def test_a_machine_of_no_size_has_no_limits(host, console, engine):
     start(console, "r1", "echo up; exec sleep 600", cpus=1.0)
     console.text("r1", "up")
