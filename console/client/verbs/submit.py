@@ -65,6 +65,9 @@ def submit_arguments(parser: argparse.ArgumentParser) -> None:
         "-f", "--follow", action="store_true", help="show the logs, then end with the job's exit code"
     )
     after.add_argument("--wait", action="store_true", help="wait for the end; the exit code is the job's")
+    after.add_argument(
+        "--files", action="store_true", help="wait until the files that it wrote are stored, too"
+    )
     after.add_argument("--json", action="store_true", help="for programs")
 
 
@@ -275,7 +278,7 @@ def submitted(session: Session, path: str, job: Document) -> Document:
 def _afterwards(session: Session, made: Document) -> int:
     args = session.args
     number = made["name"].rpartition("/")[2]
-    if args.json and not (args.follow or args.wait):
+    if args.json and not (args.follow or args.wait or args.files):
         print_json(made)
     else:
         print(
@@ -294,7 +297,7 @@ def _afterwards(session: Session, made: Document) -> int:
         }
         vars(args).update(job=number, **defaults)
         logs.logs(session)
-    if args.follow or args.wait:
+    if args.follow or args.wait or args.files:
         vars(args).update(job=number, timeout=0.0, quiet=False)
         return wait.wait(session)
     return 0

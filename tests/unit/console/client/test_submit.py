@@ -129,6 +129,37 @@ def test_options_win_over_a_file_in_either_spelling(submit, console, task):
     }
 
 
+JOB_42 = {"project": "nlp", "customJob": {}, "replicas": [], "attempt": 1}
+OVER = {"state": "JOB_STATE_SUCCEEDED"}
+
+
+def stored(*states, **more):
+    return (
+        200,
+        {},
+        {"hosts": [{"host": f"gpu-{n}", "state": each, **more} for n, each in enumerate(states)]},
+    )
+
+
+def test_files_are_waited_for_where_that_is_asked(submit, console):
+    """So that the next command of a script finds them, also over a console that is away for a moment."""
+    made = [(200, {}, MADE), (200, {}, JOB_42), (200, {}, OVER)]
+    coming = stored("WRITING", problem="the host does not answer")
+    away = (503, {}, {"error": {"message": "The database does not answer."}})
+    console.answers = [*made, coming, coming, away, stored("STORED", "KEPT"), (200, {}, JOB_42)]
+    done = submit("--files", "--no-upload", "--", "true")
+    assert [path for _, path, _ in console.sent].count("/api/v1/jobs/42/outputs") == 4
+    assert done.stderr.count("waiting for files. gpu-0: the host does not answer") == 1
+    assert "database does not answer" in done.stderr and "some files stay on host gpu-1" in done.stderr
+    assert "Job 42 has succeeded" in done.stdout
+
+
+def test_without_that_only_the_end_is_waited_for(submit, console):
+    console.answers = [(200, {}, MADE), (200, {}, JOB_42), (200, {}, OVER), (200, {}, JOB_42)]
+    submit("--wait", "--no-upload", "--", "true")
+    assert not any("outputs" in path for _, path, _ in console.sent)
+
+
 def test_variables_that_nothing_would_get_are_refused(submit, console):
     job = {"jobSpec": {"workerPoolSpecs": [{"machineSpec": {}}]}}
     done = submit("-", "--env", "A=1", stdin=json.dumps(job), check=False)
