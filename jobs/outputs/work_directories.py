@@ -8,6 +8,7 @@ writes below its output directories is stored, and listed by browsing.py.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -48,7 +49,8 @@ class Transfer(Iterator[bytes]):
     def __init__(self, found: RemoteFile, share: str) -> None:
         self.size, self._found, self._share = found.size, found, share
         self._parts = found.parts()
-        self._is_open = True
+        # Held from its end on, which two threads may come to: the one that reads, and the one whose client has gone.
+        self._ended = threading.Lock()
 
     def __next__(self) -> bytes:
         """Raises OSError when not all bytes come."""
@@ -59,8 +61,7 @@ class Transfer(Iterator[bytes]):
             raise
 
     def close(self) -> None:
-        if self._is_open:
-            self._is_open = False
+        if self._ended.acquire(blocking=False):
             transfers.give_back(self._share)
             self._found.close()
 
