@@ -253,6 +253,13 @@ STORED_FILES = (
         (f"{ELSEWHERE}::test_a_login_waits_once_for_everything",),
     ),
     Safeguard(
+        "answer-of-a-login-server-with-a-deadline",
+        "console/auth/login/timed_http.py",
+        "    timer.start()\n",
+        "",
+        ("tests/unit/console/auth/test_timed_http.py::test_the_deadline_ends_an_answer_that_does_not_end",),
+    ),
+    Safeguard(
         "place-of-who-waits-for-a-login-server",
         "console/views/people/oidc.py",
         "return oidc_server.places.place(throttle.address_of(request))",
