@@ -213,6 +213,7 @@ def test_each_secret_is_nowhere_but_where_it_belongs(product, planted, people, l
             product.client.wait(each, "RUNNING")
             for name in OF_JOBS:
                 product.client.wait_for_log(each, hashlib.sha256(planted[name].encode()).hexdigest())
+            product.client.wait_for_log(each, "the value of PERSON is")
         [run] = product.runs(job)
         shell = HeldShell(product.client, run["id"]).connect()
         shell.type(b"echo rea''dy\n").seen(b"ready")
@@ -223,6 +224,7 @@ def test_each_secret_is_nowhere_but_where_it_belongs(product, planted, people, l
         for each in people:
             seen |= each.opened(values, queries(job, other), fragments=each in (ada, bob))
         assert leaks.found(seen, planted | kept) == [], "in what visitors are shown"
+        assert_sockets_told(seen, job, shell.key)
         assert shown_to(seen, open_name) == {
             (kind, name)
             for name in ("ada", "bob", "vera")
@@ -252,6 +254,18 @@ def test_each_secret_is_nowhere_but_where_it_belongs(product, planted, people, l
     afterwards = {"the recording": recorded, **bob.opened(values, queries(job, other))}
     assert leaks.found(afterwards, planted | kept) == [], "in what is shown after the job"
     product.check()
+
+
+def assert_sockets_told(seen, job, key):
+    """A log comes with its secrets masked, and a shell with what it shows: silent sockets would leak nothing."""
+    for name in ("ada", "bob", "vera"):
+        for path in (f"/ws/jobs/{job}/log", f"/ws/jobs/{job}/log/workerpool0-0"):
+            told = seen[f"socket {path} as {name}"].decode()
+            for secret in ("INLINE", "PROJECT", "PERSON"):
+                assert re.search(rf"the value of {secret} is \*{{12,}}", told), (path, name, told)
+    for name in ("ada", "bob"):
+        told = seen[f"socket /ws/shells/{key} as {name}"]
+        assert b'"ready"' in told and b"ready\r" in told, (name, told)
 
 
 def recording_of(product, visitor, job, key):
