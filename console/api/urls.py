@@ -117,6 +117,7 @@ urlpatterns = [
     ),
     re_path(rf"^/*api/v1/jobs/{JOB}/log$", log_archive.ArchiveView.as_view(), name="api-archive"),
     re_path(rf"^/*api/v1/jobs/{JOB}/log/earlier$", log_pages.EarlierView.as_view(), name="api-earlier"),
+    re_path(rf"^/*api/v1/jobs/{JOB}/log/later$", log_pages.LaterView.as_view(), name="api-later"),
     re_path(
         rf"^/*api/v1/jobs/{JOB}/log/search$",
         log_search.SearchAllView.as_view(),

@@ -5,15 +5,20 @@ it has: `{"from": {run: end of its last line, ...}}`, in several messages if the
 (`ack`), and says when it wants none (`pause`).
 
 The server sends `{"runs": [...]}`, each with its number and where its lines begin, and `{"rows": [[number of the run,
-end, time, text], ...]}`; a row with a fifth element says what is not shown. A run that prints faster than the viewer
-takes it is skipped to its end, and a row says so.
+end, time, text], ...]}`. A row may have a fifth element: "note" where it says what is not shown, "open" where the next
+row of the run continues the line, "last" where the line has no end and nothing follows. Texts have the controls that
+programs wrote, so that a page can show progress bars on their rows; what is written over comes twice a second at most.
+A run that prints faster than the viewer takes it is skipped to its end, and a row says so.
 
-With `{"begin": true, "whole": true}` nothing is skipped: each log comes from its begin, or from the place that was
-told, and a viewer that is slow gets everything later. Runs that were told are sent to their end, and so are those
-between them and the newest run of their replica. `"since": S` begins at this second since 1970; with `"follow": false`
-the logs end with what is stored now. When all was sent, and nothing more can come, the server says `{"over": true}`.
-While the job is over and some of its logs have not come whole, it says `{"waits": [[replica, host, whether the host
-answers], ...]}`, and again when these change.
+Without `?replicas=`, and of more than MAX_REPLICAS, those are sent that matter most
+(console/presenters/jobs/logs_together.py).
+
+With `{"begin": true, "whole": true}` nothing is skipped, and lines come whole, as they end up: each log comes from its
+begin, or from the place that was told, and a viewer that is slow gets everything later. Runs that were told are sent to
+their end, and so are those between them and the newest run of their replica. `"since": S` begins at this second since
+1970; with `"follow": false` the logs end with what is stored now. When all was sent, and nothing more can come, the
+server says `{"over": true}`. While the job is over and some of its logs have not come whole, it says `{"waits":
+[[replica, host, whether the host answers], ...]}`, and again when these change.
 """
 
 from __future__ import annotations
@@ -32,15 +37,19 @@ from django.http import Http404
 from agents.infra.texts import said
 from agents.models import HostStatus
 from console.auth import access
-from console.consumers.socket_lifecycle import GONE, BadMessage, Closed, Receive, Send, Socket
+from console.consumers.socket_lifecycle import GONE, TRY_AGAIN, BadMessage, Closed, Receive, Send, Socket
 from console.live import registry, tails
 from console.live.merged_lines import Line, LineFeeder, in_order
+from console.live.merged_parts import PartFeeder
+from console.presenters.jobs.logs_together import MAX_REPLICAS, LogsTogether, logs_together
 from console.runtime.database_threads import in_database_thread
 from jobs.logs import entries, reader
 from jobs.models import Job, Run
 from jobs.rules.lifecycle.states import TERMINAL
 
-MAX_RUNS = 128
+# Logs that are followed at once. A replica that was started again has several, until the last bytes of the old ones
+# have come.
+MAX_RUNS = 4 * MAX_REPLICAS
 # The most characters that are sent and not acknowledged.
 WINDOW = 512 * 1024
 # What is read of each log before the first lines are shown, and at least.
@@ -113,7 +122,7 @@ class MergedLogSocket(Socket):
     async def on_message(self, message: dict[str, Any]) -> None:
         for run, end in _offsets(message).items():
             self._known[run] = end
-        if len(self._known) > 4 * MAX_RUNS:
+        if len(self._known) > MAX_RUNS:
             raise BadMessage("from has too many runs.")
         if "ack" in message:
             self._acked = max(self._acked, min(_whole(message["ack"], "ack"), self._sent))
@@ -129,6 +138,7 @@ class MergedLogSocket(Socket):
             async with registry.of_this_loop().watch(f"job:{self.job_id}") as self._watch:
                 while not self._begun:
                     await self._watch.wait()
+                await self._choose()
                 while True:
                     await self._follow_new_runs()
                     if self._whole:
@@ -137,11 +147,31 @@ class MergedLogSocket(Socket):
                     else:
                         lines = [line for log in self._logs.values() for line in await self._lines(log)]
                         await self._send_rows(lines)
-                    await self._watch.wait()
+                    await self._watch.wait(self._patience_s())
                     await asyncio.sleep(COLLECT_S)
         finally:
             for log in self._logs.values():
                 await log.followed.aclose()
+
+    async def _choose(self) -> None:
+        """Choose the logs that matter most, if there are too many."""
+        found = await in_database_thread(_together, self.job_id, self.replicas)
+        if found.left_out and self._whole:
+            raise Closed(
+                GONE,
+                said(
+                    "There are more than {number} logs at once. Choose replicas: ?replicas=NAME,NAME.",
+                    number=MAX_REPLICAS,
+                ),
+            )
+        if found.left_out:
+            self.replicas = frozenset(found.names)
+
+    def _patience_s(self) -> float:
+        """How long the logs can be left alone if no hint comes."""
+        now = asyncio.get_running_loop().time()
+        due = (log.feeder.due_at() for log in self._logs.values() if isinstance(log.feeder, PartFeeder))
+        return min(max(min(due, default=inf) - now, 0.0), registry.POLL_EVERY_S)
 
     async def _follow_new_runs(self) -> None:
         """Look once a second for runs that have begun."""
@@ -153,13 +183,7 @@ class MergedLogSocket(Socket):
         rows = await in_database_thread(_runs, self.job_id, self.replicas, known)
         fresh = [row for row in rows if row["id"] not in self._logs]
         if sum(log.tail is not None for log in self._logs.values()) + len(fresh) > MAX_RUNS:
-            raise Closed(
-                GONE,
-                said(
-                    "There are more than {number} logs at once. Choose replicas: ?replicas=NAME,NAME.",
-                    number=MAX_RUNS,
-                ),
-            )
+            raise Closed(TRY_AGAIN, said("Too many replicas were started again. Connecting anew."))
         share = max(FIRST_BYTES // max(len(fresh), 1), LEAST_BYTES)
         begins = {row["id"]: max(0, row["stored"] - share) if first else 0 for row in fresh}
         if self._whole:
@@ -169,7 +193,8 @@ class MergedLogSocket(Socket):
         told = []
         for row in fresh:
             run = row["id"]
-            log = _Log(LineFeeder(len(self._logs), begins[run], times[run]), self.wake)
+            feeder = LineFeeder if self._whole else PartFeeder
+            log = _Log(feeder(len(self._logs), begins[run], times[run]), self.wake)
             self._logs[run] = log
             log.tail = await log.followed.enter_async_context(tails.follow(run, log))
             if not self._follow:
@@ -186,7 +211,7 @@ class MergedLogSocket(Socket):
         piece = await self._piece(log)
         feed = piece.data.find(b"\n")
         if feed >= 0:
-            log.feeder = LineFeeder(log.feeder.log, piece.start + feed + 1, log.feeder.at)
+            log.feeder = type(log.feeder)(log.feeder.log, piece.start + feed + 1, log.feeder.at)
 
     async def _piece(self, log: _Log) -> tails.Piece:
         at = log.feeder.taken
@@ -197,6 +222,9 @@ class MergedLogSocket(Socket):
     async def _lines(self, log: _Log) -> list[Line]:
         """The new lines of one log, as far as the viewer can take them."""
         if log.tail is None or self._paused or self._sent - self._acked > WINDOW:
+            return []
+        now = asyncio.get_running_loop().time()
+        if isinstance(log.feeder, PartFeeder) and now < log.feeder.rests_until:
             return []
         found: list[Line] = []
         behind = log.tail.end - log.feeder.taken
@@ -214,6 +242,8 @@ class MergedLogSocket(Socket):
             found += log.feeder.finish()
             await log.followed.aclose()
             log.tail = None
+        elif isinstance(log.feeder, PartFeeder):
+            found += log.feeder.rest(now)
         return found
 
     async def _send_in_order(self) -> bool:
@@ -281,9 +311,15 @@ class MergedLogSocket(Socket):
             return
         rows: list[list[object]] = []
         for line in ordered:
-            rows.append([line.log, line.end, round(line.at, 3), line.text, *([True] if line.note else [])])
+            rows.append(
+                [line.log, line.end, round(line.at, 3), line.text, *([line.kind] if line.kind else [])]
+            )
             self._sent += len(line.text) + 1
         await self.send_json({"rows": rows, "sent": self._sent})
+
+
+def _together(job_id: int, replicas: frozenset[str]) -> LogsTogether:
+    return logs_together(Job.objects.get(pk=job_id), replicas)
 
 
 def _runs(job_id: int, replicas: frozenset[str], known: frozenset[str] = frozenset()) -> list[dict[str, Any]]:

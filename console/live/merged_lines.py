@@ -17,17 +17,20 @@ from jobs.logs.pieces import Mark
 
 # A longer line comes in parts.
 MAX_LINE = 16 * 1024
+# What a line can be besides a whole one: it says what is missing; it goes on in the next one of its log; it is the
+# rest, maybe empty, of one that has no line feed, and nothing follows.
+NOTE, OPEN, LAST = "note", "open", "last"
 
 
 class Line(NamedTuple):
     """A line of the log number `log`. Its time is when its last byte was printed, by its host's clock, but never
-    before that of the line before. `note`: the line says what is missing."""
+    before that of the line before. `kind`: empty, or one of those above."""
 
     at: float
     log: int
     end: int
     text: str
-    note: bool = False
+    kind: str = ""
 
 
 @dataclass(slots=True)
@@ -79,14 +82,17 @@ class LineFeeder:
         """Go on at `end`. The bytes before it are not shown, and a line says so."""
         self.held.clear()
         self.end = self.taken = end
-        return [Line(self.at, self.log, end, why, note=True)]
+        return [Line(self.at, self.log, end, why, NOTE)]
 
     def _line(self, start: int, stop: int) -> Line:
         end = self.end + stop
         place = bisect_right(self.marks, end - 1, key=lambda mark: mark[0])
         if place:
             self.at = max(self.at, self.marks[place - 1][1])
-        return Line(self.at, self.log, end, _shown(bytes(self.held[start:stop])))
+        return Line(self.at, self.log, end, self._text(bytes(self.held[start:stop])))
+
+    def _text(self, line: bytes) -> str:
+        return _shown(line)
 
     def _drop(self, used: int) -> None:
         del self.held[:used]

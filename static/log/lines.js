@@ -22,6 +22,8 @@ export class Row {
     this.cut = false; // ends in the middle of a line
     this.pieces = [];
     this.length = 0;
+    this.written = false; // anew: what stood there is replaced
+    this.above = false; // stands above the first byte, where the cursor went up
     this.node = null;
   }
 
@@ -32,8 +34,10 @@ export class Row {
 
 export class Lines {
   // `continued`: the first byte is not the beginning of a line. `feeds`: the number of line feeds before it.
-  constructor(run, offset, continued = false, feeds = 0) {
+  // `above`: rows are made for those above the first one that the cursor goes up to. They are at the front of `firsts`.
+  constructor(run, offset, continued = false, feeds = 0, above = false) {
     this.run = run;
+    this.start = offset;
     this.offset = offset;
     this.feeds = feeds;
     this.continued = continued;
@@ -43,6 +47,26 @@ export class Lines {
     this.row = null; // the row of the cursor, or null: below the last row
     this.begin = null; // the first byte behind the last row
     this.returned = false;
+    this.firsts = above ? [] : null; // the first rows, as far as a cursor can go up to them
+    this.above = 0; // how many of them stand above the first byte
+  }
+
+  // The row of the cursor, and those below it: what is written there next replaces them.
+  get living() {
+    return this.row ? this.screen.slice(this.screen.indexOf(this.row)) : [];
+  }
+
+  // A part of a line as text, which ends at the offset `end`, with its line feed if it is `whole`. Returns what `push` does.
+  write(text, end, whole) {
+    const rows = new Set(this.row ? [this.row] : []);
+    for (let at = 0; at < text.length; at += MAX_ROW_BYTES) {
+      const part = text.slice(at, at + MAX_ROW_BYTES);
+      this.#cutBefore(part.length, part.indexOf("\r"));
+      this.#write(rows, part, this.offset);
+    }
+    if (whole) this.#end(rows, end);
+    this.offset = end;
+    return [...rows];
   }
 
   // Returns the rows that `bytes` begin or change, in order. The last row may continue with the next call.
@@ -52,7 +76,7 @@ export class Lines {
     while (at < bytes.length) {
       const newline = bytes.indexOf(NEWLINE, at);
       const end = Math.min(newline < 0 ? bytes.length : newline, at + MAX_ROW_BYTES);
-      this.#cutBefore(bytes, at, end);
+      this.#cutBefore(end - at, bytes.subarray(at, end).indexOf(RETURN));
       this.#write(rows, this.decoder.decode(bytes.subarray(at, end), { stream: true }), this.offset + at);
       at = end;
       if (end === newline) this.#end(rows, this.offset + ++at);
@@ -62,11 +86,10 @@ export class Lines {
   }
 
   // End a row that would become too long. The rest of the line is a row of its own, with its own offset. Text that a
-  // carriage return is going to replace does not count.
-  #cutBefore(bytes, at, end) {
+  // carriage return is going to replace does not count: it is at `returns`, or -1.
+  #cutBefore(size, returns) {
     if (!this.row || this.returned) return;
-    const replaced = bytes.subarray(at, end).indexOf(RETURN);
-    if (this.row.length + (replaced < 0 ? end - at : replaced) <= MAX_ROW_BYTES) return;
+    if (this.row.length + (returns < 0 ? size : returns) <= MAX_ROW_BYTES) return;
     this.row.cut = true;
     this.row = null;
     this.screen = [];
@@ -98,7 +121,21 @@ export class Lines {
     this.continued = false;
     this.screen.push(this.row);
     if (this.screen.length > SCREEN) this.screen.shift();
+    if (this.firsts?.length < SCREEN) this.firsts.push(this.row);
     rows.add(this.row);
+  }
+
+  // Make the rows above the first one, up to which the cursor goes.
+  #reach(up) {
+    const now = this.row ? this.screen.indexOf(this.row) : this.screen.length;
+    const reaches = this.firsts && this.screen[0] === this.firsts[0];
+    for (let more = up - now; reaches && more > 0 && this.screen.length < SCREEN; more -= 1) {
+      this.above += 1;
+      const row = new Row(this.run, this.start - this.above, false);
+      row.above = true;
+      this.screen.unshift(row);
+      this.firsts.unshift(row);
+    }
   }
 
   #write(rows, text, offset) {
@@ -122,6 +159,7 @@ export class Lines {
 
   // Move the cursor by so many rows, up if `by` is negative, as far as there are rows.
   #move(rows, by) {
+    if (by < 0) this.#reach(-by);
     const last = this.screen.length - 1;
     const now = this.row ? this.screen.indexOf(this.row) : last + 1;
     const there = by < 0 ? Math.max(0, now + by) : Math.min(last, now + by);
@@ -164,6 +202,7 @@ export class Lines {
 }
 
 function erase(row) {
+  row.written = true;
   row.pieces = [];
   row.length = 0;
   return row;

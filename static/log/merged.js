@@ -1,53 +1,57 @@
-// The log of all replicas: their newest lines in the order of their times, as they come. A line that many replicas print
-// at about the same time is one row with their number. The page holds MAX_ROWS rows; the socket sends what is newer, and
-// earlier lines are fetched when the person scrolls up.
+// The log of all replicas: their lines in the order of their times. At the live end they come by a socket; earlier ones,
+// and those of another time, are fetched as the person scrolls. The page holds MAX_ROWS rows.
 
-import { Ansi, PLAIN } from "./ansi.js";
 import { choose, chosen } from "./choices.js";
 import { Found } from "./found.js";
 import { FORMATS, WIDTHS, keptFormat } from "./gutter.js";
+import { Living } from "./living.js";
 import { Marks } from "./marks.js";
+import { MergedLink } from "./merged_link.js";
+import { MergedLog, isBlank } from "./merged_logs.js";
+import { MergedPages } from "./merged_pages.js";
+import { MergedRows } from "./merged_rows.js";
 import { paintRow } from "./paint.js";
 import { number, say } from "../texts.js";
 import { Wire, dot } from "../wire.js";
 
 const MAX_ROWS = 4000;
-const FOLD_S = 10; // equal lines within so many seconds are one row
 const COLOURS = 12;
 const FROM_RUNS = 30; // runs in one message: the server takes short ones only
 const ACK_STEP = 64 * 1024;
 const CHUNK = 400; // lines that are painted at once
 const HIDDEN_MS = 5000;
-const EDGE = 400; // pixels from the top at which earlier lines are fetched
-
-// What ansi.js looks at: controls, directions, and letters of no width.
-const SPECIAL = /[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\ufeff]/;
-
+const EDGE = 400; // pixels from the top and the end at which more lines are fetched
 
 export class MergedView {
   constructor(root) {
     this.root = root;
     this.api = `/api/v1/jobs/${root.dataset.job}`;
     for (const part of root.querySelectorAll("[data-part]")) this[part.dataset.part] = part;
-    this.rows = [];
-    this.runs = []; // what the server said of each run, by its number
-    this.numbers = new Map(); // of the id of a run: its number here, which stays over a reconnect
-    this.ends = new Map(); // of the id of a run: where its last line that came ends
-    this.firsts = new Map(); // of the id of a run: where the first of its lines that came ends
-    this.before = {}; // what the next fetch of earlier lines asks for; null if there are none
+    this.logs = []; // by their numbers, which stay over a reconnect
+    this.numbers = new Map(); // of the id of a run: its number here
     this.queue = [];
-    this.link = { search: () => this.#toAddress() };
+    this.runsAreKnown = new Promise((known) => { this.knowRuns = known; });
+    this.detached = false; // the live end is not among the rows that are loaded
+    this.shownRows = new MergedRows(this.body);
+    this.alive = new Living(this, this.living);
+    this.replicas = root.dataset.replicas || (new URLSearchParams(location.search).get("replicas") ?? "");
+    this.pages = new MergedPages(this.api, this.replicas);
+    this.pages.from({ earlier: {} });
+    this.link = new MergedLink(this);
     this.marks = new Marks(this);
     this.finder = new Found(this);
-    this.folding = chosen("fold") !== "off";
+    this.shownRows.folding = chosen("fold") !== "off";
     this.times.value = keptFormat();
     this.#listen();
     this.#look();
     this.#follow(true);
     this.#say(say("Opening…"));
-    this.replicas = new URLSearchParams(location.search).get("replicas") ?? "";
     this.#connect();
-    this.#fromAddress();
+    this.link.open();
+  }
+
+  get rows() {
+    return this.shownRows.all;
   }
 
   // ---- the socket
@@ -68,7 +72,7 @@ export class MergedView {
     dot("live");
     this.acked = 0;
     this.there = []; // of each number that the server uses on this connection: our number
-    const ends = [...this.ends];
+    const ends = this.detached ? [] : this.logs.filter((log) => log.end !== undefined).map((log) => [log.id, log.end]);
     for (let at = 0; at < ends.length; at += FROM_RUNS) {
       this.wire.send({ from: Object.fromEntries(ends.slice(at, at + FROM_RUNS)) });
     }
@@ -78,14 +82,13 @@ export class MergedView {
   #arrived(message) {
     if (message.runs) this.#runsBegin(message.runs);
     if (!message.rows) return;
-    for (const [run, end, at, text, missing] of message.rows) {
-      const ours = this.there[run];
-      const { id } = this.runs[ours];
-      this.ends.set(id, Math.max(end, this.ends.get(id)));
-      if (!this.firsts.has(id)) this.firsts.set(id, end);
-      this.queue.push({ run: ours, end, at, text, missing });
-    }
     this.sent = message.sent;
+    // Another time is shown.
+    if (this.detached) return;
+    for (const [run, ...part] of message.rows) {
+      const [end, at, text, kind] = part;
+      this.queue.push({ run: this.there[run], end, at, text, kind });
+    }
     this.#drainSoon(0);
   }
 
@@ -99,25 +102,32 @@ export class MergedView {
   #runsBegin(runs) {
     for (const run of runs) {
       if (!this.numbers.has(run.id)) {
-        this.numbers.set(run.id, this.runs.length);
-        this.runs.push(run);
+        this.numbers.set(run.id, this.logs.length);
+        this.logs.push(new MergedLog(this.logs.length, run));
       }
       this.there[run.number] = this.numbers.get(run.id);
-      if (!this.ends.has(run.id)) this.ends.set(run.id, run.from);
+      if (!this.detached) this.logs[this.there[run.number]].begin(run.from);
     }
     this.#showState();
+    this.knowRuns();
   }
 
   #drain() {
     this.painting = false;
     const began = performance.now();
     // What would leave at the top at once is not painted. Who scrolls up sees it.
-    for (const line of this.queue.splice(0, Math.max(0, this.queue.length - MAX_ROWS))) this.#left(line.run, line.end);
+    for (const part of this.queue.splice(0, Math.max(0, this.queue.length - MAX_ROWS))) {
+      const log = this.logs[part.run];
+      log.skip(part);
+      log.left({ end: part.end });
+      this.#aboveAnew();
+    }
     const changed = new Set();
-    for (const line of this.queue.splice(0, CHUNK)) changed.add(this.#add(line));
-    for (const row of changed) this.paint(row);
-    this.#trim();
-    this.marks.changed([...changed].filter((row) => row.node.isConnected));
+    for (const part of this.queue.splice(0, CHUNK)) for (const line of this.logs[part.run].take(part)) changed.add(line);
+    const rows = this.#settle(changed);
+    for (const row of rows) this.paint(row);
+    if (!this.detached) this.#leftAtTop(this.shownRows.trimTop(MAX_ROWS));
+    this.marks.changed([...rows].filter((row) => row.node.isConnected));
     if (this.following) this.#toEnd();
     if (this.queue.length < CHUNK && this.sent - this.acked >= ACK_STEP) this.#ack();
     this.#showState();
@@ -131,52 +141,46 @@ export class MergedView {
 
   // ---- the rows
 
-  // Returns the row of the line: a new one, or the one that it is folded into.
-  #add(line) {
-    const known = this.folding && !line.missing ? this.#equal(line) : null;
-    if (known) {
-      known.runs.push(line.run);
-      known.ends.push(line.end);
-      return known;
+  // Put these lines where they belong: to those that are being written, or into the log. Returns the rows to be painted.
+  #settle(changed) {
+    const rows = new Set();
+    for (const run of new Set([...changed].map((line) => line.number))) {
+      const living = this.detached ? [] : this.logs[run].living;
+      for (const line of living) if (line.shown) changed.add(line);
+      for (const line of this.alive.show(run, living)) changed.add(line);
     }
-    const row = { ...line, runs: [line.run], ends: [line.end], kind: line.missing ? "gap" : "", hits: [], node: document.createElement("div") };
-    row.pieces = pieces(line.text);
-    row.text = row.pieces.length === 1 ? row.pieces[0].text : row.pieces.map((piece) => piece.text).join("");
-    this.#place(row);
-    if (this.folding && !row.kind) this.newest.set(row.text, row);
-    return row;
+    for (const line of changed) {
+      const hidden = this.alive.has(line) || isBlank(line);
+      if (hidden && line.shown) this.#takeOut(line, rows);
+      else if (!hidden && line.shown) rows.add(this.shownRows.change(line));
+      else if (!hidden && !line.gone) rows.add(this.shownRows.add(line));
+    }
+    return rows;
   }
 
-  // The row with the same text that another replica printed at about the same time.
-  #equal({ run, at, text }) {
-    const row = this.newest.get(plain(text));
-    const near = row?.node.isConnected && Math.abs(row.at - at) <= FOLD_S;
-    return near && !row.runs.includes(run) ? row : null;
-  }
-
-  // By time, and the lines of one run in their order. Nearly always that is at the end; of earlier lines, at the top.
-  #place(row) {
-    let at = this.rows.length;
-    if (at && after(this.rows[0], row)) at = 0;
-    while (at > 0 && after(this.rows[at - 1], row)) at -= 1;
-    if (at === this.rows.length) this.body.append(row.node);
-    else this.rows[at].node.before(row.node);
-    this.rows.splice(at, 0, row);
+  #takeOut(line, rows) {
+    const { shown } = line;
+    const gone = this.shownRows.take(line);
+    if (gone) {
+      rows.delete(gone);
+      this.marks.dropped([gone]);
+    } else rows.add(shown);
   }
 
   paint(row, hits = []) {
     paintRow(row, hits);
     const format = FORMATS[this.times.value];
     row.gutter.dataset.line = "";
-    row.gutter.dataset.time = format ? format(row.at, this.rows[0]?.at ?? row.at) : "";
+    row.gutter.dataset.time = format ? format(row.at, Number(this.root.dataset.began) || row.at) : "";
     row.gutter.after(this.#badge(row));
+    if (this.link.picked) this.link.show(row);
   }
 
   #badge(row) {
     const badge = row.badge ?? document.createElement("a");
-    const many = row.runs.length > 1;
-    badge.className = `rank rank-${many ? "many" : row.run % COLOURS}`;
-    badge.dataset.rank = many ? `×${row.runs.length}` : this.runs[row.run].replica;
+    const many = row.lines.length > 1;
+    badge.className = `rank rank-${many ? "many" : row.number % COLOURS}`;
+    badge.dataset.rank = many ? `×${row.lines.length}` : this.logs[row.number].replica;
     badge.row = row;
     row.badge = badge;
     return badge;
@@ -186,102 +190,142 @@ export class MergedView {
   #pointed({ target }) {
     const { row } = target;
     if (!row || !target.classList.contains("rank")) return;
-    const names = row.runs.map((run) => this.runs[run].replica);
-    target.title = `${names.join(", ")}: open the log of ${names[0]}`;
-    target.href = this.addressOf(names[0], { run: this.runs[row.run].id, byte: Math.max(0, row.end - 1) });
+    const names = row.lines.map((line) => this.logs[line.number].replica);
+    target.title = say("{names}: open the log of {name}", { names: names.join(", "), name: names[0] });
+    target.href = this.addressOf(names[0], { run: row.run, byte: Math.max(0, row.lines[0].end - 1) });
   }
 
   addressOf(replica, query) {
     return `${this.root.dataset.logUrl.replace("NAME", replica)}?${new URLSearchParams(query)}`;
   }
 
-  #trim() {
-    const gone = this.rows.splice(0, Math.max(0, this.rows.length - MAX_ROWS));
-    for (const row of gone) {
-      row.runs.forEach((run, index) => this.#left(run, row.ends[index]));
-      row.node.remove();
-      if (this.newest.get(row.text) === row) this.newest.delete(row.text);
-    }
+  // The lines of rows that left at the top are earlier lines now.
+  #leftAtTop(gone) {
+    if (!gone.length) return;
+    for (const row of gone) for (const line of row.lines) this.logs[line.number].left(line);
+    this.#aboveAnew();
     this.marks.dropped(gone);
   }
 
-  // ---- earlier lines
-
-  // This line is not in the window any more: it is one of the earlier lines now.
-  #left(run, end) {
-    const { id } = this.runs[run];
-    this.firsts.set(id, Math.max(this.firsts.get(id), end + 1));
-    this.before = {};
+  // The next page of earlier lines begins above the first row.
+  #aboveAnew() {
+    this.pages.from({ earlier: {}, later: this.pages.later });
   }
 
+  // ---- other times
+
   async #fetchEarlier() {
-    if (this.fetching || !this.before || !this.rows.length) return;
-    this.fetching = true;
-    const { before: earlier, firsts } = this;
-    earlier.until ??= (this.rows[0].at + 0.001).toFixed(3);
+    const { pages } = this;
+    if (!this.rows.length) return;
+    if (pages.earlier) pages.earlier.until ??= (this.rows[0].at + 0.001).toFixed(3);
+    const parts = await this.#fetched("earlier");
+    if (!parts) return;
+    this.#above(parts);
+    // A page may be empty, or not fill what is seen.
+    if (this.body.scrollTop < EDGE) setTimeout(() => this.#fetchEarlier());
+  }
+
+  async #fetchLater() {
+    if (this.queue.length) return;
+    const parts = await this.#fetched("later");
+    if (!parts) return;
+    for (const { id, ...part } of parts) {
+      const run = this.numbers.get(id);
+      if (part.end > (this.logs[run].end ?? -1)) this.queue.push({ run, ...part });
+    }
+    while (this.queue.length) this.#drain();
+    const before = this.body.scrollHeight;
+    this.#leftAtTop(this.shownRows.trimTop(MAX_ROWS));
+    this.body.scrollTop -= before - this.body.scrollHeight;
+    if (this.#atEnd()) setTimeout(() => this.#fetchLater());
+  }
+
+  async #fetched(kind) {
     try {
-      const query = new URLSearchParams({ ...earlier, ...(this.replicas ? { replicas: this.replicas } : {}) });
-      const answer = await fetch(`${this.api}/log/earlier?${query}`);
-      if (!answer.ok) throw new Error(say("the server answered {status}", { status: answer.status }));
-      const { lines, nextPageToken } = await answer.json();
-      if (firsts !== this.firsts) return;
-      this.before = nextPageToken ? { ...earlier, pageToken: nextPageToken } : null;
-      this.#above(lines);
-      // A page may be empty, or not fill what is seen.
-      if (this.body.scrollTop < EDGE) setTimeout(() => this.#fetchEarlier());
+      return (await this.pages.next(kind))?.filter(({ id }) => this.numbers.has(id));
     } catch (problem) {
       this.#say(say("Earlier lines could not be fetched: {problem}", { problem: problem.message }), "bad");
-    } finally {
-      this.fetching = false;
+      return null;
     }
   }
 
   // Put these lines above the others, those that are there already left out. What is too much leaves at the end.
-  #above(lines) {
+  #above(parts) {
     const before = this.body.scrollHeight;
-    const changed = new Set();
-    for (const [id, end, at, text, missing] of lines) {
-      const run = this.numbers.get(id);
-      if (run === undefined || end >= (this.firsts.get(id) ?? this.ends.get(id) + 1)) continue;
-      this.firsts.set(id, end);
-      changed.add(this.#add({ run, end, at, text, missing }));
+    const of = new Map();
+    for (const { id, ...part } of parts) {
+      const log = this.logs[this.numbers.get(id)];
+      if (!log.has(part.end)) of.set(log, [part, ...(of.get(log) ?? [])]);
     }
+    const lines = [...of].flatMap(([log, some]) => log.earlier(some));
+    lines.sort((a, b) => b.at - a.at || b.number - a.number || b.offset - a.offset);
+    const changed = new Set(lines.map((line) => this.shownRows.add(line)));
     for (const row of changed) this.paint(row);
     this.body.scrollTop += this.body.scrollHeight - before;
-    const gone = this.rows.splice(MAX_ROWS);
-    this.cut ||= gone.length > 0;
-    for (const row of gone) row.node.remove();
-    this.marks.dropped(gone);
+    this.#trimEnd();
     this.marks.changed([...changed].filter((row) => row.node.isConnected));
     this.#showState();
   }
 
+  // What left at the end is fetched again when the person scrolls down. The live end is not among the rows any more.
+  #trimEnd() {
+    const gone = this.shownRows.trimEnd(MAX_ROWS);
+    if (!gone.length) return;
+    for (const row of gone) for (const line of row.lines) this.logs[line.number].cutFrom(line);
+    this.#detach();
+    this.pages.later = { since: Math.max(0, this.rows.at(-1).at - 0.001).toFixed(3) };
+    this.marks.dropped(gone);
+  }
+
+  #detach() {
+    this.detached = true;
+    this.alive.forget();
+    this.#follow(false);
+    this.wire.send({ pause: true });
+  }
+
+  // Show what was printed from this second on, and before it.
+  async showAt(at) {
+    this.#detach();
+    await this.runsAreKnown;
+    this.#forget();
+    const until = at > 0 ? { until: Math.max(0, at - 0.001).toFixed(3) } : null;
+    this.pages.from({ earlier: until, later: { since: at.toFixed(3) } });
+    const { turn } = this.pages;
+    await this.#fetchLater();
+    if (turn !== this.pages.turn) return;
+    const first = this.rows.find((row) => this.link.holds(row)) ?? this.rows[0];
+    await this.#fetchEarlier();
+    if (first && turn === this.pages.turn) this.center(first);
+  }
+
   // Begin anew at the end: rows between what is shown and what comes now are gone.
   #anew() {
-    this.cut = false;
-    this.rows = [];
-    this.newest = new Map();
-    this.ends.clear();
-    this.firsts = new Map();
-    this.before = {};
-    this.queue = [];
-    this.body.replaceChildren();
-    this.marks.forget();
+    this.detached = false;
+    this.#forget();
+    this.pages.from({ earlier: {} });
     this.wire.end();
     this.#connect();
   }
 
+  #forget() {
+    for (const log of this.logs) log.forget();
+    this.queue = [];
+    this.shownRows.forget();
+    this.alive.forget();
+    this.marks.forget();
+  }
+
   // Fold or unfold: the rows are made again from the lines that they stand for.
   #refold() {
-    const lines = this.rows.flatMap((row) =>
-      row.runs.map((run, index) => ({ ...row, run, end: row.ends[index], missing: row.kind === "gap" })),
-    );
-    this.rows = [];
-    this.newest = new Map();
-    this.body.replaceChildren();
+    const lines = this.rows.flatMap((row) => row.lines);
+    this.shownRows.forget();
     this.marks.forget();
-    this.queue.unshift(...lines.map(({ run, end, at, text, missing }) => ({ run, end, at, text, missing })));
-    this.#drain();
+    for (const line of lines) line.shown = null;
+    const rows = new Set(lines.map((line) => this.shownRows.add(line)));
+    for (const row of rows) this.paint(row);
+    this.marks.changed([...rows]);
+    if (this.following) this.#toEnd();
   }
 
   // ---- moving and state
@@ -301,8 +345,9 @@ export class MergedView {
 
   resume() {
     this.#follow(true);
-    if (this.cut) this.#anew();
+    if (this.detached) this.#anew();
     else this.wire.send({ pause: false });
+    this.link.moved();
     this.#toEnd();
   }
 
@@ -321,51 +366,36 @@ export class MergedView {
   }
 
   #showState() {
-    const values = { rows: number.format(this.rows.length), logs: number.format(this.runs.length) };
-    this.#say(say("{rows} newest rows of {logs} logs, in the order of the hosts' clocks", values));
-    this.empty.hidden = this.rows.length > 0;
+    const values = { rows: number.format(this.rows.length), logs: number.format(this.logs.length) };
+    const newest = say("{rows} newest rows of {logs} logs, in the order of the hosts' clocks", values);
+    this.#say(this.detached ? say("{rows} rows of {logs} logs, in the order of the hosts' clocks", values) : newest);
+    this.empty.hidden = this.rows.length > 0 || !this.living.hidden;
   }
 
   #look() {
-    this.newest ??= new Map();
     this.root.dataset.times = this.times.value;
     this.root.style.setProperty("--gutter", `${WIDTHS[this.times.value] ?? 0}ch`);
-    this.fold.setAttribute("aria-pressed", String(this.folding));
+    this.fold.setAttribute("aria-pressed", String(this.shownRows.folding));
   }
 
-  // ---- the address of the page, and what the person does
-
-  #toAddress() {
-    const url = new URL(location.href);
-    const set = (name, value) => (value ? url.searchParams.set(name, value) : url.searchParams.delete(name));
-    set("q", this.search.value);
-    set("regex", this.search.value && this.marks.pattern ? "1" : "");
-    set("in", this.search.value && this.finder.open ? "all" : "");
-    if (url.href !== location.href) history.replaceState(history.state, "", url);
-  }
-
-  #fromAddress() {
-    const asked = new URLSearchParams(location.search);
-    const text = (asked.get("q") ?? "").slice(0, 200);
-    if (!text) return;
-    this.search.value = text;
-    this.marks.pattern = asked.get("regex") === "1";
-    this.marks.look();
-    if (asked.get("in") === "all") this.finder.begin(true);
-  }
+  // ---- what the person does
 
   #listen() {
     this.follow.addEventListener("click", () => (this.following ? this.pause() : this.resume()));
     this.more.addEventListener("click", () => this.resume());
     this.end.addEventListener("click", () => this.resume());
+    this.start.addEventListener("click", () => {
+      this.link.moved();
+      this.showAt(0);
+    });
     this.wrap.addEventListener("click", () => {
       this.#wrapped(!this.root.classList.contains("wrapped"));
       choose("wrap", this.root.classList.contains("wrapped") ? "on" : "off");
     });
     this.#wrapped(chosen("wrap") === "on");
     this.fold.addEventListener("click", () => {
-      this.folding = !this.folding;
-      choose("fold", this.folding ? "on" : "off");
+      this.shownRows.folding = !this.shownRows.folding;
+      choose("fold", this.shownRows.folding ? "on" : "off");
       this.#look();
       this.#refold();
     });
@@ -373,8 +403,9 @@ export class MergedView {
       choose("times", this.times.value);
       this.#look();
       for (const row of this.rows) this.paint(row, row.hits);
+      this.alive.repaint();
     });
-    this.body.addEventListener("pointerover", (event) => this.#pointed(event));
+    for (const box of [this.body, this.living]) box.addEventListener("pointerover", (event) => this.#pointed(event));
     this.body.addEventListener("scroll", () => this.#scrolled(), { passive: true });
     this.root.addEventListener("keydown", (event) => {
       if (event.key !== "Escape" || !this.finder.open) return;
@@ -399,6 +430,12 @@ export class MergedView {
     this.root.classList.toggle("sideways", this.body.scrollLeft > 0);
     if (this.following && up && scrollHeight - clientHeight - scrollTop > 40) this.pause();
     if (up && scrollTop < EDGE) this.#fetchEarlier();
+    if (!up && this.detached && this.#atEnd()) this.#fetchLater();
+  }
+
+  #atEnd() {
+    const { scrollTop, scrollHeight, clientHeight } = this.body;
+    return scrollHeight - clientHeight - scrollTop < EDGE;
   }
 
   // A hidden tab receives nothing. When it is shown again, it goes on from where it was.
@@ -417,20 +454,3 @@ export class MergedView {
 }
 
 for (const root of document.querySelectorAll("[data-merged]")) new MergedView(root);
-
-// The pieces of a line that are shown.
-function pieces(text) {
-  if (!SPECIAL.test(text)) return [{ text, style: PLAIN }];
-  return new Ansi().read(text).filter((piece) => piece.text);
-}
-
-// The text as it is shown, without colours.
-function plain(text) {
-  return SPECIAL.test(text) ? pieces(text).map((piece) => piece.text).join("") : text;
-}
-
-// Whether row `a` belongs behind row `b`. The lines of one run stay in their order, whatever their times say.
-function after(a, b) {
-  if (a.run === b.run) return a.end > b.end;
-  return a.at > b.at || (a.at === b.at && a.run > b.run);
-}

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+import time
+from datetime import UTC, datetime
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -44,7 +47,7 @@ class Product:
         if message.get("begin"):
             # The numbers of runs are those of this connection.
             self.numbers = {run["id"]: n for n, run in enumerate(reversed(self.runs))}
-            runs = [{**run, "number": self.numbers[run["id"]], "from": 0} for run in self.runs]
+            runs = [{"from": 0, **run, "number": self.numbers[run["id"]]} for run in self.runs]
             self.socket.send(json.dumps({"runs": runs}))
 
     def print(self, *lines):
@@ -56,10 +59,12 @@ class Product:
 
 @pytest.fixture
 def viewer(page, site):
-    def open_on(count=2, query=""):
+    def open_on(count=2, query="", begins=0):
         product = Product(page, count)
+        for run in product.runs:
+            run["from"] = begins
         page.goto(site + query)
-        page.get_by_text(f"newest rows of {count} logs").wait_for()
+        page.get_by_text(f"rows of {count} logs").wait_for()
         return product
 
     return open_on
@@ -77,7 +82,7 @@ def test_lines_stand_by_time_and_late_ones_go_to_their_place(page, viewer):
     product.print(
         ("r1", 9, 3, "late"),
         ("r0", 14, 5, "a clock that was set back"),
-        ("r1", 99, 6, "12 bytes missing", True),
+        ("r1", 99, 6, "12 bytes missing", "note"),
     )
     expect(page.locator(ROWS)).to_have_count(6)
     assert shown(page) == [
@@ -179,13 +184,14 @@ def test_earlier_lines_come_as_one_scrolls_up_and_each_once(page, viewer):
         what = {name: values[0] for name, values in parse_qs(urlsplit(route.request.url).query).items()}
         asked.append(what)
         stop = int(what.get("pageToken", 3010))
-        lines = [["r0", n + 1, T + n / 10, texts[n]] for n in range(stop - 1, max(stop - 2000, 0) - 1, -1)]
+        steps = range(stop - 1, max(stop - 2000, 0) - 1, -1)
+        lines = [["r0", (n + 1) * 101, T + n / 10, texts[n]] for n in steps]
         more = {"nextPageToken": str(stop - 2000)} if stop > 2000 else {}
         route.fulfill(json={"lines": lines, **more})
 
     page.route("**/log/earlier?**", earlier)
-    product = viewer()
-    product.print(*(("r0", n + 1, n / 10, texts[n]) for n in range(3000, 6000)))
+    product = viewer(begins=3000 * 101)
+    product.print(*(("r0", (n + 1) * 101, n / 10, texts[n]) for n in range(3000, 6000)))
     page.locator(ROWS).filter(has_text="line 5999 ").wait_for()
     body = page.locator(".log-body")
     for first in ("line 1010 ", "line 0000 "):
@@ -206,7 +212,7 @@ def test_earlier_lines_come_as_one_scrolls_up_and_each_once(page, viewer):
     page.wait_for_function("document.querySelector('[data-part=follow]').textContent === 'Pause'")
     page.get_by_text("0 newest rows of 2 logs").wait_for()
     assert not any("from" in message for message in product.messages)
-    product.print(("r0", 9000, 900, "the newest"))
+    product.print(("r0", 900_000, 900, "the newest"))
     page.locator(ROWS).filter(has_text="the newest").wait_for()
 
 
@@ -247,3 +253,139 @@ def test_it_fits_a_narrow_screen(page, viewer):
     product.print(("r0", 4, 1, "one " * 100))
     page.locator(ROWS).first.wait_for()
     assert page.evaluate("document.documentElement.scrollWidth <= 360")
+
+
+TEXT = "line {:05d}"
+SIZE = len(TEXT.format(0)) + 1
+
+
+class Store:
+    """Answers for pages of lines of one log, a line each second from T on; each of 100 lines."""
+
+    def __init__(self, page, count):
+        self.count, self.asked = count, []
+        page.route("**/log/earlier?**", lambda route: self.answer(route, "until", -1))
+        page.route("**/log/later?**", lambda route: self.answer(route, "since", 1))
+
+    def answer(self, route, border, way):
+        query = {name: values[0] for name, values in parse_qs(urlsplit(route.request.url).query).items()}
+        self.asked.append((border, float(query[border]) - T, query.get("pageToken")))
+        # The number of the next line.
+        first = float(query[border]) - T
+        at = (
+            int(query["pageToken"])
+            if "pageToken" in query
+            else math.floor(first)
+            if way < 0
+            else math.ceil(first)
+        )
+        at = min(max(at, 0 if way > 0 else -1), self.count - 1)
+        stop = max(at - 100, -1) if way < 0 else min(at + 100, self.count)
+        lines = [["r0", (n + 1) * SIZE, T + n, TEXT.format(n)] for n in range(at, stop, way)]
+        more = {"nextPageToken": str(stop)} if 0 <= stop < self.count else {}
+        route.fulfill(json={"lines": lines, **more})
+
+
+def numbers(page):
+    return [int(text.split()[1]) for _, text in shown(page)]
+
+
+def seen(page):
+    """The numbers of the lines that can be seen."""
+    script = """() => {
+      const box = document.querySelector(".log-body").getBoundingClientRect();
+      return [...document.querySelectorAll(".log-body .row")].filter((row) => {
+        const { top, bottom } = row.getBoundingClientRect();
+        return bottom > box.top && top < box.bottom;
+      }).map((row) => Number(row.textContent.split(" ")[1]));
+    }"""
+    return page.evaluate(script)
+
+
+def scroll(page, to):
+    page.locator(".log-body").evaluate(f"(node) => {{ node.scrollTop = {to}; }}")
+
+
+def wait_for_line(page, number):
+    page.locator(ROWS).filter(has_text=TEXT.format(number)).wait_for(state="attached")
+
+
+def read_on(page, way, number):
+    """Scroll up or down until this line is loaded."""
+    line = page.locator(ROWS).filter(has_text=TEXT.format(number))
+    deadline = time.monotonic() + 60
+    while not line.count():
+        assert time.monotonic() < deadline, (numbers(page)[0], numbers(page)[-1])
+        scroll(page, 100 if way < 0 else "node.scrollHeight - node.clientHeight - 100")
+        scroll(page, 0 if way < 0 else "node.scrollHeight")
+        page.wait_for_timeout(20)
+
+
+def in_order(found):
+    return found == list(range(found[0], found[0] + len(found)))
+
+
+def test_one_goes_to_a_time_and_reads_on_in_both_directions(page, viewer):
+    store = Store(page, 20_000)
+    product = viewer(begins=20_000 * SIZE)
+    at = datetime.fromtimestamp(T + 10_005, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    page.locator("[data-part=time]").fill(at)
+    wait_for_line(page, 9_950)
+    page.wait_for_timeout(300)
+    assert 10_005 in seen(page) and in_order(numbers(page))
+    assert query_of(page)["time"] == [at]
+    # What comes at the live end does not stand here.
+    product.print(("r0", 30_000 * SIZE, 30_000, "line 30000"))
+    read_on(page, 1, 11_000)
+    read_on(page, -1, 9_000)
+    found = numbers(page)
+    assert in_order(found) and len(found) <= 4000
+    page.get_by_role("button", name="Follow").click()
+    page.get_by_text("newest rows of 2 logs").wait_for()
+    assert "time" not in query_of(page) and len(numbers(page)) == 0
+    assert any(border == "since" and token for border, _, token in store.asked)
+
+
+def test_what_left_at_the_end_comes_back_as_one_scrolls_down(page, viewer):
+    Store(page, 10_000)
+    viewer(begins=10_000 * SIZE)
+    page.get_by_role("button", name="Start").click()
+    wait_for_line(page, 0)
+    read_on(page, 1, 5_000)
+    assert len(numbers(page)) <= 4000 and numbers(page)[0] > 0
+    read_on(page, -1, 0)
+    assert numbers(page)[0] == 0 and in_order(numbers(page))
+    last = numbers(page)[-1]
+    read_on(page, 1, last + 100)
+    assert in_order(numbers(page))
+
+
+def test_a_picked_line_has_an_address_that_leads_back(page, viewer):
+    Store(page, 20_000)
+    viewer(begins=20_000 * SIZE)
+    page.locator("[data-part=times]").select_option("utc")
+    page.get_by_role("button", name="Start").click()
+    wait_for_line(page, 50)
+    row = page.locator(ROWS).filter(has_text=TEXT.format(5))
+    row.locator(".gutter").click()
+    expect(row).to_have_class(re.compile("picked"))
+    assert query_of(page)["run"] == ["r0"]
+    assert query_of(page)["byte"] == [str(6 * SIZE - 1)] and query_of(page)["at"] == [f"{T + 5:.3f}"]
+    query = page.evaluate("location.search").replace(f"byte={6 * SIZE - 1}", f"byte={7001 * SIZE - 1}")
+    viewer(query=query.replace(f"{T + 5:.3f}", f"{T + 7000:.3f}"), begins=20_000 * SIZE)
+    wait_for_line(page, 6_990)
+    row = page.locator(ROWS).filter(has_text=TEXT.format(7000))
+    expect(row).to_have_class(re.compile("picked"))
+    expect(row).to_be_in_viewport()
+    expect(page.locator(".picked")).to_have_count(1)
+
+
+def test_times_since_the_start_count_from_the_start_of_the_job(page, viewer):
+    page.add_init_script(
+        f"addEventListener('DOMContentLoaded', () => {{ document.querySelector('.merged').dataset.began = {T}; }})"
+    )
+    product = viewer()
+    page.locator("[data-part=times]").select_option("start")
+    product.print(("r0", 4, 61.5, "one"))
+    expect(page.locator(ROWS)).to_have_count(1)
+    assert page.locator(".gutter").get_attribute("data-time") == "+00:01:01.500"

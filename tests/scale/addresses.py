@@ -58,6 +58,7 @@ LEFT_OUT = {
 NEEDED = {
     "/log/lines": "?line=1",
     "/log/earlier": "?until=2000000000",
+    "/log/later": "?since=0",
     "/log/search": "?q=nothing",
     "/storage/v1/b": "?project=team-1",
     "/v1/search": "?q=train-12",

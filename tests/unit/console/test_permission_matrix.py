@@ -323,6 +323,7 @@ REST = [
     ("GET", "/api/v1/jobs/{job}/log/search", ("job", "see_log"), None),
     ("GET", "/api/v1/jobs/{job}/log?as=zip", ("job", "see_log"), None),
     ("GET", "/api/v1/jobs/{job}/log/earlier?until=1", ("job", "see_log"), None),
+    ("GET", "/api/v1/jobs/{job}/log/later?since=1", ("job", "see_log"), None),
     ("GET", "/api/v1/jobs/{job}/replicas/workerpool0-0/log/lines", ("job", "see_log"), None),
     ("GET", "/api/v1/recovery", ("host", "manage"), None),
     ("POST", "/api/v1/recovery:begin", ("host", "manage"), {"why": "a backup"}),

@@ -125,6 +125,32 @@ def test_lines_are_read_backwards_page_by_page(script, job, runs, monkeypatch):
     assert script("charlie").get(f"/api/v1/jobs/{job.pk}/log/earlier?until=1").status_code == 404
 
 
+def test_lines_are_read_onwards_from_a_time_with_their_controls(script, job, runs, monkeypatch):
+    for n, run in enumerate(runs):
+        for step in range(4):
+            write(run, f"\r0%\rstep {step} of {n}\x1b[A\r\n".encode(), wall=T + 10 * step + n)
+    monkeypatch.setattr(log_pages, "PAGE_SIZE", 3)
+    vera, lines, token = script("vera"), [], ""
+    for _ in range(20):
+        told = vera.get(f"/api/v1/jobs/{job.pk}/log/later?since={T + 10}.5&pageToken={token}").json()
+        assert len(told["lines"]) <= 3
+        lines += told["lines"]
+        if not (token := told.get("nextPageToken", "")):
+            break
+    assert [(line[2] - T, line[3]) for line in lines] == [
+        (11, "\rstep 1 of 1\x1b[A"),
+        (20, "\rstep 2 of 0\x1b[A"),
+        (21, "\rstep 2 of 1\x1b[A"),
+        (30, "\rstep 3 of 0\x1b[A"),
+        (31, "\rstep 3 of 1\x1b[A"),
+    ]
+    earlier = vera.get(f"/api/v1/jobs/{job.pk}/log/earlier?until={T}").json()
+    assert [line[3] for line in earlier["lines"]] == ["\rstep 0 of 0\x1b[A"]
+    for wrong in ("", "since=x", "until=1", f"since=1&pageToken={earlier.get('nextPageToken', 'x')}"):
+        assert vera.get(f"/api/v1/jobs/{job.pk}/log/later?{wrong}").status_code == 400
+    assert script("charlie").get(f"/api/v1/jobs/{job.pk}/log/later?since=1").status_code == 404
+
+
 @pytest.mark.parametrize(
     "query", ["as=tar", "runs=old", "as=text&q=", "as=text&q=(&regex=1", "as=text&after=x"]
 )

@@ -94,13 +94,13 @@ def test_gaps_skips_and_the_last_line_are_told():
     told += feeder.skip(500, "388 bytes are not shown")
     told += feeder.feed(Piece(500, 503, b"end"))
     told += feeder.finish() + feeder.finish()
-    assert [(line.end, line.text, line.note) for line in told] == [
-        (4, "one", False),
-        (8, "half", False),
-        (108, "100 bytes are missing: the disk was full", True),
-        (112, "two", False),
-        (500, "388 bytes are not shown", True),
-        (503, "end", False),
+    assert [(line.end, line.text, line.kind) for line in told] == [
+        (4, "one", ""),
+        (8, "half", ""),
+        (108, "100 bytes are missing: the disk was full", "note"),
+        (112, "two", ""),
+        (500, "388 bytes are not shown", "note"),
+        (503, "end", ""),
     ]
 
 

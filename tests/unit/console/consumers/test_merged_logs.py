@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+
 import pytest
 from django.test import Client
 
 from agents.models import Host, HostStatus
 from console.consumers import merged_logs
-from console.live import registry
+from console.live import merged_parts, registry
+from console.presenters.jobs import logs_together
 from console.runtime.database_threads import in_database_thread
 from jobs.models import Job
 from tests.unit.console.log_rows import complete, lose, write
 from tests.unit.console.views.example_rows import a_host, a_job, a_run
 
 T = 1_700_000_000.0
+
+
+@pytest.fixture
+def patient(monkeypatch):
+    """A line that waits for its end is not given before."""
+    monkeypatch.setattr(merged_parts, "REST_S", 60.0)
 
 
 @pytest.fixture
@@ -46,7 +56,7 @@ def ends(viewer):
     return {ids[row[0]]: row[1] for told in viewer.told for row in told.get("rows", ())}
 
 
-async def test_the_newest_lines_of_all_come_by_time_and_then_each_new_line(visit, wide, runs):
+async def test_the_newest_lines_of_all_come_by_time_and_then_each_new_line(visit, wide, runs, patient):
     for n, run in enumerate(runs):
         await print_line(run, f"first of {n}\n".encode(), T + n)
     await print_line(runs[0], b"later\nhalf a ", T + 10)
@@ -69,7 +79,7 @@ async def test_the_newest_lines_of_all_come_by_time_and_then_each_new_line(visit
     await viewer.leave()
 
 
-async def test_a_viewer_that_comes_back_gets_what_it_has_not_and_nothing_twice(visit, wide, runs):
+async def test_a_viewer_that_comes_back_gets_what_it_has_not_and_nothing_twice(visit, wide, runs, patient):
     for run in runs[:2]:
         await print_line(run, b"one\ntw", T)
     viewer = await visit(path(wide))
@@ -137,7 +147,7 @@ async def test_a_paused_viewer_gets_nothing(visit, wide, runs):
     await viewer.leave()
 
 
-async def test_only_chosen_replicas_are_sent_and_too_many_are_refused(visit, wide, runs, monkeypatch):
+async def test_only_chosen_replicas_are_sent(visit, wide, runs):
     for run in runs:
         await print_line(run, b"hello\n", T)
     viewer = await visit(path(wide, f"?replicas={runs[1].replica.name}"))
@@ -145,11 +155,78 @@ async def test_only_chosen_replicas_are_sent_and_too_many_are_refused(visit, wid
     await viewer.until(lambda v: rows(v))
     assert [name for name, _, _ in rows(viewer)] == [runs[1].replica.name]
     await viewer.leave()
-    monkeypatch.setattr(merged_logs, "MAX_RUNS", 2)
+
+
+async def test_of_too_many_those_that_matter_most_are_sent(visit, wide, runs, monkeypatch):
+    """Rank 0, and the one that failed."""
+    for run in runs:
+        await print_line(run, b"hello\n", T)
+    names = [run.replica.name for run in runs]
+    monkeypatch.setattr(logs_together, "MAX_REPLICAS", 2)
+    await in_database_thread(lambda: wide.replicas.filter(name=names[2]).update(state="FAILED"))
+    viewer = await visit(path(wide))
+    await viewer.tell(begin=True)
+    await viewer.until(lambda v: len(rows(v)) == 2)
+    assert sorted(name for name, _, _ in rows(viewer)) == [names[0], names[2]]
+    await viewer.leave()
+    several = await visit(path(wide, f"?replicas={','.join(names[:2])}"))
+    await several.tell(begin=True)
+    await several.until(lambda v: len(rows(v)) == 2)
+    assert sorted(name for name, _, _ in rows(several)) == names[:2]
+    await several.leave()
+
+
+async def test_whoever_wants_everything_must_choose_of_too_many(visit, wide, runs, monkeypatch):
+    monkeypatch.setattr(logs_together, "MAX_REPLICAS", 2)
     crowd = await visit(path(wide))
-    await crowd.tell(begin=True)
+    await crowd.tell(begin=True, whole=True)
     code, reason = await crowd.until_closed()
-    assert code == 4404 and "more than 2 logs" in reason
+    assert code == 4404 and "more than 128 logs" in reason
+
+
+async def test_a_restart_of_one_of_as_many_as_can_be_shown_is_shown(visit, wide, runs, monkeypatch):
+    """The last bytes of its old log have not come, so it has two that are followed."""
+    monkeypatch.setattr(merged_logs, "LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(logs_together, "MAX_REPLICAS", len(runs))
+    await print_line(runs[0], b"one\n", T)
+    viewer = await visit(path(wide))
+    await viewer.tell(begin=True)
+    await viewer.until(lambda v: rows(v))
+    newer = await in_database_thread(lambda: a_run(wide, runs[0].replica, runs[0].host, number=1))
+    await print_line(newer, b"again\n", T + 5)
+    await viewer.until(lambda v: len(rows(v)) == 2)
+    await viewer.leave()
+
+
+async def test_a_bar_comes_without_its_end_and_seldom(visit, wide, runs):
+    """A bar that is drawn 40 times in some seconds is sent twice in each of them at most."""
+    viewer = await visit(path(wide))
+    await viewer.tell(begin=True)
+    await viewer.until(lambda v: any("runs" in told for told in v.told))
+    began = time.monotonic()
+    for n in range(40):
+        await print_line(runs[0], b"\r%3d%%" % n, T + n / 20)
+        await asyncio.sleep(0.05)
+    await viewer.until(lambda v: rows(v) and rows(v)[-1][2] == "\r 39%")
+    took = time.monotonic() - began
+    sent = [row for told in viewer.told for row in told.get("rows", ())]
+    assert {row[4] for row in sent} == {"open"}
+    assert 2 <= len(sent) <= took / merged_parts.REST_S + 2
+
+
+async def test_an_interrupted_line_goes_on_where_it_was(visit, wide, runs):
+    await print_line(runs[0], b"\r 10%", T)
+    viewer = await visit(path(wide))
+    await viewer.tell(begin=True)
+    await viewer.until(lambda v: rows(v))
+    await viewer.leave()
+    await print_line(runs[0], b"\r 20%\nafter\n", T + 1)
+    again = await visit(path(wide))
+    await again.tell(**{"from": ends(viewer)})
+    await again.tell(begin=True)
+    await again.until(lambda v: len(rows(v)) == 2)
+    assert [text for _, _, text in rows(again)] == ["\r 20%", "after"]
+    await again.leave()
 
 
 @pytest.mark.parametrize("who", ["charlie", "loner", ""])
