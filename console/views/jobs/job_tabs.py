@@ -17,6 +17,7 @@ from console.auth.person import person
 from console.presenters.jobs import job_page, job_parts, requested
 from console.presenters.jobs.job_query import JobQuery
 from console.presenters.jobs.last_lines import last_lines
+from console.presenters.jobs.logs_together import MAX_REPLICAS
 from console.presenters.jobs.replica_picker import picker
 from console.presenters.jobs.replicas import ReplicaLine
 from console.presenters.metrics.metrics_page import metrics_panel
@@ -54,7 +55,14 @@ def replicas(request: HttpRequest, job_id: int) -> HttpResponse:
     """Choose a replica: a list for htmx, which opens it beside a log; a page for a browser without scripts."""
     job = _job(request, job_id)
     allowed = access.verbs(request.user, job)
-    found = picker(job, allowed, request.GET.get("text", "")[:80], request.GET.get("to", ""))
+    asked = request.GET
+    found = picker(
+        job,
+        allowed,
+        asked.get("text", "")[:80],
+        asked.get("to", ""),
+        asked.getlist("replicas")[:MAX_REPLICAS],
+    )
     context = {**_context(request, job, found.to, "job-head"), "picker": found}
     return page_or_fragment(request, "jobs/picker.html", "jobs/_picker_list.html", context)
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import quote
 
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, render
+from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from console.auth import access
 from console.auth.person import person
 from console.presenters.jobs import job_page, job_parts
+from console.presenters.jobs.logs_together import began_at, logs_together
 from console.presenters.jobs.replicas import replica_lines
 from console.presenters.shells.job_shells import may_open
 from jobs.models import Job
@@ -34,7 +36,16 @@ def log(request: HttpRequest, job_id: int, replica: str) -> HttpResponse:
 @login_required
 def merged_log(request: HttpRequest, job_id: int) -> HttpResponse:
     job = _job(request, job_id)
-    context = {**_context(request, job), "log_url": reverse("log", args=[job_id, "NAME"])}
+    asked = [name for text in request.GET.getlist("replicas") for name in text.split(",") if name]
+    if "to" in request.GET:
+        # The form that chooses replicas: the address that others are given says no more than which.
+        chosen = f"?replicas={quote(','.join(asked), safe=',')}" if asked else ""
+        return redirect(f"{reverse('merged-log', args=[job_id])}{chosen}")
+    together = logs_together(job, asked)
+    shown = {"together": together, "replicas": ",".join(together.names), "began": began_at(job)}
+    context = {**_context(request, job), **shown, "log_url": reverse("log", args=[job_id, "NAME"])}
+    if asked and not together.left_out:
+        context["ticked"] = together.names
     return render(request, "jobs/merged_log.html", context)
 
 

@@ -12,8 +12,9 @@ from django.utils import timezone
 
 from agents.infra.texts import said
 from agents.models import HostStatus
-from console.presenters.jobs import job_parts
+from console.presenters.jobs import job_parts, logs_together
 from console.presenters.jobs.event_groups import ranges
+from console.presenters.jobs.logs_together import MAX_REPLICAS
 from jobs.maintenance.remove_host import remove_host
 from jobs.models import Job, MetricsProof, Replica, Run, RunSample, Transition
 from tests.unit.console.log_rows import write
@@ -157,8 +158,10 @@ def counted(client, address):
 def test_no_tab_asks_more_often_for_a_thousand_replicas_and_each_stays_small(browser, project, cast):
     client, host = browser("bob"), a_host()
     small, large = a_job(project, cast.bob, host=host), many(project, cast, 1000, host)
+    # Of so many, those whose logs are shown together are chosen. That takes some queries.
+    chosen = many(project, cast, MAX_REPLICAS + 1, a_host("gpu-b"))
     for tab in (*TABS, "?view=table", "?view=table&start=900"):
-        few, _ = counted(client, f"/jobs/{small.pk}/{tab}")
+        few, _ = counted(client, f"/jobs/{(chosen if tab == 'log' else small).pk}/{tab}")
         lots, size = counted(client, f"/jobs/{large.pk}/{tab}")
         assert few == lots, (tab, few, lots)
         assert size <= 60_000, (tab, size)
@@ -356,3 +359,48 @@ def over_and_removed(project, cast):
     Run.objects.filter(job=job).update(**ended)
     remove_host(host, "root", now)
     return job
+
+
+def ticked(answer):
+    return [choice.name for choice in answer.context["picker"].choices if choice.ticked]
+
+
+def test_several_replicas_are_ticked_and_their_logs_shown_together(browser, large):
+    """Without scripts: the page of the choice sends what is ticked, and the address that comes says no more."""
+    client, base = browser("vera"), f"/jobs/{large.pk}"
+    page = client.get(f"{base}/replicas?to=merged-log&text=0-2,63&replicas=workerpool1-40")
+    names = [choice.name for choice in page.context["picker"].choices]
+    assert names == ["workerpool1-40", "workerpool0-0", "workerpool1-0", "workerpool1-1", "workerpool1-62"]
+    assert ticked(page) == ["workerpool1-40"]
+    assert f'formaction="{base}/log"' in page.text and page.text.count('type="checkbox" name="replicas"') == 5
+    found = "workerpool0-0,workerpool1-0,workerpool1-1,workerpool1-62"
+    assert page.context["picker"].found_url == f"{base}/log?replicas={found}"
+    sent = client.get(f"{base}/log?to=merged-log&text=0&replicas=workerpool1-3&replicas=workerpool0-0")
+    assert sent["Location"] == f"{base}/log?replicas=workerpool1-3,workerpool0-0"
+    shown = client.get(sent["Location"])
+    assert 'data-replicas="workerpool0-0,workerpool1-3"' in shown.text
+    assert "The logs of 2 of 64 replicas are shown." in one_line(shown.text)
+    assert shown.text.count('type="hidden" name="replicas"') == 2
+    assert client.get(f"{base}/log?to=merged-log")["Location"] == f"{base}/log"
+    # Charts and shells are of one replica.
+    assert "checkbox" not in client.get(f"{base}/replicas?to=job-metrics").text
+
+
+def test_all_logs_of_few_replicas_are_shown(browser, large):
+    page = browser("vera").get(f"/jobs/{large.pk}/log")
+    assert 'data-replicas=""' in page.text and "are shown:" not in one_line(page.text)
+
+
+def test_of_very_many_replicas_those_that_matter_most_are_shown(browser, large, monkeypatch):
+    """Rank 0, the one that failed, the one whose host does not answer, and then by rank."""
+    monkeypatch.setattr(logs_together, "MAX_REPLICAS", 5)
+    page = browser("vera").get(f"/jobs/{large.pk}/log")
+    expected = ["workerpool0-0", "workerpool1-0", "workerpool1-1", "workerpool1-3", "workerpool1-40"]
+    assert f'data-replicas="{",".join(expected)}"' in page.text
+    assert "Of these 64 replicas, the logs of 5 are shown:" in one_line(page.text)
+    several = ",".join(f"workerpool1-{n}" for n in range(3, 12))
+    page = browser("vera").get(f"/jobs/{large.pk}/log?replicas={several}")
+    assert (
+        'data-replicas="workerpool1-3,workerpool1-4,workerpool1-5,workerpool1-6,workerpool1-7"' in page.text
+    )
+    assert "Of these 9 replicas, the logs of 5 are shown:" in one_line(page.text)
