@@ -438,7 +438,7 @@ STORED_FILES = (
     Safeguard(
         "files-as-old-as-they-were",
         "agents/runner/outputs/transfer.py",
-        "os.utime(fd, ns=(time.time_ns(), mtime_ns))",
+        "os.utime(fd, ns=(mtime_ns, mtime_ns))",
         "pass",
         (f"{FILLING}::{TIMES}",),
     ),

@@ -15,7 +15,6 @@ import re
 import shutil
 import signal
 import stat
-import time
 from typing import IO, Any, Callable, Dict, Iterator, List, NoReturn, Tuple
 
 from agents.runner.file_access import open_below, words_of, write_all
@@ -216,7 +215,7 @@ def set_time(fd: int, mtime_ns: object) -> None:
     if isinstance(mtime_ns, int) and not isinstance(mtime_ns, bool):
         # A file system that cannot have this time still has the file.
         with contextlib.suppress(OSError, OverflowError):
-            os.utime(fd, ns=(time.time_ns(), mtime_ns))
+            os.utime(fd, ns=(mtime_ns, mtime_ns))
 
 
 def walk(top: str, left_out: Dict[str, int]) -> Iterator[Entry]:

@@ -16,7 +16,7 @@ import struct
 import subprocess
 import termios
 import time
-from typing import Dict, List, Tuple
+from typing import Dict, List, Set, Tuple
 
 from agents.runner.linux import die_with_parent
 from agents.runner.preparations.long_programs import end_group
@@ -111,7 +111,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _follow(master: int, report: Report, guard: Guard, silent_s: float) -> str:
     bars, kept, rest = Bars(), "", ""
-    shown = set()
+    shown: Set[str] = set()
     until, look_at = time.monotonic() + silent_s, time.monotonic() + LOOK_S
     while True:
         if time.monotonic() >= look_at:

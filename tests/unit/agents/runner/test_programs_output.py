@@ -11,7 +11,7 @@ from agents.runner.preparations.images import places_of
 from agents.runner.preparations.programs_output import run_on_terminal
 from agents.runner.preparations.pull_guard import Guard
 from agents.runner.preparations.report import HOST, Failed, Report
-from tests.unit.agents.runner.protocol_client import wait_for
+from tests.harness.wait_and_processes import process_alive, wait_for
 
 # An engine that throws away what it has begun when it is asked to end, and whose work is done by a child.
 PULL = """
@@ -38,8 +38,7 @@ def run(tmp_path, monkeypatch):
 
 
 def is_gone(tmp_path):
-    child = int((tmp_path / "child").read_text())
-    return not os.path.exists(f"/proc/{child}") or "Z" in open(f"/proc/{child}/stat").read().split()[2]
+    return not process_alive(int((tmp_path / "child").read_text()))
 
 
 def test_a_pull_is_stopped_before_the_disk_is_full(run, tmp_path, monkeypatch):
