@@ -134,7 +134,9 @@ class PoolFields(forms.Form):
         label=gettext_lazy("Python of"),
         required=False,
         initial=HOST_IMAGE,
-        help_text=gettext_lazy("“host” is the Python of the host."),
+        help_text=gettext_lazy(
+            "“host” is the Python of the host; anything else is an image, whose Python is used."
+        ),
         widget=line_of_text(spellcheck="false"),
     )
     same = forms.BooleanField(

@@ -127,7 +127,7 @@ def _extensions(typed: Mapping[str, Any]) -> dict[str, Any]:
     still one for this kind of task."""
     kind, carried = typed["kind"], _ours(typed["base"])
     found = {name: value for name, value in carried.items() if name not in ("runtime", "code", "wire")}
-    runtime = typed["runtime"] if kind == IMAGE else _carried_runtime(kind, typed["base"])
+    runtime = typed["runtime"] if kind == IMAGE else _carried_runtime(typed)
     if kind == IMAGE and typed["wire"]:
         found["wire"] = typed["wire"]  # beside another image the parser refuses it
     if kind == IMAGE and reduction.is_image(typed["image"]):
@@ -135,9 +135,11 @@ def _extensions(typed: Mapping[str, Any]) -> dict[str, Any]:
     return found | ({"runtime": runtime} if runtime else {})
 
 
-def _carried_runtime(kind: str, base: Mapping[str, Any]) -> str:
+def _carried_runtime(typed: Mapping[str, Any]) -> str:
     """The runtime that the document named, if it is still one for this kind of task."""
-    carried = _runtime(base)
+    carried, kind = _runtime(typed["base"]), typed["kind"]
+    if kind == PACKAGE and typed["executor"].strip() not in ("", HOST_IMAGE):
+        return carried if carried in ENGINES else ""
     return carried if carried == _CARRIED.get(kind, PROCESS) else ""
 
 

@@ -260,7 +260,7 @@ def _order(
         **({"reduction": role} if (role := reduction.role_of(spec, run.replica.pool)) else {}),
         **images.order_parts(run.job, run.replica.pool, pool),
         **({"peers": peers} if (peers := _peers(run, spec, addresses)) else {}),
-        **brought.order_parts(run.job, run.replica.pool),
+        **brought.order_parts(run.job, run.replica.pool, pool),
         # The dispatcher adds their values to `env` when it sends the order (jobs/secrets/of_jobs.py).
         **({"secrets": [each.name for each in pool.task.secrets]} if pool.task.secrets else {}),
     }

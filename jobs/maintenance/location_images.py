@@ -22,7 +22,7 @@ MAX_ALIASES = 200
 
 
 def images(location: Location) -> dict[str, str]:
-    """By alias, what it stands for: an image, or "host"."""
+    """By alias, what it stands for: an image, "host", or "host:PATH" (a Python of the host)."""
     return dict(ImageAlias.objects.filter(location=location).values_list("name", "image"))
 
 
@@ -86,7 +86,8 @@ def _check(name: str, image: str) -> None:
         raise Refused(
             FIELD,
             said(
-                'An alias stands for "host", or for an image such as ghcr.io/lab/train:1.2, not {image}.',
+                'An alias stands for "host", for a Python of the host such as host:/opt/torch/bin/python3, or for an '
+                "image such as ghcr.io/lab/train:1.2, not {image}.",
                 image=image[:80],
             ),
         )

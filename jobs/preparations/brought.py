@@ -21,12 +21,14 @@ from agents.runner.runtimes.loaded_images import name_of_archive
 from jobs.artifacts import artifacts, blobs, objects
 from jobs.models import Blob, Job, Project
 from jobs.rules.spec import reduction
-from jobs.rules.spec.custom_job import CustomJob, CustomJobSpec
+from jobs.rules.spec.custom_job import CustomJob, CustomJobSpec, Pool
 from jobs.rules.spec.json_fields import Complaints
+from jobs.rules.spec.runtime_choice import engine_of
 from jobs.rules.spec.secret_variables import GIT_CREDENTIAL, AskedSecret, SecretVariable
 from jobs.rules.spec.tasks import Code, PythonPackage, Task, artifact_of, code_document, is_stored
 
 TREE, ENVIRONMENT, ARCHIVE = "tree", "environment", "archive"
+PACKAGES = "packages"
 # In each key of a repository. Keys of before had no person in them: under those a host may have what anybody's
 # credential has opened.
 GIT = "git"
@@ -69,7 +71,7 @@ def resolve(
             ]
             pools.setdefault(str(number), {})["packages"] = packages
         if pool is not None and is_stored(pool.task.image):
-            uri, field = pool.task.image, f"{path}.container_spec.image_uri"
+            uri, field = pool.task.image, f"{path}.{pool.task.field}.{pool.task.image_field}"
             archive = before.get((ARCHIVE, uri)) or _archive(uri, project, field, complaints)
             pools.setdefault(str(number), {})[ARCHIVE] = archive
     complaints.raise_if_any()
@@ -100,9 +102,15 @@ def _brought_before(copied: int | None, project: Project) -> dict[object, dict[s
         found.update(zip(uris, brought.get("packages", []), strict=False))
         if "code" in brought:
             found[_source(pool["trainyard"]["code"])] = brought["code"]
-        if ARCHIVE in brought and "containerSpec" in pool:
-            found[ARCHIVE, pool["containerSpec"].get("imageUri")] = brought[ARCHIVE]
+        if ARCHIVE in brought:
+            found[ARCHIVE, image_in(pool)] = brought[ARCHIVE]
     return found
+
+
+def image_in(pool: Mapping[str, Any]) -> str:
+    """The image that a pool of a document names."""
+    named = pool.get("containerSpec", {}).get("imageUri")
+    return str(named or pool.get("pythonPackageSpec", {}).get("executorImageUri"))
 
 
 def _source(code: Mapping[str, Any]) -> tuple[object, ...]:
@@ -189,14 +197,18 @@ def hold(job: Job) -> None:
         blobs.hold(found.get(digest, Blob(sha256=digest)), job)
 
 
-def order_parts(job: Job, number: int) -> dict[str, Any]:
-    """What the start order of a run in this pool says of what it brings (agents/README.md)."""
-    pool = _pools(job).get(str(number), {})
-    parts: dict[str, Any] = {}
+def order_parts(job: Job, number: int, executed: Pool) -> dict[str, Any]:
+    """What the start order of a run in this pool says of what it brings (agents/README.md). `executed`: the pool as it
+    is executed."""
+    pool, python = pool_of(job, number), executed.task.interpreter
+    parts: dict[str, Any] = {"interpreter": python} if python else {}
     if "code" in pool:
         parts["code"] = {"tree": tree_of(job, number)["key"], "directory": pool["code"]["directory"]}
-    if "packages" in pool:
-        parts["runtime"] = {"kind": "python", "environment": environment_of(pool, index_of(job))["key"]}
+    if "packages" in pool and engine_of(executed):
+        parts[PACKAGES] = {"tree": packages_of(pool)["key"], "index": index_of(job)}
+    elif "packages" in pool:
+        environment = environment_of(pool, index_of(job), python)
+        parts["runtime"] = {"kind": "python", "environment": environment["key"]}
     return parts
 
 
@@ -224,11 +236,25 @@ def _credential(job: Job, number: int) -> str:
     return str(code.get("git", {}).get("credentialSecret", ""))
 
 
-def environment_of(pool: Mapping[str, Any], index: str) -> dict[str, Any]:
-    """What a host is told to prepare a pool's environment, without the address of the index."""
-    packages = [{"sha256": each["sha256"], "name": each["name"]} for each in pool["packages"]]
-    key = make_key(ENVIRONMENT, packages, index)
-    return {"key": key, "packages": packages, "blobs": [_file(each) for each in pool["packages"]]}
+def environment_of(pool: Mapping[str, Any], index: str, interpreter: str) -> dict[str, Any]:
+    """What a host is told to prepare a pool's environment, without the address of the index. `interpreter`: the path of
+    the Python that makes it; empty for `python3`."""
+    own = [interpreter] if interpreter else []
+    found = _packages(pool, make_key(ENVIRONMENT, _named(pool), index, *own))
+    return {**found, "interpreter": interpreter} if interpreter else found
+
+
+def packages_of(pool: Mapping[str, Any]) -> dict[str, Any]:
+    """What a host is told to have the packages of a pool at hand: the image's own Python installs them."""
+    return _packages(pool, make_key(TREE, PACKAGES, _named(pool)))
+
+
+def _packages(pool: Mapping[str, Any], key: str) -> dict[str, Any]:
+    return {"key": key, PACKAGES: _named(pool), "blobs": [_file(each) for each in pool["packages"]]}
+
+
+def _named(pool: Mapping[str, Any]) -> list[dict[str, str]]:
+    return [{"sha256": each["sha256"], "name": each["name"]} for each in pool["packages"]]
 
 
 def index_of(job: Job) -> str:

@@ -29,6 +29,9 @@ class TreeKind:
         if "code" in run.order:
             what = brought.tree_of(run.job, run.replica.pool)
             yield Need(self.name, what["key"], what, said("the code of the job"))
+        if brought.PACKAGES in run.order:
+            what = brought.packages_of(brought.pool_of(run.job, run.replica.pool))
+            yield Need(self.name, what["key"], what, said("the Python packages of the job"))
 
     def secrets(self, preparation: Preparation) -> Mapping[str, Any]:
         """The credential of the repository, of the last job that needs this tree and is not over."""
@@ -48,7 +51,7 @@ class EnvironmentKind:
     def needs(self, run: Run, spec: CustomJobSpec, pool: Pool) -> Iterable[Need]:
         if (run.order.get("runtime") or {}).get("kind") == "python":
             what = brought.environment_of(
-                brought.pool_of(run.job, run.replica.pool), brought.index_of(run.job)
+                brought.pool_of(run.job, run.replica.pool), brought.index_of(run.job), pool.task.interpreter
             )
             yield Need(self.name, what["key"], what, said("the Python packages of the job"))
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from agents.infra.texts import said
 from jobs.models import Job, Preparation, PreparationNeed, Run
-from jobs.preparations.brought import archive_of, pool_of
+from jobs.preparations.brought import archive_of, image_in, pool_of
 from jobs.preparations.need import Need
 from jobs.rules.lifecycle.preparation_states import PreparationState
 from jobs.rules.lifecycle.states import TERMINAL
@@ -116,7 +116,7 @@ def as_before(spec: CustomJobSpec, resolved: dict[str, Any], copied: int | None)
             (image := before.get("image"))
             and pool
             and same
-            and pool.task.image == _image_in(old_pools, number)
+            and pool.task.image == image_in(old_pools[number])
         ):
             pools[str(number)] = {**new, "image": image}
     return {**resolved, "pools": pools} if pools else resolved
@@ -126,10 +126,6 @@ def _used(spec: CustomJobSpec, resolved: Mapping[str, Any]) -> dict[int, tuple[s
     """(runtime, image) of each pool as it is executed: reducers are run by what runs the primary."""
     pools = enumerate(as_kept(spec, resolved).pools)
     return {number: (runtime_of(pool), pool.task.image) for number, pool in pools if pool}
-
-
-def _image_in(pools: Sequence[Mapping[str, Any]], number: int) -> str:
-    return str(pools[number].get("containerSpec", {}).get("imageUri"))
 
 
 def order_parts(job: Job, number: int, pool: Pool) -> dict[str, Any]:

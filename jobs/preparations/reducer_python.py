@@ -14,7 +14,7 @@ from django.db.models import Exists, OuterRef, Q
 
 from agents.infra.texts import said
 from jobs.models import Preparation, PreparationNeed, Run
-from jobs.preparations.brought import make_key
+from jobs.preparations.brought import PACKAGES, make_key
 from jobs.preparations.images import ImageKind
 from jobs.preparations.need import Need
 from jobs.rules.lifecycle.preparation_states import PreparationState
@@ -34,7 +34,10 @@ class NumpyKind:
     def needs(self, run: Run, spec: CustomJobSpec, pool: Pool) -> Iterable[Need]:
         if run.order.get("reduction") != reduction.REDUCER:
             return
-        what: dict[str, Any] = {"python": pool.task.argv[0]}
+        if PACKAGES in run.order:
+            return  # they may bring numpy, and are installed when the container starts
+        environment = (run.order.get("runtime") or {}).get("environment")
+        what: dict[str, Any] = {"python": _python_of(pool, environment)}
         what["env"] = {name: value for name, value in pool.task.env if _MATTERS.fullmatch(name)}
         if _OF_RUN.search(" ".join([what["python"], *what["env"].values()])):
             return  # its keeper asks, when the run has its directories
@@ -42,13 +45,21 @@ class NumpyKind:
         for image in ImageKind().needs(run, spec, pool):
             what |= {name: image.what[name] for name in ("engine", "image", "id") if name in image.what}
             parts.append(image.key)
-        if environment := (run.order.get("runtime") or {}).get("environment"):
+        if environment:
             what["environment"] = environment
             parts.append(environment)
         yield Need(NUMPY, make_key(NUMPY, *parts), what, said("numpy for the reducers"))
 
     def secrets(self, preparation: Preparation) -> Mapping[str, Any]:
         return {}
+
+
+def _python_of(pool: Pool, environment: str | None) -> str:
+    """An alias may name the one that `python3` is on the host; in an environment it is that of the environment."""
+    named = pool.task.argv[0]
+    return (
+        pool.task.interpreter if pool.task.interpreter and named == "python3" and not environment else named
+    )
 
 
 def waits_for_others(runs: Sequence[str]) -> Q:

@@ -80,7 +80,7 @@ stored and shown; the answer to the submit, the form and the page of the job say
 *Ignored*: the service sets it, so a value that a client sends means nothing. *Refused*: the request gets 400 with the
 path of the field. A field that is in none of Google's messages is refused too.
 
-Images other than `host`, and Python packages, run where a runtime for them exists; else the submit is refused.
+Images other than `host` run where a runtime for them exists, Python packages in images too; else the submit is refused.
 Google's prebuilt images run as what the location uses in their place
 ([operating.md](operating.md#images-in-place-of-others)): another image, or `host`.
 
@@ -311,7 +311,7 @@ def camels(path: str) -> str:
 
 
 def steps() -> list[str]:
-    return re.findall(r"^@step\ndef (\w+)", SDK.read_text(), re.MULTILINE)
+    return re.findall(r"^@step(?:_in_image)?\ndef (\w+)", SDK.read_text(), re.MULTILINE)
 
 
 def versions() -> tuple[str, str]:
@@ -332,7 +332,8 @@ def page() -> str:
     parts += [
         "## Google's SDK\n",
         "[tests/flows/test_google_sdk.py](../tests/flows/test_google_sdk.py) runs each of these steps with both "
-        "versions, unpatched, against the product on real hosts.\n",
+        "versions, unpatched, against the product on real hosts. *In a prebuilt image*: the job names one of Google's, "
+        "for which an alias of the location has podman run another one.\n",
         f"| step | {newest} | {old} |\n| --- | --- | --- |\n"
         + "".join(f"| {name.replace('_', ' ')} | run | run |\n" for name in steps()),
     ]

@@ -1,4 +1,4 @@
-"""Images of a program that trains: this machine's Python, with what the framework has loaded, and the program."""
+"""Images with this machine's Python: of a program that trains, with what its framework has loaded; or with pip."""
 
 from __future__ import annotations
 
@@ -27,21 +27,41 @@ IGNORED = shutil.ignore_patterns("__pycache__", "test", "tests", "*.a", "include
 OF_BUILDS = shutil.ignore_patterns("__pycache__", "*.a", "include", "clang")
 
 
+# What pip needs to install wheels, and to build source archives without an index.
+FOR_PIP = "import _distutils_hack, setuptools, pkg_resources, wheel, pip, bz2, ctypes, hashlib, lzma, ssl"
+PACKAGES = Path("/usr/lib/python3/dist-packages")
+
+
+def python_image(place, name):
+    """The archive of an image with Python and pip, as Google's prebuilt images have them. It has this name."""
+    root, libraries = _root(place, FOR_PIP, None)
+    for name_of_package in ("pip", "setuptools", "wheel"):  # by it the one finds the others
+        for found in PACKAGES.glob(f"{name_of_package}-*-info"):
+            shutil.copytree(found, root / str(found).removeprefix("/"))
+    return _saved(place, root, name, f"ENV LD_LIBRARY_PATH={libraries}", "ENV TRAINYARD_IMAGE=python")
+
+
 def framework_image(place, program, warm_up, packages=None):
     """The archive of an image that runs `program`, of tests/programs. `warm_up`: lines that load what it needs.
     `packages`: a directory in which Python finds packages; in the image it is /opt/packages."""
-    root, libraries = _root(place, program, warm_up, packages)
+    root, libraries = _root(place, warm_up, packages)
+    shutil.copyfile(PROGRAMS / program, root / "train.py")
+    changes = (
+        f"ENV LD_LIBRARY_PATH={libraries}",
+        "ENV PYTHONPATH=/opt/packages",
+        'ENTRYPOINT ["/usr/bin/python3", "/train.py"]',
+    )
+    return _saved(place, root, f"localhost/lab/{program.partition('_')[0]}:1", *changes)
+
+
+def _saved(place, root, name, *changes):
+    """The archive of an image of this root file system, which is removed."""
     (place / "root.tar").unlink()
     subprocess.run(["tar", "-C", str(root), "-cf", str(place / "root.tar"), "."], check=True)
     shutil.rmtree(root)
-    podman, name = Podman(place / "podman"), f"localhost/lab/{program.partition('_')[0]}:1"
+    podman = Podman(place / "podman")
     try:
         shutil.move(place / "root.tar", podman.place / "framework.tar")
-        changes = (
-            f"ENV LD_LIBRARY_PATH={libraries}",
-            "ENV PYTHONPATH=/opt/packages",
-            'ENTRYPOINT ["/usr/bin/python3", "/train.py"]',
-        )
         words = [word for change in changes for word in ("--change", change)]
         podman("import", *words, str(podman.place / "framework.tar"), name, timeout=900)
         (podman.place / "framework.tar").unlink()
@@ -51,7 +71,7 @@ def framework_image(place, program, warm_up, packages=None):
     return place / "image.tar"
 
 
-def _root(place, program, warm_up, packages):
+def _root(place, warm_up, packages):
     root_archive(place)
     root, loaded = place / "root", _loaded(warm_up, packages)
 
@@ -78,7 +98,6 @@ def _root(place, program, warm_up, packages):
     (root / "lib64" / "ld-linux-x86-64.so.2").chmod(0o755)
     (root / "usr" / "bin").mkdir(exist_ok=True)
     (root / "usr" / "bin" / "python3").symlink_to(loaded[-1])
-    shutil.copyfile(PROGRAMS / program, root / "train.py")
     return root, ":".join(libraries)
 
 

@@ -10,6 +10,7 @@ from tests.mutants.compiled import COMPILED
 from tests.mutants.kept_on_hosts import KEPT_ON_HOSTS
 from tests.mutants.logins import LOGINS
 from tests.mutants.metrics import METRICS
+from tests.mutants.packages_in_images import PACKAGES_IN_IMAGES
 from tests.mutants.preparations import PREPARATIONS
 from tests.mutants.races import RACES
 from tests.mutants.reduction import REDUCTION
@@ -334,6 +335,7 @@ SAFEGUARDS = (
     *REDUCTION,
     *PREPARATIONS,
     *KEPT_ON_HOSTS,
+    *PACKAGES_IN_IMAGES,
     *RACES,
     *SHELLS,
     *COMPILED,

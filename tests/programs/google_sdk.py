@@ -1,7 +1,8 @@
 """What a user of Google's SDK does, against the address in argv[1] with the token in argv[2].
 
 Runs with any version of google-cloud-aiplatform, unpatched. Prints one line of JSON for each step:
-{"step": name, "error": null or the traceback, "said": what the step has to tell}. argv[3:] choose steps.
+{"step": name, "error": null or the traceback, "said": what the step has to tell}. argv[3:] choose steps; without them
+all are run that need no image.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ PATIENCE_S = 120
 STAGING = f"{NAME}-staging"
 # Fails where the argument or the variable is missing, and leaves a file as its model.
 SCRIPT = """import os, sys
+print("image:", os.environ.get("TRAINYARD_IMAGE", "none"))
 assert sys.argv[1:] == ["--epochs=3"] and os.environ["COLOUR"] == "blue", (sys.argv, os.environ)
 with open(os.path.join(os.environ["AIP_MODEL_DIR"], "model.txt"), "w") as file:
     file.write("trained with " + sys.argv[1])
@@ -62,12 +64,20 @@ hypertune.HyperTune().report_hyperparameter_tuning_metric("score", value, 1)
 DEFINITION = (
     "gs://google-cloud-aiplatform/schema/trainingjob/definition/hyperparameter_tuning_task_1.0.0.yaml"
 )
-STEPS = {}
+# One of Google's prebuilt images. In the place of it, the hosts use an image with Python and pip.
+PREBUILT = "us-docker.pkg.dev/vertex-ai/training/pytorch-gpu.2-4.py310:latest"
+STEPS, NEED_IMAGE = {}, set()
 
 
 def step(function):
     STEPS[function.__name__] = function
     return function
+
+
+def step_in_image(function):
+    """One that needs hosts with an engine, and an alias of the prebuilt image."""
+    NEED_IMAGE.add(function.__name__)
+    return step(function)
 
 
 def init(token=TOKEN, location="us-central1", **options):
@@ -347,56 +357,98 @@ WITHOUT_AN_INDEX = {"PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_BRE
 
 @step
 def custom_job_from_local_script():
+    return from_local_script("host", "local-script", **WITHOUT_AN_INDEX)
+
+
+@step_in_image
+def custom_job_from_local_script_in_a_prebuilt_image():
+    return from_local_script(PREBUILT, "local-script-in-image")
+
+
+def from_local_script(image, name, **more):
     bucket()
-    variables = {**TRAINED["environment_variables"], **WITHOUT_AN_INDEX}
     job = aiplatform.CustomJob.from_local_script(
-        display_name=f"{NAME}-local-script",
+        display_name=f"{NAME}-{name}",
         script_path=script(),
-        container_uri="host",
-        base_output_dir=f"gs://{STAGING}/local-script",
+        container_uri=image,
+        base_output_dir=f"gs://{STAGING}/{name}",
         credentials=Credentials(token=TOKEN),
         staging_bucket=f"gs://{STAGING}",
-        **{**TRAINED, "environment_variables": variables},
+        **{**TRAINED, "environment_variables": {**TRAINED["environment_variables"], **more}},
     )
     job.run()
     assert job.state.name == "JOB_STATE_SUCCEEDED", job.state
-    return trained("local-script")
+    return trained(name)
 
 
 @step
 def custom_training_job():
+    return script_job("host", "script")
+
+
+@step_in_image
+def custom_training_job_in_a_prebuilt_image():
+    return script_job(PREBUILT, "script-in-image")
+
+
+def script_job(image, name):
     bucket()
     job = aiplatform.CustomTrainingJob(
-        display_name=f"{NAME}-script",
+        display_name=f"{NAME}-{name}",
         script_path=script(),
-        container_uri="host",
+        container_uri=image,
         staging_bucket=f"gs://{STAGING}",
         model_serving_container_image_uri="serve:1",
     )
-    directory = f"gs://{STAGING}/script"
-    model = job.run(base_output_dir=directory, model_display_name=f"{NAME}-script", **TRAINED)
+    directory = f"gs://{STAGING}/{name}"
+    model = job.run(base_output_dir=directory, model_display_name=f"{NAME}-{name}", **TRAINED)
     assert job.state.name == "PIPELINE_STATE_SUCCEEDED", job.state
     assert model.uri == f"{directory}/model", model.uri
-    return trained("script")
+    return trained(name)
 
 
 @step
 def custom_python_package_training_job():
-    blob = bucket().blob("packages/trainer-0.1.tar.gz")
+    return package_job("host", "package")
+
+
+@step_in_image
+def custom_python_package_training_job_in_a_prebuilt_image():
+    return package_job(PREBUILT, "package-in-image")
+
+
+def package_job(image, name):
+    blob = bucket().blob(f"packages/{name}/trainer-0.1.tar.gz")
     blob.upload_from_string(source_package(), content_type="application/gzip")
     job = aiplatform.CustomPythonPackageTrainingJob(
-        display_name=f"{NAME}-package",
+        display_name=f"{NAME}-{name}",
         python_package_gcs_uri=f"gs://{STAGING}/{blob.name}",
         python_module_name="trainer.task",
-        container_uri="host",
+        container_uri=image,
         staging_bucket=f"gs://{STAGING}",
         model_serving_container_image_uri="serve:1",
     )
-    directory = f"gs://{STAGING}/package"
-    model = job.run(base_output_dir=directory, model_display_name=f"{NAME}-package", **TRAINED)
+    directory = f"gs://{STAGING}/{name}"
+    model = job.run(base_output_dir=directory, model_display_name=f"{NAME}-{name}", **TRAINED)
     assert job.state.name == "PIPELINE_STATE_SUCCEEDED", job.state
-    assert (model.display_name, model.uri) == (f"{NAME}-package", f"{directory}/model"), model
-    return trained("package")
+    assert (model.display_name, model.uri) == (f"{NAME}-{name}", f"{directory}/model"), model
+    return trained(name)
+
+
+@step_in_image
+def custom_container_training_job_in_a_prebuilt_image():
+    bucket()
+    directory = f"gs://{STAGING}/container-in-image"
+    job = aiplatform.CustomContainerTrainingJob(
+        display_name=f"{NAME}-container-in-image",
+        container_uri=PREBUILT,
+        command=["python3", "-c", SCRIPT],
+        model_serving_container_image_uri="serve:1",
+    )
+    model = job.run(base_output_dir=directory, model_display_name=f"{NAME}-container-in-image", **TRAINED)
+    assert job.state.name == "PIPELINE_STATE_SUCCEEDED", job.state
+    assert model.uri == f"{directory}/model", model.uri
+    return trained("container-in-image")
 
 
 @step
@@ -522,7 +574,7 @@ def cancel_all():
 
 def main():
     init()
-    wanted = [name for name in STEPS if len(sys.argv) < 4 or name in sys.argv[3:]]
+    wanted = [name for name in STEPS if (name in sys.argv[3:] if sys.argv[3:] else name not in NEED_IMAGE)]
     # The SDK polls every 5 seconds. The last step changes the token that all of them use.
     with ThreadPoolExecutor(len(wanted)) as threads:
         for line in threads.map(outcome, [name for name in wanted if name != "errors"]):

@@ -14,17 +14,15 @@ import shutil
 from typing import Any, Callable, Dict, List, Tuple
 
 from agents.runner.cache.install_log import keep_install_log
+from agents.runner.cache.packages import lay_out
 from agents.runner.cache.python_environment import STAMP, identity, is_ready
-from agents.runner.cache.store import BLOBS, ENVIRONMENTS, Cache
+from agents.runner.cache.store import ENVIRONMENTS, Cache
 from agents.runner.files import delete_tree, read_json, write_file
 from agents.runner.logs.mask_patterns import parts_of
 from agents.runner.preparations.long_programs import LongProgram, Unprepared
 from agents.runner.runs.orders import login_env
 
 INSTALL_S = 3600.0
-_PACKAGE = re.compile(
-    r"[A-Za-z0-9][A-Za-z0-9._+!-]{0,200}\.(?:whl|zip|tar\.gz|tgz|tar\.bz2|tar\.xz)\Z", re.ASCII
-)
 # Where the libraries of the Python are that makes the environment: if it lives in one itself, that one's too.
 _LIBRARIES = """
 import json, os, site, sys
@@ -102,21 +100,10 @@ class _Making:
     def lay_out(self, packages: List[Dict[str, str]]) -> Tuple[List[str], List[str]]:
         """Give the shipped files the names that pip reads: the wheels, and the others."""
         os.makedirs(self.path + ".packages", 0o700, exist_ok=True)
-        wheels: List[str] = []
-        sources: List[str] = []
-        for number, package in enumerate(packages):
-            name = str(package.get("name"))
-            if not _PACKAGE.match(name):
-                text = "%.200r is not the name of a wheel or of a source archive" % name
-                raise Unprepared("user", "bad_package", text)
-            directory = os.path.join(self.path + ".packages", str(number))
-            os.makedirs(directory, 0o700)
-            place = os.path.join(directory, name)
-            with self.cache.locked(BLOBS, package["sha256"], shared=True):
-                os.link(self.cache.path(BLOBS, package["sha256"]), place)
-            # Relative: pip would read a ";" in the name of a home directory as part of a requirement.
-            (wheels if name.endswith(".whl") else sources).append("./%d/%s" % (number, name))
-        return wheels, sources
+        # Relative: pip would read a ";" in the name of a home directory as part of a requirement.
+        paths = ["./" + path for path in lay_out(self.cache, packages, self.path + ".packages")]
+        wheels = [path for path in paths if path.endswith(".whl")]
+        return wheels, [path for path in paths if path not in wheels]
 
     def run(self) -> None:
         executable, version, libraries = self.ask_python()

@@ -1,4 +1,4 @@
-"""Trees: an archive that is unpacked, or a repository that is checked out, into the cache."""
+"""Trees: an archive that is unpacked, a repository that is checked out, or Python packages, in the cache."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, Callable, Dict
 
 from agents.runner.cache.archives import BadArchive
 from agents.runner.cache.git_checkout import COMMIT, checkout
+from agents.runner.cache.packages import lay_out
 from agents.runner.cache.store import BLOBS, TREES, Cache
 from agents.runner.cache.unpack import DiskFull, unpack
 from agents.runner.files import FULL, delete_tree
@@ -20,7 +21,7 @@ def make_tree(
 ) -> Dict[str, Any]:
     """Make the tree, unless it is here. The caller holds its lock. Returns what is to be recorded. Raises Unprepared.
 
-    `blob`: the SHA-256 of a shipped archive; or `git`: {url, revision}.
+    `blob`: the SHA-256 of a shipped archive; or `git`: {url, revision}; or `packages`: [{sha256, name}].
     """
     path = cache.path(TREES, key)
     if cache.has(TREES, key):
@@ -31,6 +32,8 @@ def make_tree(
     try:
         if document.get("git"):
             checkout(document["git"], credential, part, output, report)
+        elif document.get("packages"):
+            lay_out(cache, document["packages"], part)
         else:
             unpack_blob(cache, document["blob"], part, report)
         os.rename(part, path)

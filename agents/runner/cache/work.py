@@ -39,8 +39,9 @@ def prepare_entry(
 ) -> Dict[str, Any]:
     """Make the entry `key`. Returns what is to be recorded of it. Raises Unprepared or OSError.
 
-    `document`: `blobs`, the shipped files that are needed ([{sha256, size}]); for a tree `blob` or `git` (with
-    `credential`); for an environment `packages`, `index`, `interpreter`. `output` is a file for what programs print.
+    `document`: `blobs`, the shipped files that are needed ([{sha256, size}]); for a tree `blob`, `packages` or `git`
+    (with `credential`); for an environment `packages`, `index`, `interpreter`. `output` is a file for what programs
+    print.
     """
     cache = Cache(home)
     if kind not in KINDS or not is_key(key):

@@ -33,6 +33,7 @@ from agents.runner.runs.scratch import make_scratch
 from agents.runner.runtimes.adapters import describe, is_of_this_host
 from agents.runner.runtimes.containers import can_limit
 from agents.runner.runtimes.loaded_images import note_use
+from agents.runner.runtimes.packages import put_packages
 
 
 def check_port(port: int) -> None:
@@ -103,7 +104,9 @@ class HeldResources:
         if order.port is not None:
             check_port(order.port)
         facts["environment"] = self.hold_environment(order.environment)
+        self.check_interpreter(order.interpreter)
         self.make_work(order.work_key, order.code)
+        put_packages(Cache(self.home), order, self.home.run(self.run))
         facts["work"] = self.work
         if not make_scratch(facts["tmp"]):
             facts["tmp"] = ""
@@ -153,6 +156,18 @@ class HeldResources:
         os.set_inheritable(lock, True)
         self.environment_lock = lock
         return cache.path(ENVIRONMENTS, key)
+
+    def check_interpreter(self, path: str) -> None:
+        """Refuse a start whose command would find another Python than the one that its location names. That may lie on
+        a disk of its own, which may hang."""
+
+        def act() -> None:
+            os._exit(0 if os.access(path, os.X_OK) else 1)
+
+        if path and not run_with_timeout(act, STORAGE_S):
+            raise Refused(
+                "exec_failed", "the Python that stands for the image is not on this host: %s" % path
+            )
 
     def hold_image(self, image: str) -> str:
         """The path of an unpacked image. It is not deleted before the last process of the run has ended."""

@@ -32,6 +32,7 @@ from agents.runner.runs.orders import REDUCER, Refused, build_env, parse_order
 from agents.runner.runs.replica import Replica, ReplicaSetup
 from agents.runner.runs.scratch import scratch_path
 from agents.runner.runtimes.adapters import command_of, is_of_this_host
+from agents.runner.runtimes.packages import with_packages
 
 # What the outer keeper says when it has made a claim durable.
 SYNCED = b"s"
@@ -124,7 +125,7 @@ class Keeper(RunLifecycle):
     def prepare(self, document: Dict[str, Any]) -> None:
         """Do all that can be refused or can fail before the replica's process is forked."""
         document = with_directories(document, self.home)
-        order = self.order = parse_order(document)
+        order = self.order = with_packages(parse_order(document), self.directory)
         self.timeout_s, self.log_budget_mb = order.timeout_s, order.log_budget_mb
         directory, facts = self.directory, self.facts
         facts["mark"] = "%s:%s" % (os.urandom(8).hex(), order.mark)

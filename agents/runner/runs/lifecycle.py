@@ -44,6 +44,7 @@ from agents.runner.runs.scratch import remove_scratch
 from agents.runner.runs.shared_memory import SharedMemory, sweep_shared_memory
 from agents.runner.runtimes.adapters import container_of
 from agents.runner.runtimes.containers import Container
+from agents.runner.runtimes.packages import remove_packages, trouble_of
 from agents.runner.wire import finite_float
 
 # How long a namespace's first process has to report how the replica ended, before it is killed itself.
@@ -297,6 +298,8 @@ class RunLifecycle:
                 judged = self.container.judge_oom(judged, facts["memory_enforced"])
             facts["oom"], facts["oom_sure"], text = judged
             facts["message"] = facts["message"] or text
+            if failed and not self.stopping:
+                facts["message"] = facts["message"] or trouble_of(self.directory)
             failpoint("before_ended")
             self.save(durable=True)
             failpoint("before_reap")
@@ -444,6 +447,7 @@ class RunLifecycle:
 
     def remove_scratch(self) -> None:
         """What stays of it is told after the end of the run, and is tried again when the run is forgotten."""
+        remove_packages(self.directory)
         stays = remove_scratch(self.facts)
         if stays:
             add_message(self.facts, stays)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from agents.runner.runs.facts import Facts
 from agents.runner.runs.replica import FAILED, GO
 from agents.runner.runtimes.containers import Container
+from agents.runner.runtimes.packages import NO_PYTHON, has_packages
 
 
 class Found(NamedTuple):
@@ -25,6 +26,8 @@ def explain_no_exit(facts: Facts, found: Found) -> None:
     container = found.container
     if container and container.never_up() and not found.stopping:
         refusal, message = container.refusal(found.log)
+        if refusal == "exec_failed" and has_packages(container.directory):
+            message = "%s: %s" % (NO_PYTHON, message)
         facts.update(why="refused", refusal=refusal, message=message, never_started=True)
     elif found.state == FAILED:
         facts.update(why="refused", refusal="exec_failed", message=found.text, never_started=True)

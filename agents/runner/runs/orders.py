@@ -41,6 +41,8 @@ class Order(NamedTuple):
     code: Tuple[str, str] | None
     runtime: Mapping[str, Any] | None
     environment: str | None
+    packages: Tuple[str, str] | None
+    interpreter: str
     install_log: bool
     reduction: str | None
 
@@ -86,6 +88,8 @@ def parse_order(found: Dict[str, Any]) -> Order:
         code=_code(found),
         runtime=_runtime(found),
         environment=_environment(found),
+        packages=_packages(found),
+        interpreter=_interpreter(found),
         install_log=found.get("install_log") is True,
         reduction=found["reduction"] if found.get("reduction") in REDUCTION_ROLES else None,
     )
@@ -171,6 +175,24 @@ def _environment(found: Mapping[str, Any]) -> str | None:
     return str(runtime["environment"])
 
 
+def _packages(found: Mapping[str, Any]) -> Tuple[str, str] | None:
+    """The key of a tree of Python packages for the Python of an image, and the index: an address, "none", or ""."""
+    packages = found.get("packages")
+    if packages is None:
+        return None
+    if not isinstance(packages, dict) or not is_key(packages.get("tree")):
+        raise _bad("packages", "must name a tree of the cache")
+    return packages["tree"], _text("packages.index", packages.get("index") or "")
+
+
+def _interpreter(found: Mapping[str, Any]) -> str:
+    """The Python of this host that the command is to find first."""
+    path = _text("interpreter", found.get("interpreter") or "")
+    if path and (not os.path.isabs(path) or ":" in path):
+        raise _bad("interpreter", "must be a path")
+    return path
+
+
 def _text(field: str, value: Any) -> str:
     if not isinstance(value, str):
         raise _bad(field, "must be text")
@@ -247,6 +269,8 @@ def build_env(order: Order, directory: str, work: str, facts: Mapping[str, Any])
     with_module(env, directory)
     if order.reduction:
         _let_python_find(env, directory_of(_base_of(directory)))
+    if order.interpreter:
+        env["PATH"] = os.path.dirname(order.interpreter) + ":" + env.get("PATH", os.defpath)
     if facts.get("environment"):
         enter_environment(env, str(facts["environment"]))
     return env

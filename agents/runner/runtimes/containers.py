@@ -361,8 +361,12 @@ def _podman_words(known: Mapping[str, Any], env_file: str) -> List[str]:
     return words
 
 
-# bash where the image has it.
-ANY_SHELL = ["sh", "-c", "command -v bash >/dev/null 2>&1 && exec bash -i; exec sh -i"]
+# bash where the image has it. Packages that were installed for the run are found first.
+ANY_SHELL = [
+    "sh",
+    "-c",
+    'PATH="${VIRTUAL_ENV:+$VIRTUAL_ENV/bin:}$PATH"; command -v bash >/dev/null 2>&1 && exec bash -i; exec sh -i',
+]
 
 
 def shell_of(

@@ -1,7 +1,8 @@
 """Which image a location uses in place of the one that a document names. Pure.
 
 An alias is the name of an image without tag and digest, or a prefix of such names that ends in `*`. It stands for
-another image, or for "host". Google's prebuilt images need one: their registries want Google's own accounts.
+another image, for "host", or for "host:PATH": a Python of the host. Google's prebuilt images need one: their registries
+want Google's own accounts.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from jobs.rules.spec.custom_job import CustomJobSpec, Pool
 from jobs.rules.spec.json_fields import Complaints
 from jobs.rules.spec.parse_task import is_image
 from jobs.rules.spec.runtime_choice import with_engine
-from jobs.rules.spec.tasks import HOST_IMAGE, PythonPackage, is_sif, is_stored
+from jobs.rules.spec.tasks import HOST_IMAGE, HOST_WITH, PythonPackage, interpreter_of, is_sif, is_stored
 
 ANY = "*"
 MAX_NAME = 500
@@ -67,7 +68,13 @@ def is_alias(name: str) -> bool:
 
 def may_stand_for(image: str) -> bool:
     """Whether an alias may stand for this. An object belongs to one project, and an alias is for all."""
+    if image.startswith(HOST_WITH):
+        return _is_host(image)  # else a path with a slip would be an image that is called "host"
     return image == HOST_IMAGE or (is_image(image) and not is_stored(image))
+
+
+def _is_host(image: str) -> bool:
+    return image == HOST_IMAGE or bool(interpreter_of(image))
 
 
 def images_used(spec: CustomJobSpec, aliases: Aliases) -> dict[int, str]:
@@ -89,7 +96,7 @@ def images_used(spec: CustomJobSpec, aliases: Aliases) -> dict[int, str]:
             _check(pool, image, path, complaints)
         elif is_prebuilt(pool.task.image):
             complaints.add(
-                f"{path}.{_field(pool)}",
+                f"{path}.{pool.task.field}.{pool.task.image_field}",
                 said(
                     "is an image of Google's, and location {location} has no alias for it. An admin adds one under "
                     "Hosts → Locations, or with: trainyard location alias {location} {name} host (or the name of an "
@@ -140,33 +147,18 @@ def with_image(pool: Pool, image: str | None) -> Pool:
     """The pool with the image that is used; None: with its own."""
     if image is None:
         return pool
+    used, python = HOST_IMAGE if _is_host(image) else image, interpreter_of(image)
     if isinstance(pool.task, PythonPackage):
-        return replace(pool, task=replace(pool.task, executor_image=image))
-    return replace(pool, task=replace(pool.task, image=image))
+        return replace(pool, task=replace(pool.task, executor_image=used, interpreter=python))
+    return replace(pool, task=replace(pool.task, image=used, interpreter=python))
 
 
 def _matches(alias: str, name: str) -> bool:
     return name.startswith(alias.removesuffix(ANY)) if alias.endswith(ANY) else alias == name
 
 
-def _field(pool: Pool) -> str:
-    return (
-        f"{pool.task.field}.{'executor_image_uri' if isinstance(pool.task, PythonPackage) else 'image_uri'}"
-    )
-
-
 def _check(pool: Pool, image: str, path: str, complaints: Complaints) -> None:
-    if isinstance(pool.task, PythonPackage):
-        if image != HOST_IMAGE:
-            complaints.add(
-                f"{path}.{_field(pool)}",
-                said(
-                    'stands for {image} here, and packages are not run in images yet. Say "host" (the Python of the '
-                    "host), or ask an admin for an alias that stands for it.",
-                    image=image,
-                ),
-            )
-    elif image == HOST_IMAGE and not pool.task.command:
+    if _is_host(image) and not pool.task.command:
         complaints.add(
             f"{path}.container_spec.command",
             said('is required: the image stands for "host" here, which has no entrypoint.'),

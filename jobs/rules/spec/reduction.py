@@ -117,9 +117,8 @@ def as_executed(spec: CustomJobSpec) -> CustomJobSpec:
             primary.task, module=MODULE, args=(), env=tuple(env.items()), secrets=pool.task.secrets
         )
     else:
-        task = Container(
-            primary.task.image, (python, "-m", MODULE), (), tuple(env.items()), pool.task.secrets
-        )
+        words, variables = (python, "-m", MODULE), tuple(env.items())
+        task = replace(primary.task, command=words, args=(), env=variables, secrets=pool.task.secrets)
     own = replace(pool, task=task, runtime=primary.runtime)
     return replace(spec, pools=(*spec.pools[:POOL], own, *spec.pools[POOL + 1 :]))
 

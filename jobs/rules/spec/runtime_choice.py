@@ -42,13 +42,7 @@ def choose_engine(offer: Offer) -> str:
 def with_engine(pool: Pool, engine: str) -> Pool:
     """The pool with this engine, if it runs an image and names none itself."""
     image = pool.task.image
-    if (
-        not engine
-        or pool.runtime
-        or isinstance(pool.task, PythonPackage)
-        or image == HOST_IMAGE
-        or needs_apptainer(image)
-    ):
+    if not engine or pool.runtime or image == HOST_IMAGE or needs_apptainer(image):
         return pool
     return replace(pool, runtime=engine)
 
@@ -64,9 +58,9 @@ def check_runtimes(spec: CustomJobSpec, offer: Offer = NOTHING_KNOWN) -> None:
 
 def runtime_of(pool: Pool) -> str:
     """The runtime that executes a pool which was not refused."""
-    if isinstance(pool.task, PythonPackage):
-        return PYTHON
-    return pool.runtime or (PROCESS if pool.task.image == HOST_IMAGE else _usual_engine(pool))
+    if pool.task.image != HOST_IMAGE:
+        return pool.runtime or _usual_engine(pool)
+    return PYTHON if isinstance(pool.task, PythonPackage) else pool.runtime or PROCESS
 
 
 def _usual_engine(pool: Pool) -> str:
@@ -99,15 +93,16 @@ def runtime_order(pool: Pool) -> dict[str, object]:
         "entrypoint": entrypoint,
         "args": list(task.args),
     }
-    # As without a container, a program that is brought starts where it was unpacked; else the image decides.
-    return {**order, "workdir": True} if pool.code is not None else order
+    # As without a container, a program that is brought starts in the work directory; else the image decides.
+    is_brought = pool.code is not None or isinstance(task, PythonPackage)
+    return {**order, "workdir": True} if is_brought else order
 
 
 def _check(pool: Pool, offer: Offer, path: str, complaints: Complaints) -> None:
-    if isinstance(pool.task, PythonPackage):
-        _check_package(pool, path, complaints)
-    elif pool.task.image != HOST_IMAGE:
+    if pool.task.image != HOST_IMAGE:
         _check_container(pool, offer, path, complaints)
+    elif isinstance(pool.task, PythonPackage):
+        _check_package(pool, path, complaints)
     elif pool.runtime not in ("", PROCESS):
         complaints.add(
             f"{path}.trainyard.runtime",
@@ -116,11 +111,6 @@ def _check(pool: Pool, offer: Offer, path: str, complaints: Complaints) -> None:
 
 
 def _check_package(pool: Pool, path: str, complaints: Complaints) -> None:
-    if pool.task.image != HOST_IMAGE:
-        complaints.add(
-            f"{path}.python_package_spec.executor_image_uri",
-            said('must be "host" (the Python of the host); packages are not run in images yet.'),
-        )
     if pool.runtime not in ("", PYTHON):
         complaints.add(
             f"{path}.trainyard.runtime",
@@ -142,7 +132,7 @@ def _check_container(pool: Pool, offer: Offer, path: str, complaints: Complaints
         )
     elif (without := offer.hosts_without(engine)) and len(without) == len(offer.engines):
         complaints.add(
-            f"{path}.container_spec.image_uri",
+            f"{path}.{pool.task.field}.{pool.task.image_field}",
             said(
                 "names an image, but no host of the location can run it: {hosts}. Install {engine} there and "
                 'check the hosts, choose another location, or use "host" and a command.',

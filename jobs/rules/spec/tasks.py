@@ -9,6 +9,8 @@ from typing import ClassVar
 from jobs.rules.spec.secret_variables import SecretVariable
 
 HOST_IMAGE = "host"
+# Before the path of a Python of the host. Only an alias of an image says this, because only an admin knows such paths.
+HOST_WITH = "host:"
 # The names of the runtimes that a pool may pin (agents/runner/runtimes/).
 REDUCTION_SERVER = "reduction-server"
 RUNTIMES = ("process", "python", "podman", "docker", "apptainer", REDUCTION_SERVER)
@@ -25,8 +27,16 @@ _STORED = re.compile(
     r"gs://[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]/[^/].{0,1000}\.(?:tar|tar\.gz|tgz|sif)", re.ASCII
 )
 _OF_APPTAINER = ".sif"
+# An absolute path of a program: no `..`, and nothing that would be two entries of a PATH.
+_PROGRAM = re.compile(r"(?:/(?!\.\.?(?:/|$))[A-Za-z0-9._+=@~-]+)+", re.ASCII)
 # A file for jobs, by the SHA-256 of its bytes.
 _ARTIFACT = re.compile(r"artifact:([0-9a-f]{64})", re.ASCII)
+
+
+def interpreter_of(image: str) -> str:
+    """The path of the Python that "host:PATH" names; empty for other images."""
+    path = image.removeprefix(HOST_WITH)
+    return path if path != image and len(path) <= 1000 and _PROGRAM.fullmatch(path) else ""
 
 
 def is_sif(image: str) -> bool:
@@ -69,16 +79,20 @@ class _Program:
 @dataclass(frozen=True, slots=True)
 class Container(_Program):
     """`command` and `args` make one argument vector: of a program of the host, if `image` is "host". Else they replace
-    the image's ENTRYPOINT and CMD, as in a Kubernetes container. `env` has no secret variables."""
+    the image's ENTRYPOINT and CMD, as in a Kubernetes container. `env` has no secret variables. `interpreter`: a Python
+    of the host that is found first, where an alias names one."""
 
     image: str
     command: tuple[str, ...] = ()
     args: tuple[str, ...] = ()
     env: tuple[tuple[str, str], ...] = ()
     secrets: tuple[SecretVariable, ...] = ()
+    interpreter: str = ""
 
-    # Its field in a pool, and the field of it that is named where all its strings are too long together.
+    # Its field in a pool, the field of it that names its image, and the one that is named where all its strings are
+    # too long together.
     field: ClassVar[str] = "container_spec"
+    image_field: ClassVar[str] = "image_uri"
     strings_field: ClassVar[str] = "command"
 
     @property
@@ -89,7 +103,7 @@ class Container(_Program):
 @dataclass(frozen=True, slots=True)
 class PythonPackage(_Program):
     """Python packages that are installed, and one of their modules that is run. `executor_image`: what Vertex runs it
-    in, or "host" for the Python of the host."""
+    in, or "host" for the Python of the host: the one that is `interpreter`, where an alias names one."""
 
     executor_image: str
     package_uris: tuple[str, ...]
@@ -97,8 +111,10 @@ class PythonPackage(_Program):
     args: tuple[str, ...] = ()
     env: tuple[tuple[str, str], ...] = ()
     secrets: tuple[SecretVariable, ...] = ()
+    interpreter: str = ""
 
     field: ClassVar[str] = "python_package_spec"
+    image_field: ClassVar[str] = "executor_image_uri"
     strings_field: ClassVar[str] = "args"
 
     @property

@@ -87,3 +87,22 @@ def test_a_tree_in_use_is_young(host, console, tree):
     os.utime(lock, (used, used))
     run_to_end(console, "r1", ["true"], code={"tree": KEY})
     assert lock.stat().st_mtime > time.time() - 3600
+
+
+def test_a_command_finds_the_python_that_its_location_names(host, console, tmp_path):
+    place = tmp_path / "env" / "bin"
+    place.mkdir(parents=True)
+    (place / "python3").write_text("#!/bin/sh\necho this one\n")
+    (place / "python3").chmod(0o755)
+    facts = run_to_end(console, "r1", ["python3", "-c", "1"], interpreter=str(place / "python3"))
+    assert facts["exit_code"] == 0 and printed(host, "r1") == "this one\n"
+    missing = str(tmp_path / "none" / "bin" / "python3")
+    facts = run_to_end(console, "r2", ["python3", "-c", "1"], interpreter=missing)
+    assert facts["refusal"] == "exec_failed" and facts["never_started"]
+    assert f"is not on this host: {missing}" in facts["message"] and printed(host, "r2") == ""
+
+
+@pytest.mark.parametrize("interpreter", ["python3", "/a:/b", 3])
+def test_a_bad_order_for_an_interpreter_is_refused(console, interpreter):
+    facts = run_to_end(console, "r1", ["echo"], interpreter=interpreter)
+    assert facts["refusal"] == "bad_order" and "interpreter" in facts["message"]

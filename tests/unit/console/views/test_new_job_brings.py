@@ -97,6 +97,16 @@ def test_a_package_is_run_as_a_module(browser, project):
     }
 
 
+def test_a_package_in_an_image_keeps_the_engine_of_its_document(browser, project, podman):
+    a_stored_file(project, "lab-files", "trainer-1.0.tar.gz")
+    base = json.dumps({"trainyard": {"runtime": "podman"}})
+    typed = {**PACKAGE, "pool0-executor": "ghcr.io/lab/torch:2", "pool0-base": base}
+    assert send(browser("bob"), typed).status_code == 302
+    pool = the_pool()
+    assert pool["pythonPackageSpec"]["executorImageUri"] == "ghcr.io/lab/torch:2"
+    assert pool["trainyard"] == {"runtime": "podman"}
+
+
 def test_pools_that_follow_the_primary_run_its_image(browser, podman):
     more = {"pool1-on": "on", "pool1-same": "on", "pool1-kind": "package", "pool0-runtime": "podman"}
     assert send(browser("bob"), IMAGE, more, GIT).status_code == 302
@@ -116,7 +126,7 @@ def test_pools_that_follow_the_primary_run_its_image(browser, podman):
         ({**PACKAGE, "pool0-packages": "torch"}, "pool0-packages", "gs://bucket/name"),
         ({**PACKAGE, "pool0-packages": "gs://lab-files/none.whl"}, "pool0-packages", "no such object"),
         ({**PACKAGE, "pool0-module": "a-b"}, "pool0-module", "such as trainer.task"),
-        ({**PACKAGE, "pool0-executor": "ghcr.io/lab/x"}, "pool0-executor", 'must be "host"'),
+        ({**PACKAGE, "pool0-executor": "no image"}, "pool0-executor", 'must be "host"'),
         ({**GIT, "code-git_url": ""}, "code-git_url", "Repository is required."),
         ({**GIT, "code-git_url": "http://x/y"}, "code-git_url", "must be the address of a repository"),
         ({**GIT, "code-git_revision": ""}, "code-git_revision", "Revision is required."),

@@ -10,7 +10,7 @@ from agents.models import Host, Location
 from jobs import services
 from jobs.artifacts import buckets, objects
 from jobs.maintenance import location_images
-from jobs.models import AuditEntry, ImageAlias, Job, Run
+from jobs.models import AuditEntry, ImageAlias, Job, Preparation, Run
 from jobs.rules.spec.json_fields import InvalidDocument
 from jobs.rules.spec.parse import parse_custom_job
 from jobs.scheduling.image_aliases import images_used
@@ -21,6 +21,7 @@ pytestmark = pytest.mark.django_db
 GOOGLES = "us-docker.pkg.dev/vertex-ai/training/pytorch-gpu.2-4.py310"
 EVERY = "us-docker.pkg.dev/vertex-ai/*"
 LABS = "ghcr.io/lab/torch:2"
+PYTHON = "host:/opt/torch/bin/python3"
 
 
 def located(name="default"):
@@ -93,6 +94,44 @@ def test_packages_run_with_the_python_of_the_host(submit, host, project):
     assert job.resolved["pools"]["0"]["alias"] == "host" and job.resolved["pools"]["0"]["packages"]
 
 
+def test_packages_run_in_the_image_that_theirs_stands_for(submit, host, project):
+    bucket = buckets.create(project, "lab-bucket", "alice", timezone.now())
+    objects.put_object(project, bucket.name, "a.tar.gz", [b"a package"])
+    add(EVERY, LABS)
+    submit(packages())
+    found, asked = order(), {row.kind: row for row in Preparation.objects.all()}
+    assert found["runtime"]["kind"] == "podman" and found["runtime"]["image"] == LABS
+    assert found["runtime"]["entrypoint"] == ["python3", "-m", "a.b"] and found["runtime"]["workdir"]
+    assert found["packages"] == {"tree": asked["tree"].key, "index": ""}
+    (shipped,) = asked["tree"].what["packages"]
+    assert shipped["name"] == "a.tar.gz" and asked["tree"].what["blobs"][0]["sha256"] == shipped["sha256"]
+    assert set(asked) == {"tree", "image"} and asked["image"].what["image"] == LABS
+
+
+def test_packages_run_with_another_python_of_the_host(submit, add_host, project):
+    for name in ("h1", "h2", "h3"):
+        add_host(name, cpus=4)
+    bucket = buckets.create(project, "lab-bucket", "alice", timezone.now())
+    objects.put_object(project, bucket.name, "a.tar.gz", [b"a package"])
+    keys = set()
+    for image in ("host", PYTHON, "host:/opt/other/bin/python3"):
+        add(EVERY, image)
+        job = submit(packages())
+        run = Run.objects.get(job=job)
+        row = Preparation.objects.get(key=run.order["runtime"]["environment"])
+        path = image.partition(":")[2]
+        assert row.what.get("interpreter", "") == path and run.order.get("interpreter", "") == path
+        assert job.resolved["pools"]["0"]["alias"] == image
+        keys.add(row.key)
+    assert len(keys) == 3, "an environment for each Python"
+
+
+def test_a_command_finds_the_python_that_its_image_stands_for(submit, host):
+    add(EVERY, PYTHON)
+    submit(asking())
+    assert order()["interpreter"] == "/opt/torch/bin/python3" and "runtime" not in order()
+
+
 def test_hosts_need_podman_only_for_what_is_used(submit, host):
     Host.objects.update(facts={"runtimes": []})
     add(EVERY, LABS)
@@ -131,6 +170,7 @@ def test_each_change_is_audited_and_no_change_is_not(host):
         ("*", "host", "without its tag"),
         (GOOGLES, "--privileged", "An alias stands for"),
         (GOOGLES, "", "An alias stands for"),
+        (GOOGLES, "host:python3", "An alias stands for"),
     ],
 )
 def test_an_alias_that_makes_no_sense_is_refused(host, name, image, words):

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from django.utils import timezone
 
+from agents.models import Location
+from jobs.artifacts import buckets, objects
+from jobs.maintenance import location_images
 from jobs.models import Preparation, Run
 from tests.unit.jobs.conftest import gang, pool_of
 from tests.unit.jobs.fake_hosts import settle
@@ -83,6 +87,30 @@ def test_what_is_there_for_the_run_alone_is_asked_by_its_keeper(submit, hosts, c
     submit(reduced(env=[("PYTHONPATH", "/gcs/lab/libs")]))
     settle(control_plane, *hosts)
     assert not Preparation.objects.exists()
+
+
+@pytest.mark.parametrize("python", ["", "/opt/torch/bin/python3"])
+def test_the_python_that_stands_for_an_image_is_asked(submit, hosts, control_plane, python):
+    stands_for = f"host:{python}" if python else "host"
+    names = {"ghcr.io/lab/*": stands_for}
+    location_images.replace(Location.objects.get(), names, "root", timezone.now())
+    submit(reduced(IMAGE, ("python3", "train.py")))
+    settle(control_plane, *hosts)
+    assert the_question().what == {"python": python or "python3", "env": {}}
+
+
+def test_packages_in_an_image_may_bring_numpy(submit, hosts, control_plane, project):
+    bucket = buckets.create(project, "lab-bucket", "alice", timezone.now())
+    objects.put_object(project, bucket.name, "a.tar.gz", [b"a package"])
+    document = reduced()
+    package = {"executorImageUri": IMAGE, "packageUris": ["gs://lab-bucket/a.tar.gz"], "pythonModule": "a"}
+    for pool in document["jobSpec"]["workerPoolSpecs"][:2]:
+        del pool["containerSpec"]
+        pool["pythonPackageSpec"] = package
+    submit(document)
+    kinds = set(Preparation.objects.values_list("kind", flat=True))
+    assert kinds == {"image", "tree"} and Run.objects.count() == 3
+    assert all("packages" in run.order for run in Run.objects.all())
 
 
 def test_a_job_without_reducers_asks_nothing(submit, hosts, control_plane):

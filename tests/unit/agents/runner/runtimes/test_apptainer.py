@@ -49,6 +49,12 @@ from tests.unit.agents.runner.runtimes.test_containers import (  # noqa: F401
     test_variables_with_names_that_no_shell_knows_are_in_the_container,
     test_with_code_it_starts_in_the_work_directory,
 )
+from tests.unit.agents.runner.runtimes.test_packages import (  # noqa: F401
+    test_a_stop_while_packages_are_installed_is_heard,
+    test_an_image_without_python_is_refused_in_words,
+    test_the_python_of_the_image_installs_the_packages_and_runs_their_module,
+    test_what_cannot_be_had_is_said_in_words_with_the_cure,
+)
 from tests.unit.agents.runner.shell_client import ShellClient
 
 

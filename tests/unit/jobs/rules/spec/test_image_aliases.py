@@ -25,6 +25,7 @@ from jobs.rules.spec.tasks import Container, PythonPackage
 from tests.unit.jobs.rules.views import examples, pool, spec
 
 GOOGLES = "us-docker.pkg.dev/vertex-ai/training/pytorch-gpu.2-4.py310"
+PYTHON = "host:/opt/torch/bin/python3"
 # Few letters, so that names often begin alike.
 PATHS = st.text("ab/", max_size=6).map(lambda text: f"r.io/{text}")
 ALIASES = st.dictionaries(
@@ -110,6 +111,23 @@ def test_what_may_be_an_alias(name, told):
 def test_what_an_alias_may_stand_for():
     assert may_stand_for("host") and may_stand_for("ghcr.io/lab/train:1")
     assert not may_stand_for("") and not may_stand_for("--help") and not may_stand_for("a b")
+    assert may_stand_for(PYTHON) and may_stand_for("host:/opt/.venv/bin/python3.11")
+    for path in (
+        "",
+        "python3",
+        "1",
+        "a/python3",
+        "/opt/../x",
+        "/..",
+        "/a:/b",
+        "/a b",
+        "/a\n",
+        "/",
+        "/a/",
+        "/$x",
+        "/" * 2000,
+    ):
+        assert not may_stand_for(f"host:{path}"), path
     # What lies in the storage is no image that an engine could pull.
     assert not may_stand_for("gs://bucket/a.tar") and not may_stand_for("artifact:" + 64 * "a")
 
@@ -129,6 +147,39 @@ def test_pools_use_what_their_images_stand_for():
     assert runtime_of(found) == "podman" and found.task.image == "ghcr.io/lab/torch:2"
 
 
+def test_pools_use_the_python_that_their_images_stand_for():
+    package, image = (
+        PythonPackage(GOOGLES, ("gs://a/b.whl",), "m"),
+        Container(f"{GOOGLES}:latest", ("python3", "t.py")),
+    )
+    job = replace(spec(1), pools=(replace(pool(), task=image), replace(pool(), task=package)))
+    used = images_used(job, Aliases("lab", {GOOGLES: PYTHON}))
+    assert used == {0: PYTHON, 1: PYTHON}
+    found = with_images(job, used).pools
+    assert [each and runtime_of(each) for each in found] == ["process", "python"]
+    assert [each and each.task.image for each in found] == ["host", "host"]
+    assert [each and each.task.interpreter for each in found] == ["/opt/torch/bin/python3"] * 2
+
+
+def test_reducers_get_the_python_of_the_primary():
+    image = Container(GOOGLES, ("python3", "t.py"))
+    primary, reducers = (
+        replace(pool(), task=image),
+        replace(pool(), task=Container("host"), runtime="reduction-server"),
+    )
+    job = replace(spec(1), pools=(primary, None, reducers))
+    found = with_images(job, images_used(job, Aliases("lab", {GOOGLES: PYTHON}))).pools[2]
+    assert found and found.task.interpreter == "/opt/torch/bin/python3" and found.task.image == "host"
+    assert found.task.argv == ("python3", "-m", "trainyard_reduction.reducer")
+
+
+def test_packages_use_the_image_that_theirs_stands_for():
+    job = replace(spec(1), pools=(replace(pool(), task=PythonPackage(GOOGLES, ("gs://a/b",), "m")),))
+    used = images_used(job, Aliases("lab", {GOOGLES: "ghcr.io/lab/torch:2"}))
+    (found,) = with_images(job, used).pools
+    assert found and runtime_of(found) == "podman" and found.task.image == "ghcr.io/lab/torch:2"
+
+
 @pytest.mark.parametrize(
     ("task", "aliases", "field", "words"),
     [
@@ -139,13 +190,8 @@ def test_pools_use_what_their_images_stand_for():
             "python_package_spec.executor_image_uri",
             f"location alias lab {GOOGLES} host",
         ),
-        (
-            PythonPackage(GOOGLES, ("gs://a/b",), "m"),
-            {GOOGLES: "ghcr.io/lab/torch"},
-            "python_package_spec.executor_image_uri",
-            "stands for ghcr.io/lab/torch here",
-        ),
         (Container(GOOGLES), {GOOGLES: "host"}, "container_spec.command", "no entrypoint"),
+        (Container(GOOGLES), {GOOGLES: PYTHON}, "container_spec.command", "no entrypoint"),
         (
             Container(GOOGLES, (), ("--epochs=3",)),
             {GOOGLES: "host"},

@@ -29,8 +29,12 @@ def test_programs_of_the_host_are_executed():
     [
         ({"task": Container("ghcr.io/lab/train"), "runtime": "process"}, f"{POOL}.trainyard.runtime"),
         (
-            {"task": PythonPackage("gcr.io/x/pytorch", ("gs://a/b",), "m")},
-            f"{POOL}.python_package_spec.executor_image_uri",
+            {"task": PythonPackage("gcr.io/x/pytorch", ("gs://a/b",), "m"), "runtime": "python"},
+            f"{POOL}.trainyard.runtime",
+        ),
+        (
+            {"task": PythonPackage("host", ("gs://a/b",), "m"), "runtime": "podman"},
+            f"{POOL}.trainyard.runtime",
         ),
         ({"runtime": "podman"}, f"{POOL}.trainyard.runtime"),
         ({"runtime": "python"}, f"{POOL}.trainyard.runtime"),
@@ -87,6 +91,26 @@ def test_a_container_with_code_starts_where_the_code_is():
     image = replace(pool(), task=Container("ghcr.io/lab/train", ("python", "train.py")))
     assert "workdir" not in runtime_order(image)
     assert runtime_order(replace(image, code=Code(archive_uri="gs://a/b")))["workdir"] is True
+
+
+def test_packages_run_in_an_image_where_an_engine_is():
+    task = PythonPackage("ghcr.io/lab/torch", ("gs://a/b",), "trainer.task", ("--epochs=3",))
+    packages = replace(pool(), task=task)
+    job = replace(spec(1), pools=(packages, None))
+    check_runtimes(job, Offer({"h1": frozenset({"podman"})}))
+    with pytest.raises(InvalidDocument) as refused:
+        check_runtimes(job, Offer({"h1": frozenset()}))
+    (violation,) = refused.value.violations
+    assert violation.field == "job_spec.worker_pool_specs[0].python_package_spec.executor_image_uri"
+    assert "Install podman there" in violation.description
+    assert runtime_order(packages) == {
+        "kind": "podman",
+        "image": "ghcr.io/lab/torch",
+        "entrypoint": ["python3", "-m", "trainer.task"],
+        "args": ["--epochs=3"],
+        "workdir": True,
+    }
+    assert with_engine(packages, "apptainer").runtime == "apptainer"
 
 
 @pytest.mark.parametrize(
