@@ -230,6 +230,7 @@ def _open_directories(path: str) -> None:
 
 
 SECRETS = ("order.json", "stop.json", "control", "container.env")
+PACKAGES = "packages"  # what the image of the run has installed (runtimes/packages.py)
 SHARED_MEMORY = "shared.json"  # what the run made there (shared_memory.py)
 
 
@@ -242,6 +243,7 @@ def clean_directory(directory: str) -> None:
     for name in names:
         if name in SECRETS or name == SHARED_MEMORY or name.startswith("spare.") or ".new." in name:
             unlink(os.path.join(directory, name))
+    delete_tree(os.path.join(directory, PACKAGES))  # last: it may be large, and nobody waits for it
 
 
 def read_line(fd: int) -> bytes:

@@ -44,11 +44,12 @@ from agents.runner.runs.scratch import remove_scratch
 from agents.runner.runs.shared_memory import SharedMemory, sweep_shared_memory
 from agents.runner.runtimes.adapters import container_of
 from agents.runner.runtimes.containers import Container
-from agents.runner.runtimes.packages import remove_packages, trouble_of
+from agents.runner.runtimes.packages import trouble_of
 from agents.runner.wire import finite_float
 
 # How long a namespace's first process has to report how the replica ended, before it is killed itself.
 INIT_REPORTS_S = 2.0
+INIT_KILLED = "the first process of its PID namespace was killed, and everybody there with it"
 UP_LOOK_S = 0.03  # while a container is being made
 CLD_KILLED = 2  # in `os` since Python 3.9 only
 
@@ -268,9 +269,7 @@ class RunLifecycle:
             # It was killed before it could report, and the kernel killed the replica with it.
             end = CLD_KILLED, signal.SIGKILL
             if not self.stopping:
-                self.facts["message"] = (
-                    "the first process of its PID namespace was killed, and everybody there with it"
-                )
+                self.facts["message"] = INIT_KILLED
         return end
 
     def note_ended(self, code: int, status: int) -> None:
@@ -297,9 +296,7 @@ class RunLifecycle:
             if self.container and (killed or failed and not self.stopping):
                 judged = self.container.judge_oom(judged, facts["memory_enforced"])
             facts["oom"], facts["oom_sure"], text = judged
-            facts["message"] = facts["message"] or text
-            if failed and not self.stopping:
-                facts["message"] = facts["message"] or trouble_of(self.directory)
+            facts["message"] = facts["message"] or text or trouble_of(self.directory, facts)
             failpoint("before_ended")
             self.save(durable=True)
             failpoint("before_reap")
@@ -447,7 +444,6 @@ class RunLifecycle:
 
     def remove_scratch(self) -> None:
         """What stays of it is told after the end of the run, and is tried again when the run is forgotten."""
-        remove_packages(self.directory)
         stays = remove_scratch(self.facts)
         if stays:
             add_message(self.facts, stays)

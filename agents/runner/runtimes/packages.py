@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 import os
 import re
-from typing import List
+from typing import Any, List, Mapping
 
 from agents.runner.cache.store import TREES, Cache
 from agents.runner.cache.work_tree import copy_tree
-from agents.runner.files import delete_tree, read_plain, write_file
+from agents.runner.files import PACKAGES, read_plain, write_file
 from agents.runner.logs.mask_patterns import parts_of
 from agents.runner.runs.orders import Order, Refused
 from agents.runner.runtimes.install_packages import ASKED, ENVIRONMENT, FILES, TROUBLE
@@ -32,7 +32,7 @@ SOURCE: bytes = __loader__.get_data(  # type: ignore[name-defined]
 
 
 def directory_of(directory: str) -> str:
-    return os.path.join(directory, "packages")
+    return os.path.join(directory, PACKAGES)
 
 
 def with_packages(order: Order, directory: str) -> Order:
@@ -81,9 +81,11 @@ def has_packages(directory: str) -> bool:
     return os.path.isdir(directory_of(directory))
 
 
-def trouble_of(directory: str) -> str:
-    """Why a run that failed has not executed its program; empty if it has. The program can write there, so what is
+def trouble_of(directory: str, facts: Mapping[str, Any]) -> str:
+    """Why a run that has ended has not executed its program; empty if it has. The program can write there, so what is
     there is read with care."""
+    if facts["why"] != "exit" or facts["exit_code"] == 0:
+        return ""
     place = directory_of(directory)
     try:
         if os.path.lexists(os.path.join(place, ASKED)):
@@ -92,7 +94,3 @@ def trouble_of(directory: str) -> str:
     except OSError:
         return ""
     return _CONTROL.sub("", data.decode("utf-8", "replace"))
-
-
-def remove_packages(directory: str) -> None:
-    delete_tree(directory_of(directory))
