@@ -21,6 +21,8 @@ LEAST_BYTES_S = 4e6
 UP_AT_FIRST, UP, DOWN = 1.5, 1.05, 0.7
 # The shortest delay counts for one to two of these: after that, a way that has become longer is not taken for a queue.
 WINDOW_S = 30.0
+# After so long without a byte, the last delay says nothing of what is sent now.
+PAUSE_S = 1.5
 
 # The last round trip to a host in seconds; None if that is not known.
 Delay = Callable[[], float | None]
@@ -45,10 +47,11 @@ class Pace(Rate):
         super().take(size)
 
     def _look(self, now: float) -> None:
-        real = self._taken / (now - self._looked_at)
+        gap = now - self._looked_at
+        real = self._taken / gap
         self._looked_at, self._taken = now, 0
         delay = self._delay()
-        if delay is None:
+        if delay is None or gap > PAUSE_S:  # that answer is of before the pause
             return
         if delay - self._shortest.of(delay, now) > TARGET_S:
             # From what is sent really: a pace that is not reached could fall for long without any effect.

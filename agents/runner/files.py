@@ -234,8 +234,10 @@ PACKAGES = "packages"  # what the image of the run has installed (runtimes/packa
 SHARED_MEMORY = "shared.json"  # what the run made there (shared_memory.py)
 
 
-def clean_directory(directory: str) -> None:
-    """Delete what a closed run no longer needs. The order goes first: the environment in it may hold secrets."""
+def clean_directory(directory: str, with_packages: bool = True) -> None:
+    """Delete what a closed run no longer needs. The order goes first: the environment in it may hold secrets.
+
+    `with_packages`: it may take long. If not, they go with the directory when the run is forgotten."""
     try:
         names = os.listdir(directory)
     except OSError:
@@ -243,7 +245,8 @@ def clean_directory(directory: str) -> None:
     for name in names:
         if name in SECRETS or name == SHARED_MEMORY or name.startswith("spare.") or ".new." in name:
             unlink(os.path.join(directory, name))
-    delete_tree(os.path.join(directory, PACKAGES))  # last: it may be large, and nobody waits for it
+    if with_packages:
+        delete_tree(os.path.join(directory, PACKAGES))
 
 
 def read_line(fd: int) -> bytes:

@@ -37,7 +37,7 @@ class NumpyKind:
         if PACKAGES in run.order:
             return  # they may bring numpy, and are installed when the container starts
         environment = (run.order.get("runtime") or {}).get("environment")
-        what: dict[str, Any] = {"python": _python_of(pool, environment)}
+        what: dict[str, Any] = {"python": pool.task.argv[0]}
         what["env"] = {name: value for name, value in pool.task.env if _MATTERS.fullmatch(name)}
         if _OF_RUN.search(" ".join([what["python"], *what["env"].values()])):
             return  # its keeper asks, when the run has its directories
@@ -48,18 +48,13 @@ class NumpyKind:
         if environment:
             what["environment"] = environment
             parts.append(environment)
+        elif pool.task.interpreter:
+            what["interpreter"] = pool.task.interpreter
+            parts.append(pool.task.interpreter)
         yield Need(NUMPY, make_key(NUMPY, *parts), what, said("numpy for the reducers"))
 
     def secrets(self, preparation: Preparation) -> Mapping[str, Any]:
         return {}
-
-
-def _python_of(pool: Pool, environment: str | None) -> str:
-    """An alias may name the one that `python3` is on the host; in an environment it is that of the environment."""
-    named = pool.task.argv[0]
-    return (
-        pool.task.interpreter if pool.task.interpreter and named == "python3" and not environment else named
-    )
 
 
 def waits_for_others(runs: Sequence[str]) -> Q:

@@ -199,7 +199,10 @@ def _run_pass(now: datetime, result: PassResult) -> PassResult:
     queue = queue_snapshot.read_queue(cluster, now)
     if not cluster.views:
         why = cluster.why_none(NONE_UP)
-        nothing = QueueDecision(waits={each.job: why for each in queue.waiting} | queue.excluded)
+        nothing = QueueDecision(
+            waits={each.job: why for each in queue.waiting} | queue.excluded,
+            over_quota=set(queue.waiting_for_quota),  # nobody has looked: their pause goes on
+        )
         result.more |= written_waits.write(queue, nothing, written_waits.hold(queue, nothing), now)
         return result
     running = queue_snapshot.read_running(held, cluster.kinds, now)

@@ -139,4 +139,4 @@ def close_after_reboot(directory: str, facts: Facts) -> None:
     facts.update(phase="closed", closed_at=time.time(), survivors=[])
     facts["log"] = dict(facts["log"], size=size, final=True)
     save_facts(directory, facts, durable=True)
-    clean_directory(directory)
+    clean_directory(directory, with_packages=False)  # serve must not wait: after a reboot it closes all runs

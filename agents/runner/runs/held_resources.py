@@ -104,7 +104,7 @@ class HeldResources:
         if order.port is not None:
             check_port(order.port)
         facts["environment"] = self.hold_environment(order.environment)
-        self.check_interpreter(order.interpreter)
+        self.check_interpreter(order.interpreter, order.environment is None)
         self.make_work(order.work_key, order.code)
         put_packages(Cache(self.home), order, self.home.run(self.run))
         facts["work"] = self.work
@@ -157,17 +157,20 @@ class HeldResources:
         self.environment_lock = lock
         return cache.path(ENVIRONMENTS, key)
 
-    def check_interpreter(self, path: str) -> None:
+    def check_interpreter(self, path: str, is_found_by_path: bool) -> None:
         """Refuse a start whose command would find another Python than the one that its location names. That may lie on
-        a disk of its own, which may hang."""
+        a disk of its own, which may hang. `is_found_by_path`: there is no environment, so the command finds what is
+        named python3 in the same directory."""
 
         def act() -> None:
-            os._exit(0 if os.access(path, os.X_OK) else 1)
+            there = os.path.isfile(path) and os.access(path, os.X_OK)
+            found = os.path.join(os.path.dirname(path), "python3")
+            same = not is_found_by_path or (os.path.exists(found) and os.path.samefile(path, found))
+            os._exit(0 if there and same else 1)
 
         if path and not run_with_timeout(act, STORAGE_S):
-            raise Refused(
-                "exec_failed", "the Python that stands for the image is not on this host: %s" % path
-            )
+            why = "the Python that stands for the image is not on this host: %s, which python3 beside it has to be"
+            raise Refused("exec_failed", why % path)
 
     def hold_image(self, image: str) -> str:
         """The path of an unpacked image. It is not deleted before the last process of the run has ended."""

@@ -26,6 +26,7 @@ class Refused(Exception):
 class Order(NamedTuple):
     command: List[str]
     env: Dict[str, str]
+    secrets: Tuple[str, ...]
     cpus: float | None
     gpus: List[str]
     port: int | None
@@ -73,6 +74,7 @@ def parse_order(found: Dict[str, Any]) -> Order:
     return Order(
         command=_command(found),
         env=_env(found),
+        secrets=tuple(each for each in found.get("secrets") or [] if isinstance(each, str)),
         cpus=_number(found, "cpus", 0, 1e6, None),
         gpus=_gpus(found),
         port=_whole(found, "port", 1, 65535),

@@ -38,7 +38,7 @@ _FILE_SYSTEMS = re.compile(r"(?:fuse-overlayfs|squashfuse(?:_ll)?|fuse2fs|gocryp
 _FOR_THE_LINKER = re.compile(r"LD_\w+|GLIBC_TUNABLES", re.ASCII)
 _WAITING = "TRAINYARD_WAITING_"
 # All that the engine says of a program that it cannot execute, in a container that it has made.
-_NOT_EXECUTED = re.compile(
+NOT_EXECUTED = re.compile(
     r'"[^"]*": executable file not found in \$PATH|stat /.*: (?:no such file or directory|permission denied)'
     r"|permission denied|is a directory|exec .* failed: .*"
 )
@@ -84,7 +84,7 @@ class ApptainerContainer(Container):
         if self.client_status not in CLIENT_FAILED or self.first is not None:
             return False
         words = self.last_words()
-        return bool(_NOT_EXECUTED.fullmatch(words) if has_begun(self.directory) else words)
+        return bool(NOT_EXECUTED.fullmatch(words) if has_begun(self.directory) else words)
 
     def given_up(self) -> bool:
         return self.never_up() or (self.client_status is not None and self.removed and self.first is None)

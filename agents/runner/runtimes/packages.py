@@ -68,7 +68,9 @@ def put_packages(cache: Cache, order: Order, directory: str) -> None:
     packages = [
         "%s/%s" % (name, each) for name in names for each in os.listdir(os.path.join(place, FILES, name))
     ]
-    asked = {"packages": packages, "index": index, "secrets": _secrets(index)}
+    # The programs of packages see the variables of the job too, and what they print last is told to people.
+    values = [order.env[name] for name in order.secrets if order.env.get(name)]
+    asked = {"packages": packages, "index": index, "secrets": [*_secrets(index), *values]}
     write_file(os.path.join(place, ASKED), json.dumps(asked).encode())
     write_file(os.path.join(place, PROGRAM), SOURCE)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 
 import pytest
@@ -100,6 +101,10 @@ def test_a_command_finds_the_python_that_its_location_names(host, console, tmp_p
     facts = run_to_end(console, "r2", ["python3", "-c", "1"], interpreter=missing)
     assert facts["refusal"] == "exec_failed" and facts["never_started"]
     assert f"is not on this host: {missing}" in facts["message"] and printed(host, "r2") == ""
+    # By its other name it would be another Python that a command finds.
+    shutil.copy(place / "python3", place / "python3.11")
+    facts = run_to_end(console, "r3", ["python3", "-c", "1"], interpreter=str(place / "python3.11"))
+    assert facts["refusal"] == "exec_failed" and "which python3 beside it has to be" in facts["message"]
 
 
 @pytest.mark.parametrize("interpreter", ["python3", "/a:/b", 3])

@@ -96,7 +96,8 @@ def test_the_python_that_stands_for_an_image_is_asked(submit, hosts, control_pla
     location_images.replace(Location.objects.get(), names, "root", timezone.now())
     submit(reduced(IMAGE, ("python3", "train.py")))
     settle(control_plane, *hosts)
-    assert the_question().what == {"python": python or "python3", "env": {}}
+    first = {"interpreter": python} if python else {}
+    assert the_question().what == {"python": "python3", "env": {}, **first}
 
 
 def test_packages_in_an_image_may_bring_numpy(submit, hosts, control_plane, project):

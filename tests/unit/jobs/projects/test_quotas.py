@@ -12,6 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from agents.infra.clock import Clock
+from agents.models import Host, HostStatus
 from jobs import services
 from jobs.lifecycle.advance import advance
 from jobs.models import AuditEntry, DefaultQuota, Job, Project, Run
@@ -302,6 +303,22 @@ def test_the_time_that_a_job_may_wait_for_capacity_stands_still_while_it_waits_f
     assert look(1_560) == (0, 1_600)
     assert look(1_599)[0] == 0 and look(1_601)[0] == 1
     assert (job.quota_s, job.quota_since) == (0.0, None)
+
+
+def test_the_time_stands_still_also_while_no_host_is_up(add_host, submit, control_plane, limit):
+    host = add_host(gpus=1)
+    limit(Metric.RUNNING, 0)
+    patient = spec(gpus=1)
+    patient["jobSpec"]["scheduling"] = {"maxWaitDuration": "100s"}
+    job = submit(patient)
+    schedule(timezone.now())
+    job.refresh_from_db()
+    assert job.quota_since is not None
+    Host.objects.filter(pk=host.row.pk).update(status=HostStatus.UNREACHABLE)
+    schedule(timezone.now())
+    before = job.quota_since
+    job.refresh_from_db()
+    assert (job.quota_since, job.quota_s) == (before, 0.0)
 
 
 def test_the_quota_clocks_of_many_jobs_go_on_by_one_statement(add_host, submit, limit):

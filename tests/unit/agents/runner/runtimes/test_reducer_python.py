@@ -52,6 +52,22 @@ def test_an_image_is_asked_itself_with_the_variables_of_the_job(console, engine,
         assert "command of workerpool2" in told["message"]
 
 
+def test_what_is_gone_by_now_is_no_fault_of_the_user(console, engine):
+    """The start of the run is refused as unprepared then, and all of it is asked for anew."""
+    told = answer(console, "true", engine=engine.kind, image="localhost/gone:1")
+    assert told["state"] == "READY", told["message"]
+    told = answer(console, "false", key="b" * 64, environment="c" * 64)
+    assert told["state"] == "READY", told["message"]
+
+
+def test_the_directory_of_the_python_that_stands_for_an_image_comes_first(console, tmp_path):
+    asked = tmp_path / "python3"
+    asked.write_text("#!/bin/sh\nexit 0\n")
+    asked.chmod(0o755)
+    told = answer(console, "python3", key="d" * 64, env={"PATH": "/nowhere"}, interpreter=str(asked))
+    assert told["state"] == "READY", told["message"]
+
+
 def test_nothing_is_left_of_the_container_and_no_value_is_on_a_command_line(console, engine, host, tmp_path):
     program = tmp_path / "bin" / engine.kind
     program.parent.mkdir()
@@ -76,7 +92,16 @@ def test_a_host_asks_its_own_Python_with_the_variables_of_the_job(console, tmp_p
     assert answer(console, str(bare), key="b" * 64, env={"PYTHONPATH": str(tmp_path)})["state"] == "READY"
 
 
-def test_an_engine_that_does_not_work_is_a_fault_of_the_host(console, engine):
-    missing = answer(console, "true", engine="podman", image="localhost/not/there:1")
-    assert missing["state"] == "FAILED"
-    assert missing["fault"] == "host", missing
+def test_an_engine_that_does_not_work_is_a_fault_of_the_host(console, engine, host, tmp_path):
+    program = tmp_path / "bin" / engine.kind
+    program.parent.mkdir()
+    says = (
+        'echo "FATAL:   no user namespaces here" >&2; exit 255' if engine.kind == "apptainer" else "exit 125"
+    )
+    program.write_text(f"#!/bin/sh\n{says}\n")
+    program.chmod(0o755)
+    host.env["PATH"] = f"{program.parent}:{os.environ['PATH']}"
+    console = host.connect()
+    console.hello(epoch=2)
+    broken = in_image(console, engine, "true")
+    assert (broken["state"], broken["fault"]) == ("FAILED", "host"), broken
