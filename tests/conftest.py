@@ -33,6 +33,7 @@ LONG = (
     "tests/flows/test_training_in_containers.py",
     "tests/flows/test_large_outputs.py",
     "tests/flows/test_hostile_hosts.py",
+    "tests/flows/test_google_sdk.py",
     "tests/flows/test_crash_points.py",
     "tests/flows/test_campaign.py",
     "tests/flows/test_crash_points_on_hosts.py",

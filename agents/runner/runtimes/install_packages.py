@@ -12,7 +12,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 from typing import Any, Dict, List
 
@@ -147,6 +146,8 @@ class Output:
 
     def run(self, command: List[str], env: Dict[str, str], files: str) -> int:
         """The exit status of a program."""
+        import subprocess  # here only: the runner imports this module too, and serve forks faster without
+
         self.end = b""
         out, both = subprocess.PIPE, subprocess.STDOUT
         with open(os.devnull, "rb") as null:

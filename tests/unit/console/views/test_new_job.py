@@ -120,7 +120,7 @@ DOCUMENTS = [
                         "pythonModule": "trainer.task",
                         "args": ["--epochs", "3"],
                     },
-                    "trainyard": {"runtime": "python", "code": {"artifact": 64 * "a", "directory": "src"}},
+                    "trainyard": {"runtime": "docker", "code": {"artifact": 64 * "a", "directory": "src"}},
                 },
                 {
                     "replicaCount": "1",
