@@ -169,8 +169,14 @@ class MergedLogSocket(Socket):
 
     def _patience_s(self) -> float:
         """How long the logs can be left alone if no hint comes."""
+        if self._paused or self._sent - self._acked > WINDOW:  # what the viewer sends ends the wait
+            return registry.POLL_EVERY_S
         now = asyncio.get_running_loop().time()
-        due = (log.feeder.due_at() for log in self._logs.values() if isinstance(log.feeder, PartFeeder))
+        due = (
+            log.feeder.due_at()
+            for log in self._logs.values()
+            if log.tail is not None and isinstance(log.feeder, PartFeeder)
+        )
         return min(max(min(due, default=inf) - now, 0.0), registry.POLL_EVERY_S)
 
     async def _follow_new_runs(self) -> None:

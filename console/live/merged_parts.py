@@ -58,8 +58,9 @@ class PartFeeder(LineFeeder):
         if self._moves or waited or len(self.held) > MAX_LINE:
             if size := _whole_letters(self.held):
                 found.append(self._line(0, size)._replace(kind=OPEN))
-                self.is_open, self.held_since = True, None
+                self.is_open = True
                 self._drop(size)
+            self.held_since = None
             self.rests_until = now + REST_S
         elif now >= self.rests_until:
             self.rests_until = 0.0

@@ -216,13 +216,15 @@ export class MergedView {
 
   async #fetchEarlier() {
     const { pages } = this;
-    if (!this.rows.length) return;
+    if (!this.rows.length && !pages.earlier?.until) return;
     if (pages.earlier) pages.earlier.until ??= (this.rows[0].at + 0.001).toFixed(3);
     const parts = await this.#fetched("earlier");
     if (!parts) return;
     this.#above(parts);
     // A page may be empty, or not fill what is seen.
     if (this.body.scrollTop < EDGE) setTimeout(() => this.#fetchEarlier());
+    // One page is fetched at a time: one of later lines may have been left out meanwhile.
+    if (this.detached && this.#atEnd()) setTimeout(() => this.#fetchLater());
   }
 
   async #fetchLater() {
@@ -244,7 +246,7 @@ export class MergedView {
     try {
       return (await this.pages.next(kind))?.filter(({ id }) => this.numbers.has(id));
     } catch (problem) {
-      this.#say(say("Earlier lines could not be fetched: {problem}", { problem: problem.message }), "bad");
+      this.#say(say("Lines could not be fetched: {problem}", { problem: problem.message }), "bad");
       return null;
     }
   }
@@ -279,6 +281,7 @@ export class MergedView {
 
   #detach() {
     this.detached = true;
+    this.queue = []; // fetched again, in their order, when the person comes to them
     this.alive.forget();
     this.#follow(false);
     this.wire.send({ pause: true });

@@ -103,9 +103,9 @@ export function makeWalker(plot) {
     event.preventDefault();
     stand(moves[event.key]);
   });
+  // Ranges may leave no line.
   const first = plot().querySelector(".best") ?? lines()[0];
-  for (const [name, value] of [["min", 1], ["max", number(lines().at(-1) ?? first)], ["now", number(first)]]) {
-    walker.setAttribute(`aria-value${name}`, String(value));
-  }
+  const values = first ? { min: 1, max: number(lines().at(-1) ?? first), now: number(first) } : {};
+  for (const [name, value] of Object.entries(values)) walker.setAttribute(`aria-value${name}`, String(value));
   return walker;
 }

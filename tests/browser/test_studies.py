@@ -185,6 +185,17 @@ def test_the_lines_of_trials_are_walked_by_keys(seen):
     assert not words.inner_text() and seen.locator(".brushed .pointed").count() == 0
 
 
+def test_ranges_that_no_trial_fits_can_be_taken_back(seen):
+    """The page fails the test if a script of it raises an error."""
+    address = seen.url.partition("?")[0]
+    seen.goto(f"{address}?from.m.loss=900")
+    seen.get_by_text("trials are inside of all ranges").wait_for()
+    assert numbers(seen) == []
+    handle(seen, "loss", "from").press("Escape")
+    seen.wait_for_url(lambda url: "m.loss" not in url)
+    assert numbers(seen)
+
+
 def test_the_tabs_keep_the_ranges_that_were_brushed(seen):
     handle(seen, "loss", "to").press("PageDown")
     seen.wait_for_url(lambda url: "to.m.loss=" in url)

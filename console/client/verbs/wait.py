@@ -88,7 +88,7 @@ def until_stored(session: Session, job: str, until: float | None, quiet: bool = 
         hosts = found["hosts"] if found else [{"state": "WRITING"}]
         if not any(host["state"] in ("WRITING", "ENDING") for host in hosts):
             for host in hosts:
-                if host["state"] == "KEPT":
+                if host["state"] == "KEPT" and not quiet:
                     print(f"trainyard: some files stay on host {harmless(host['host'])}.", file=sys.stderr)
             return True
         problems = [f"{host['host']}: {host['problem']}" for host in hosts if host.get("problem")]

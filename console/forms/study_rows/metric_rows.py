@@ -57,7 +57,7 @@ class MetricRows(forms.Widget):
             MetricRow(metric.strip(), goal or Goal.MAXIMIZE, threshold.strip(), share.strip())
             for metric, goal, threshold, share in zip_longest(*columns, fillvalue="")
         ]
-        return tuple(row for row in rows if row.name) or tuple(rows[:1])
+        return tuple(row for row in rows if row.name or row.threshold or row.share) or tuple(rows[:1])
 
     def value_omitted_from_data(self, data: Mapping[str, Any], files: Any, name: str) -> bool:
         return name not in data

@@ -193,7 +193,7 @@ def table(
         count=len(ordered),
         all=len(trials),
         has_hours=bool(hours),
-        growing=growing or (order.endswith(HOURS) and any(each.ended_at is None for each in trials)),
+        growing=growing or (order.lstrip("-") == HOURS and any(each.ended_at is None for each in trials)),
         expects=any(each.why for each in shown_ones),
         no_expectations=_no_expectations(study, trials),
         hours_column=_column(HOURS, _("GPU-hours"), order, links),

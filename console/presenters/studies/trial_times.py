@@ -12,6 +12,7 @@ from django.utils import timezone
 from django.utils.translation import ngettext
 
 from agents.infra.sentences import shown
+from agents.infra.text import visible
 from console.presenters.metrics.charts import HEIGHT, WIDTH
 from console.presenters.studies.asked import Choice, chosen_metric, metric_choices
 from console.presenters.studies.axes import Inside, axes_of
@@ -47,7 +48,7 @@ class TrialTime:
 
 @dataclass(frozen=True, slots=True)
 class TrialTimes:
-    """`rows` of the table: `shown` of `count` trials that have started. `begin`, `end`: the ends of the axis."""
+    """`rows`: those of the table, of `count` trials that have started. `begin`, `end`: the ends of the axis."""
 
     metric: str
     metrics: Sequence[Choice]
@@ -80,7 +81,7 @@ def trial_times(tuning_job: TuningJob, query: Mapping[str, str]) -> TrialTimes:
     lanes = _lanes(drawn, now)
     here = reverse(PAGE, args=[tuning_job.pk])
     return TrialTimes(
-        metric=metric.name,
+        metric=visible(metric.name),
         metrics=metric_choices(study, query, here),
         inside=axes.inside_of(every, query, here),
         bars=tuple(_bars(drawn, lanes, begin, end, now)) if begin and end else (),

@@ -83,6 +83,22 @@ def drop_by_drop(connection, over):
         connection.sendall(b" ")
 
 
+def test_an_address_that_says_nothing_leaves_the_others_their_time(serve, monkeypatch):
+    address, tried = serve(whole), []
+    connect = socket.create_connection
+
+    def dial(to, timeout):
+        tried.append(timeout)
+        if len(tried) == 1:
+            raise TimeoutError
+        return connect(("127.0.0.1", to[1]), timeout)
+
+    monkeypatch.setattr(timed_http.name_lookup, "addresses", lambda *_: ["2001:db8::1", "127.0.0.1"])
+    monkeypatch.setattr(timed_http.socket, "create_connection", dial)
+    assert fetch(address, 20.0) == b"true"
+    assert tried[0] <= 10 < tried[1]
+
+
 def elsewhere(connection, over):
     connection.sendall(b"HTTP/1.1 302 Found\r\nLocation: http://localhost:1/\r\nContent-Length: 0\r\n\r\n")
 

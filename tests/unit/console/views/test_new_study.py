@@ -126,6 +126,13 @@ def test_a_metric_that_is_only_watched_has_a_threshold(bob):
     assert rows[1].threshold == "0"
 
 
+def test_a_threshold_without_its_metric_is_not_lost(bob):
+    answer = bob.post(NEW, typed(**{**WATCHED, "metric": ["loss", ""]}))
+    assert answer.status_code == 200, "the form again"
+    assert not TuningJob.objects.exists()
+    assert answer.context["draft"]["metric"].value()[1].threshold == "12.5"
+
+
 def test_what_is_wrong_with_the_end_stands_at_its_field(bob):
     draft = bob.post(NEW, typed(end_max_time="soon")).context["draft"]
     assert "Write a duration such as" in str(draft.errors["end_max_time"]) and draft.has_end
