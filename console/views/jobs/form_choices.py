@@ -85,14 +85,16 @@ class FormChoices:
         machines = []
         if location is not None and not isinstance(draft, JsonDraft):
             machines = preview.machine_offers(location, self.user, project.name if project else "")
-        by_form = isinstance(draft, Draft)
+        by_form, machines = isinstance(draft, Draft), [offer for offer in machines if offer.ever]
+        # What no host can hold is not put into the form by itself.
+        fits = any(offer.name == reduction.MACHINE for offer in machines)
         return {
             "offered": self.offers_of(draft),
             "archives": archives(project) if by_form and project is not None else (),
             "gpus": preview.gpu_offers(self.user, location or ""),
-            "machines": [offer for offer in machines if offer.ever],
+            "machines": machines,
             "stored_secrets": self._stored_secrets(project),
-            "reducers": {"machine": reduction.MACHINE, "images": reduction.IMAGES},
+            "reducers": {"machine": reduction.MACHINE if fits else "", "images": reduction.IMAGES},
         }
 
     def code_file(self, draft: AnyDraft) -> Artifact | None:
