@@ -162,7 +162,7 @@ PREPARATIONS = (
     Safeguard(
         "exit-of-a-program-of-apptainer",
         "agents/runner/runtimes/apptainer_containers.py",
-        "bool(_NOT_EXECUTED.fullmatch(words) if has_begun(self.directory) else words)",
+        "bool(NOT_EXECUTED.fullmatch(words) if has_begun(self.directory) else words)",
         "bool(words)",
         (
             "tests/unit/agents/runner/runtimes/test_apptainer.py::"

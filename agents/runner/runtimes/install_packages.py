@@ -15,6 +15,9 @@ import signal
 import sys
 from typing import Any, Dict, List
 
+if __name__ == "__main__":  # the runner imports this module too, and serve forks faster without
+    import subprocess
+
 ASKED, FILES, ENVIRONMENT, TROUBLE = "asked.json", "files", "environment", "trouble"
 FAILED, STOPPED = 1, 128 + signal.SIGTERM
 TAIL = 900
@@ -146,8 +149,6 @@ class Output:
 
     def run(self, command: List[str], env: Dict[str, str], files: str) -> int:
         """The exit status of a program."""
-        import subprocess  # here only: the runner imports this module too, and serve forks faster without
-
         self.end = b""
         out, both = subprocess.PIPE, subprocess.STDOUT
         with open(os.devnull, "rb") as null:

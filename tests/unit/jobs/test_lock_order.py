@@ -50,7 +50,7 @@ def one_by_one(lock, first, second):
 def reversed_on_disk(rows):
     """Two rows of a small table, of which a statement over all of them comes to the second one first."""
     first, second = rows.order_by("pk").values_list("pk", flat=True)
-    for _ in range(5):
+    for _ in range(50):
         rows.filter(pk=first).update(created_at=timezone.now())  # it is written anew, mostly behind the other
         if on_disk(rows.model) != [first, second]:
             return first, second

@@ -9,6 +9,7 @@ import hashlib
 import io
 import json
 import os
+import subprocess
 import sys
 import tarfile
 import time
@@ -20,6 +21,7 @@ from agents.runner.cache.store import BLOBS, TREES, Cache
 from agents.runner.cache.trees import make_tree
 from agents.runner.home import Home
 from agents.runner.preparations.long_programs import Unprepared
+from agents.runner.runtimes import install_packages
 from agents.runner.runtimes.install_packages import Output
 from tests.unit.agents.runner.protocol_client import wait_for
 from tests.unit.agents.runner.runtimes.container_runs import start
@@ -146,7 +148,9 @@ def test_a_password_of_the_index_is_in_no_log_and_not_there_for_the_program(host
     assert "127.0.0.1:9" in log and "hunter2" not in log
 
 
-def test_what_is_secret_is_not_printed(capfdbinary):
+def test_what_is_secret_is_not_printed(capfdbinary, monkeypatch):
+    # Only where it is executed as a program does it import this.
+    monkeypatch.setattr(install_packages, "subprocess", subprocess, raising=False)
     said = Output(["hunter2", ""])
     assert (
         said.run([sys.executable, "-c", "print('x ada:hunter2@index'); exit(3)"], dict(os.environ), "/") == 3
