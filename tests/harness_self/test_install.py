@@ -82,7 +82,7 @@ def test_the_advice_to_install_a_server_works_at_the_next_start(machine):
     add(machine, "bin/make")
     for _ in range(2):
         said, asked = install(machine)
-        assert "apk add valkey" in said and "https://valkey.io/download" in said and asked
+        assert "apk add valkey" in said and asked
     add(machine, "bin/redis-server")
     install(machine)
     assert install(machine) == ("", 0)

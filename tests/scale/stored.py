@@ -148,12 +148,13 @@ def _pipelines(now: datetime) -> None:
 
 
 def _tuning_jobs(now: datetime) -> None:
-    """Each of their trials is a job of the same project. The first study of each is a great one."""
+    """Each of their trials is a job of the same project. The first study of each is a great one; where it has few jobs,
+    a second study gets the half of them: two studies are compared."""
     rows = Job.objects.order_by("project", "pk").values_list("project_id", "pk", "owner_id")
     for project, of_project in groupby(rows.iterator(), itemgetter(0)):
-        jobs = islice(of_project, GREAT_STUDY + TUNING_JOBS * TRIALS)
-        sizes = (GREAT_STUDY, *[TRIALS] * TUNING_JOBS)
-        studies = [study for study in (list(islice(jobs, size)) for size in sizes) if study]
+        jobs = list(islice(of_project, GREAT_STUDY + TUNING_JOBS * TRIALS))
+        rest, sizes = iter(jobs), (min(GREAT_STUDY, (len(jobs) + 1) // 2), *[TRIALS] * TUNING_JOBS)
+        studies = [study for study in (list(islice(rest, size)) for size in sizes) if study]
         TuningJob.objects.bulk_create(
             _tuning_job(project, study[0][1], study[0][2], len(study), now) for study in studies
         )

@@ -25,8 +25,8 @@ OLDEST = (7, 0)
 
 class NoBroker(Exception):
     """No redis-server on this machine. Install one (Debian: apt install redis-server, Alpine: apk add valkey, macOS:
-    brew install valkey), or build Valkey (https://valkey.io/download) and put its valkey-server on the PATH, which
-    needs no root; or set REDIS_URL to a Redis that runs elsewhere."""
+    brew install valkey), or build Valkey and put its valkey-server on the PATH, which needs no
+    root; or set REDIS_URL to a Redis that runs elsewhere."""
 
 
 def executable() -> str:
