@@ -1,4 +1,5 @@
-"""Every page with words that are 40 % longer, as other languages have: nothing is cut, nothing lies over another thing.
+"""Every page with words that are 40 % longer, as other languages have: nothing is cut, nothing lies over another thing,
+and everybody can use it, in light and in dark.
 
 The pages are made by the views, with rows of examples, and served with the static files.
 """
@@ -6,11 +7,16 @@ The pages are made by the views, with rows of examples, and served with the stat
 from __future__ import annotations
 
 import pytest
+from django.conf import settings
+from django.http import HttpResponseNotAllowed
+from django.utils import translation
 
 from console.templatetags import display
+from console.views import errors
 from tests.browser.static_site import served
 from tests.browser.test_job_lists import database_beside_the_browser
 from tests.harness import marked_language
+from tests.harness.accessibility import COLOURS, WCAG21, violations
 from tests.harness.marked_language import LONGER
 from tests.unit.console.views.conftest import no_host_answers
 from tests.unit.console.views.rows_of_a_file import addresses, browser, stored
@@ -110,7 +116,18 @@ def faults(page, html):
             page.set_viewport_size({"width": width, "height": 900})
             page.evaluate(SETTLED)
             found += [f"{width} px: {fault}" for fault in page.evaluate(FAULTS)]
-        return found
+        return found + inaccessible(page)
+
+
+def inaccessible(page):
+    """Dark differs from light in its colours alone. The language of the longer words is none, which is no fault."""
+    page.evaluate("for (const each of document.querySelectorAll('[lang=ql]')) each.lang = 'en'")
+    found = []
+    for scheme, rules in (("light", WCAG21), ("dark", COLOURS)):
+        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+        found += [f"{scheme}: {each}" for each in violations(page, rules)]
+    page.emulate_media(color_scheme="light")
+    return found
 
 
 @pytest.mark.parametrize("name", sorted(GET))
@@ -132,6 +149,28 @@ def test_a_form_has_room_for_its_errors(name, field, value, page, addresses, bro
     client = browser("root")
     client.cookies["language"] = LONGER
     answer = client.post(addresses(name), {field: value})
+    assert faults(page, answer.content.decode()) == []
+
+
+@pytest.mark.parametrize(
+    "answered",
+    [
+        lambda request: errors.bad_request(request, Exception()),
+        lambda request: errors.forbidden(request, Exception()),
+        lambda request: errors.not_found(request, Exception()),
+        errors.broken,
+        errors.csrf,
+        lambda request: errors.wrong_method(request, HttpResponseNotAllowed(["GET"])),
+        lambda request: errors.unavailable(request, {}, "The database does not answer."),
+    ],
+    ids=["400", "403", "404", "500", "csrf", "405", "503"],
+)
+@pytest.mark.slow
+def test_a_page_for_an_error_has_room_for_longer_words(answered, page, rf):
+    request = rf.get("/jobs/")
+    request.COOKIES[settings.SESSION_COOKIE_NAME] = "anything"
+    with translation.override(LONGER):
+        answer = answered(request)
     assert faults(page, answer.content.decode()) == []
 
 
