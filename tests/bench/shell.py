@@ -24,6 +24,19 @@ KEYS = 10
 QUIET_PROMPT = b"stty -echo; PS1=; stty echo; echo rea''dy\n"
 # As the page does (static/shell.js).
 ACK_STEP = 32 * 1024
+BY_HAND, LIBRARY, UNRECORDED = (
+    "frames made by hand",
+    "the library's client",
+    "the library's client, not recorded",
+)
+# Each client, what it is measured against, and how often that time its own may be. By hand is what the socket takes.
+COMPARED = (
+    (BY_HAND, "ssh", 1.5),
+    (LIBRARY, "ssh", 1.8),
+    ("Chromium", "ssh", None),
+    (LIBRARY, UNRECORDED, 1.05),
+)
+BURST_AIM = 0.8
 MARK = b"burst-is-over"
 # The mark is composed on the host, so that the echo of the typed line does not match.
 BURST = f"head -c {BURST_MB}000000 /dev/zero | tr '\\0' x | fold -w 100; echo burst-is-''over\n".encode()
@@ -152,8 +165,9 @@ def shell(options):
         run = wait_for(lambda: product.runs(job_id), "a run")[0]["id"]
         host = next(h for h in product.fleet if h.processes(run))
         clients = {
-            "frames made by hand": Socket(SocketClient(product.client, f"/ws/shell/{run}")),
-            "the library's client": Socket(product.client.socket(f"/ws/shell/{run}")),
+            BY_HAND: Socket(SocketClient(product.client, f"/ws/shell/{run}")),
+            LIBRARY: Socket(product.client.socket(f"/ws/shell/{run}")),
+            UNRECORDED: unrecorded(product, f"/ws/shell/{run}"),
             "Chromium": Chromium(product, run, browser.new_page()),
             "ssh": Terminal(host),
         }
@@ -161,15 +175,38 @@ def shell(options):
         for each in clients.values():
             each.close()
         product.client.cancel(job_id)
-    ssh = echoes.pop("ssh")
-    for name, times in echoes.items():
-        ratio, aim = percentile(times, 0.5) / percentile(ssh, 0.5), ("≤ 1.8 ×" if "library" in name else "")
-        met = ratio <= 1.8 if aim else None
-        yield Figure(f"echo of a key, {name}: p10, p50", low(times), f"ssh {low(ssh)}", ratio, aim, met)
-    mine, other = percentile(bursts["frames made by hand"], 0.5), percentile(bursts["ssh"], 0.5)
+    yield from figures(echoes, bursts)
+
+
+def unrecorded(product, path):
+    """A client whose shell is not recorded: that is decided when it opens."""
+    project = f"{product.url}/api/v1/projects/default"
+    product.client.call("PATCH", project, json={"recordShells": False})
+    socket = Socket(product.client.socket(path))
+    product.client.call("PATCH", project, json={"recordShells": None})
+    return socket
+
+
+def figures(echoes, bursts):
+    for name, reference, most in COMPARED:
+        ratio = percentile(echoes[name], 0.5) / percentile(echoes[reference], 0.5)
+        yield Figure(
+            f"echo of a key, {name}: p10, p50",
+            low(echoes[name]),
+            f"{reference} {low(echoes[reference])}",
+            ratio,
+            f"≤ {most} ×" if most else "",
+            ratio <= most if most else None,
+        )
+    mine, other = percentile(bursts[BY_HAND], 0.5), percentile(bursts["ssh"], 0.5)
     text = f"ssh {short(other)} MB/s"
     yield Figure(
-        f"burst of {BURST_MB} MB", f"{short(mine)} MB/s", text, mine / other, "≥ 0.6 ×", mine >= 0.6 * other
+        f"burst of {BURST_MB} MB",
+        f"{short(mine)} MB/s",
+        text,
+        mine / other,
+        f"≥ {BURST_AIM} ×",
+        mine >= BURST_AIM * other,
     )
 
 
@@ -188,7 +225,7 @@ def interleaved(clients, rounds):
     for turn in range(rounds):
         for name, client in clients.items():
             echoes[name] += client.echoes(turn * KEYS, KEYS)
-    bursts = {name: [] for name in ("frames made by hand", "ssh")}
+    bursts = {name: [] for name in (BY_HAND, "ssh")}
     for _ in range(3):
         for name, speeds in bursts.items():
             clients[name].write(b"\x15")
