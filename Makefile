@@ -12,7 +12,7 @@ help:
 	@echo "make test-slow  the tests with the mark slow: long faults, campaigns, walks, Google's old SDK; unit tests on PostgreSQL (PART=1/3)"
 	@echo "make test-postgres  all unit tests that need a database, on PostgreSQL (TESTS=\"tests/unit/console/views -k jobs\")"
 	@echo "make exhaustive  the further variants of tests of which make test and make test-slow run one each"
-	@echo "make quick    the inner loop: ruff, the laws, and the tests that need no host, in about 2 minutes"
+	@echo "make quick    the inner loop of 2 minutes: ruff, the laws, and the tests without hosts that are nearest to your change (TRAINYARD_QUICK_S=60)"
 	@echo "make lint     ruff, mypy, djlint, migrations, the laws of the code"
 	@echo "make client   the command line client as a wheel, in var/client; consoles serve it too"
 	@echo "make rooms    draw docs/rooms.md again, from the imports"
@@ -54,7 +54,7 @@ test-postgres: install
 
 quick: install
 	@tools/install-test-packages
-	@tools/quick
+	@$(PY) tools/quick
 
 lint: install
 	@tools/lint
