@@ -13,7 +13,7 @@ from agents.infra.sentences import SentenceField
 from jobs.models.jobs import Job
 from jobs.models.projects import Project
 from jobs.rules.lifecycle.states import JobState
-from jobs.rules.tuning.trials import TrialState
+from jobs.rules.tuning.trials import Ending, TrialState
 
 
 class PresentTuningJobs(models.Manager["TuningJob"]):
@@ -142,6 +142,14 @@ class Trial(models.Model):
         null=True, blank=True, help_text="of one that is over: about a hundred, by step, as `final`"
     )
     infeasible_reason = SentenceField(blank=True)
+    ending = models.CharField(
+        max_length=8,
+        blank=True,
+        default="",
+        db_default="",
+        choices=[(s.value, s.value) for s in Ending],
+        help_text="how it came to its end, where the state of its job does not say it",
+    )
     stopped_early = SentenceField(blank=True, help_text="which rule stopped it, as a sentence")
     shadow = models.JSONField(
         null=True,

@@ -32,6 +32,7 @@ from jobs.rules.lifecycle.plan import TRAINYARD
 from jobs.rules.lifecycle.states import TERMINAL, JobState
 from jobs.rules.spec.json_fields import InvalidDocument
 from jobs.rules.tuning.decide import decide
+from jobs.rules.tuning.lost_trials import pause_text
 from jobs.rules.tuning.study import StudySpec
 from jobs.rules.tuning.views import TuningPlan
 from jobs.scheduling import scheduler
@@ -183,6 +184,8 @@ def _write(
     changed = _write_trials(study, rows, plan)
     made, refused = _request(tuning_job, plan.requested[:MAX_AT_ONCE], now)
     reason = refused or awaited.reason(tuning_job, rows, plan.awaited)
+    if not reason and plan.pause is not None:
+        reason = pause_text(plan.pause)
     if not reason and plan.outcome is None:
         reason = silent_trials.reason(study, rows, now)
     over = plan.state in TERMINAL
@@ -230,6 +233,7 @@ def _write_trials(study: StudySpec, rows: Sequence[Trial], plan: TuningPlan) -> 
                 "final": snapshot.kept_measurement(change.final),
                 "measurements": None if change.ended_at is None else snapshot.kept(study, change),
                 "infeasible_reason": change.reason,
+                "ending": change.ending,
                 "started_at": change.started_at,
                 "ended_at": change.ended_at,
             }

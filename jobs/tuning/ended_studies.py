@@ -16,7 +16,7 @@ from jobs.rules.notifications import EVENTS
 from jobs.rules.time_text import time_text
 from jobs.rules.tuning.measurements import best_trial, best_trials
 from jobs.rules.tuning.study import StudySpec
-from jobs.rules.tuning.trials import TrialState
+from jobs.rules.tuning.trials import Ending, TrialState
 from jobs.tuning import snapshot
 
 # Of several best trials, so many are named; of each so many parameters.
@@ -27,6 +27,7 @@ def tell(tuning_job: TuningJob, now: datetime) -> None:
     """`tuning_job`: as it is written now."""
     rows = list(
         Trial.objects.filter(tuning_job=tuning_job)
+        .exclude(ending=Ending.HOSTS)
         .order_by("number")
         .only("number", "state", "final", "parameters", "tuning_job")
     )

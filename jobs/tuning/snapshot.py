@@ -9,16 +9,20 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
+from django.conf import settings
+
 from agents.infra.sql import Parameter, PartialModel, Row, SelectStatement
-from jobs.models import Job, Trial, TuningJob
+from jobs.models import Job, Transition, Trial, TuningJob
+from jobs.rules.lifecycle.history_kinds import JOB
 from jobs.rules.lifecycle.plan import TRAINYARD
 from jobs.rules.lifecycle.states import TERMINAL, JobState
 from jobs.rules.tuning.ended_trials import DELETED
+from jobs.rules.tuning.lost_trials import FAULTS_OF_HOSTS
 from jobs.rules.tuning.measurements import final_measurement, thinned
 from jobs.rules.tuning.parse_study import parse_study
 from jobs.rules.tuning.search.rows import StudyRows
 from jobs.rules.tuning.study import StudySpec
-from jobs.rules.tuning.trials import FINISHED, Measurement, TrialState
+from jobs.rules.tuning.trials import FINISHED, Ending, Measurement, TrialState
 from jobs.rules.tuning.trials import Trial as TriedTrial
 from jobs.rules.tuning.views import Outcome, TrialChange, TrialView, TuningView
 from jobs.tuning import measured, sampler_memory
@@ -29,8 +33,8 @@ _OVER = PartialModel(Trial, without=("measurements", "why", "wanted_at", "shadow
 _JOB = PartialModel(
     Job,
     only=(
-        *("id", "state", "undrawn", "started_at", "ended_at", "deleted_at", "error_message"),
-        *("cancel_requested_at", "cancel_requested_by"),
+        *("id", "state", "undrawn", "started_at", "ended_at", "deleted_at", "error_code"),
+        *("error_message", "cancel_requested_at", "cancel_requested_by", "timeout_s"),
     ),
 )
 _ENDED = PartialModel(Job, only=("id", "state", "started_at", "ended_at"))
@@ -111,6 +115,7 @@ def view_of(tuning_job: TuningJob, study: StudySpec, trials: Sequence[Trial]) ->
         cancel_requested=cancelled,
         outcome=outcome,
         started_at=tuning_job.started_at,
+        retry_wait_s=settings.TRAINYARD.retry_wait_s,
     )
 
 
@@ -120,6 +125,8 @@ def _over_trial(trial: Trial) -> TrialView:
         state=TrialState(trial.state),
         job=JobState(trial.job.state),
         drawn=trial.parameters is not None,
+        parameters=trial.parameters or {},
+        ending=Ending(trial.ending),
         final=read_measurement(trial.final),
         reason=trial.infeasible_reason,
         stopped_early=trial.stopped_early,
@@ -143,9 +150,11 @@ def _live_trial(trial: Trial, study: StudySpec, seen: measured.Measured, cancell
         state=TrialState(trial.state),
         job=JobState(job.state),
         drawn=trial.parameters is not None,
-        error=job.error_message,
+        parameters=trial.parameters or {},
+        error=_error_of(job),
         cancelled_by="" if by_console else job.cancel_requested_by,
-        timed_out=job.state == JobState.CANCELLED and job.cancel_requested_at is None,
+        ending=_ending(job),
+        timeout_s=job.timeout_s,
         deleted=job.deleted_at is not None,
         whole=seen.whole,
         measured=seen.measurements,
@@ -157,6 +166,22 @@ def _live_trial(trial: Trial, study: StudySpec, seen: measured.Measured, cancell
         job_ended_at=job.ended_at,
         started_at=trial.started_at,
     )
+
+
+def _error_of(job: Job) -> str:
+    """Of one that hosts failed under, what its history says: the message of its error names no host."""
+    told: str = job.error_message
+    if _ending(job) is not Ending.HOSTS:
+        return told
+    ends = Transition.objects.filter(job=job, subject=JOB, to_state=JobState.FAILED)
+    return ends.order_by("-pk").values_list("cause", flat=True).first() or told
+
+
+def _ending(job: Job) -> Ending:
+    if job.state == JobState.FAILED and job.error_code in FAULTS_OF_HOSTS:
+        return Ending.HOSTS
+    timed_out = job.state == JobState.CANCELLED and job.cancel_requested_at is None
+    return Ending.TIMEOUT if timed_out else Ending.OWN
 
 
 def read_measurement(kept: Mapping[str, Any] | None) -> Measurement | None:
@@ -212,15 +237,18 @@ def tried(trial: Trial, seen: tuple[Measurement, ...] = ()) -> TriedTrial:
         measurements=seen,
         final=read_measurement(trial.final),
         cancelled=_is_cancelled(trial),
+        again=trial.ending == Ending.HOSTS,
         stopped_early=bool(trial.stopped_early),
         seconds=_seconds(trial),
     )
 
 
 def _is_cancelled(trial: Trial) -> bool:
-    """Whether a person ended it, so that it says nothing about its parameters."""
-    by_hand = trial.job.state == JobState.CANCELLED and not trial.stopped_early
-    return by_hand or trial.infeasible_reason == DELETED
+    """Whether a person ended it, or a fault of hosts, so that it says nothing about its parameters."""
+    ending = Ending(trial.ending)
+    by_rule = trial.stopped_early or ending is Ending.TIMEOUT
+    by_hand = trial.job.state == JobState.CANCELLED and not by_rule
+    return by_hand or ending.by_hosts or trial.infeasible_reason == DELETED
 
 
 def _seconds(trial: Trial) -> float:

@@ -10,6 +10,8 @@ import pytest
 from tests.flows.test_processes_die import command_on
 from tests.flows.test_services_die import owners
 from tests.flows.test_tuning import PROGRAM, Study
+from tests.harness.product import job_spec
+from tests.harness.product.product import where_is
 from tests.harness.wait_and_processes import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs_namespaces]
@@ -41,6 +43,11 @@ class HeldStudy(Study):
     def let_end(self, *trials):
         for host, trial in itertools.product(self.yard.fleet, trials):
             host.write(f"{host.home}/{self.mark}{trial}", "")
+
+    def ends(self):
+        """By trial: how those ended of which the state of their jobs does not say it."""
+        rows = f"SELECT number, ending FROM jobs_trial WHERE tuning_job_id = {self.id} AND ending <> ''"  # noqa: S608
+        return {row["number"]: row["ending"] for row in self.yard.query(rows)}
 
     def runs(self, trial):
         """The host and the run of this trial, once its program is there."""
@@ -110,6 +117,44 @@ def drained(yard, host, run):
     yard.command("host", "uncordon", host.name)
 
 
+def cut_off(yard, host, run):
+    """Nobody is told that its run ended, so it goes on there."""
+    host.cut()
+    try:
+        yard.wait_for_hosts("unreachable", host.name)
+    finally:
+        host.restore()
+    yard.wait_for_hosts("up", host.name)
+
+
+def declared_gone(yard, host, run):
+    """Its replica goes on at another host, and the old run ends when the lost one is back."""
+    job = run.partition("-")[0]
+    host.cut()
+    try:
+        yard.wait_for_hosts("unreachable", host.name)
+        yard.command("host", "declare-gone", host.name, "--confirm", host.name)
+
+        def elsewhere():
+            return any(
+                each.processes(found["id"])
+                for found in yard.runs(job)
+                for each in yard.fleet
+                if found["id"] != run and each is not host
+            )
+
+        wait_for(elsewhere, "the replica to run elsewhere", timeout=120, dump=yard.tail)
+    finally:
+        host.restore()
+    yard.wait_for_hosts("up", host.name)
+    wait_for(lambda: not host.processes(run), "its former self to end", timeout=120, dump=yard.tail)
+    gone = (
+        "SELECT m.gone_at FROM jobs_hostmaintenance m JOIN agents_host h ON h.id = m.host_id"
+        f" WHERE h.name = '{host.name}'"  # noqa: S608
+    )
+    wait_for(lambda: yard.query(gone)[0]["gone_at"] is None, "the host to be in service", dump=yard.tail)
+
+
 # One under each trial.
 FAULTS = (
     a_dispatcher_suspended_past_its_lease,
@@ -121,6 +166,8 @@ FAULTS = (
     killed_on_host("trainyard-keeper {}"),
     rebooted,
     drained,
+    cut_off,
+    declared_gone,
 )
 
 
@@ -139,3 +186,41 @@ def test_a_study_is_the_same_whatever_dies_under_its_trials(yard):
     assert disturbed.over() == expected
     assert {state for _, state, *_ in expected} == {"SUCCEEDED"}
     yard.check("after a study with a fault under each trial")
+
+
+class ImpatientStudy(HeldStudy):
+    """The job of a trial is not run again, so that one host that cannot start it fails it."""
+
+    def job_of_trials(self):
+        return job_spec(list(self.command), scheduling={"disableRetries": True})
+
+
+def test_a_trial_that_a_host_cannot_start_is_tried_again_by_another_with_its_parameters(yard):
+    """It is the first that ends: a program that fails so would end the study."""
+    yard.settle()
+    full, *others = yard.fleet
+    for host in others:
+        yard.command("host", "cordon", host.name, "--message", "new rack")
+    full.fill_disk()
+    try:
+        study = ImpatientStudy(yard, "impatient-", 2)
+        wait_for(lambda: study.ends() == {1: "HOSTS"}, "trial 1 to be lost", timeout=200, dump=yard.tail)
+        for host in others:
+            yard.command("host", "uncordon", host.name)
+        study.runs(2)
+    finally:
+        full.free_disk()
+    yard.command("host", "add", *where_is(full), "--accept-key", full.fingerprint())
+    yard.wait_for_hosts("up", full.name)
+    # The files are for all that its disk had no room for them.
+    study.let_end(2, 3)
+    found = wait_for(study.ended, "the study to end", timeout=400, dump=yard.tail)
+    assert found["state"] == "JOB_STATE_SUCCEEDED", found.get("error")
+    lost, again, third = found["trials"]
+    assert [each["state"] for each in found["trials"]] == ["INFEASIBLE", "SUCCEEDED", "SUCCEEDED"]
+    assert (lost["trainyard"], "trainyard" in again) == ({"ending": "HOSTS"}, False)
+    assert lost["infeasibleReason"].startswith(
+        "Hosts failed, not its program. workerpool0-0 could not be started on"
+    )
+    assert lost["parameters"] == again["parameters"] != third["parameters"]
+    yard.check("after a study on a host that could start nothing")

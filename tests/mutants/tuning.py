@@ -6,6 +6,8 @@ from tests.mutants.safeguard import Safeguard
 
 RULES = "tests/unit/jobs/rules/tuning"
 STUDIES = "tests/unit/jobs/tuning/test_tuning_jobs.py"
+FAULTS = "tests/unit/jobs/tuning/test_faults_of_hosts.py"
+LOST = f"{RULES}/test_lost_trials.py"
 DRAWING = "tests/unit/jobs/tuning/test_drawing.py"
 SUGGESTED = f"{RULES}/search/test_suggest.py"
 ANY_ROWS = f"{SUGGESTED}::test_whatever_the_rows_are_the_next_point_is_one_and_the_same"
@@ -27,6 +29,72 @@ TUNING = (
         "for count in (own, settled(own)))",
         "for count in (settled(own), settled(own)))",
         (f"{SUGGESTED}::test_results_that_no_scales_were_learnt_of_are_given_to_the_model",),
+    ),
+    Safeguard(
+        "faults-of-hosts-are-no-failures",
+        "jobs/rules/tuning/ended_trials.py",
+        "trial.job is JobState.FAILED and not trial.ending.by_hosts",
+        "trial.job is JobState.FAILED",
+        (f"{LOST}::test_no_rule_of_failed_trials_counts_a_fault_of_hosts",),
+    ),
+    Safeguard(
+        "faults-of-hosts-teach-nothing",
+        "jobs/tuning/snapshot.py",
+        "by_hand or ending.by_hosts or",
+        "by_hand or",
+        (f"{FAULTS}::test_a_trial_that_a_host_could_not_start_is_tried_again_with_its_parameters",),
+    ),
+    Safeguard(
+        "lost-trials-in-no-count",
+        "jobs/rules/tuning/lost_trials.py",
+        "[each for each in trials if each.ending is not Ending.HOSTS]",
+        "list(trials)",
+        (f"{LOST}::test_lost_trials_are_in_no_count_and_those_given_up_are_in_the_count_of_trials",),
+    ),
+    Safeguard(
+        "points-that-are-given-up",
+        "jobs/rules/tuning/lost_trials.py",
+        "if tries < TRIES else",
+        "if tries else",
+        (f"{LOST}::test_the_third_try_of_a_point_is_the_last",),
+    ),
+    Safeguard(
+        "a-study-waits-on-broken-hosts",
+        "jobs/rules/tuning/lost_trials.py",
+        "if len(lost) < IN_A_ROW:",
+        "if True:",
+        (f"{LOST}::test_after_three_in_a_row_it_waits_and_says_why",),
+    ),
+    Safeguard(
+        "one-trial-asks-broken-hosts",
+        "jobs/rules/tuning/lost_trials.py",
+        "return not pause.trying and",
+        "return",
+        (f"{LOST}::test_one_trial_at_a_time_finds_out_whether_hosts_work_again",),
+    ),
+    Safeguard(
+        "parameters-that-are-tried-again",
+        "jobs/rules/tuning/search/suggest.py",
+        "if again is not None:",
+        "if False:",
+        (
+            f"{SUGGESTED}::test_what_a_trial_was_to_try_that_hosts_failed_under_comes_next_and_once",
+            f"{FAULTS}::test_a_grid_has_each_of_its_points_although_hosts_failed_under_some",
+        ),
+    ),
+    Safeguard(
+        "a-silent-timeout-is-a-failed-first-trial",
+        "jobs/rules/tuning/failed_trials.py",
+        "trial.job is JobState.SUCCEEDED or trial.ending is Ending.TIMEOUT",
+        "trial.job is JobState.SUCCEEDED",
+        (f"{FAULTS}::test_a_first_trial_that_times_out_without_a_metric_ends_the_study",),
+    ),
+    Safeguard(
+        "a-silent-timeout-repels-the-search",
+        "jobs/tuning/snapshot.py",
+        "by_rule = trial.stopped_early or ending is Ending.TIMEOUT",
+        "by_rule = trial.stopped_early",
+        (f"{FAULTS}::test_a_search_goes_elsewhere_after_a_trial_that_timed_out_without_a_metric",),
     ),
     Safeguard(
         "model-of-the-best-trial",

@@ -132,6 +132,8 @@ def _trial(
             document[field] = format_time(moment)
     if trial.infeasible_reason:
         document["infeasibleReason"] = trial.infeasible_reason
+    if trial.ending:
+        document["trainyard"] = {"ending": trial.ending}
     return {**document, "webAccessUris": dict(uris)} if uris else document
 
 

@@ -25,6 +25,7 @@ from jobs.rules.lifecycle.states import JobState
 from jobs.rules.tuning.parse_tuning_job import MAX_PARALLEL, MAX_TRIALS
 from jobs.rules.tuning.price import Outlook, Price, outlook_text, price_text
 from jobs.rules.tuning.study import Rule
+from jobs.rules.tuning.trials import Ending
 from jobs.tuning import extending, outlooks, price, tuning_jobs
 from jobs.tuning.snapshot import study_of
 
@@ -173,7 +174,8 @@ def document(study: TuningJob) -> StudyDocument:
     verdicts = verdicts_of(trials)
     hours = price.used_hours(study, timezone.now())
     found = outlooks.read(study)
-    left = max(study.max_trials - sum(each.started_at is not None for each in trials), 0)
+    begun = sum(each.started_at is not None and each.ending != Ending.HOSTS for each in trials)
+    left = max(study.max_trials - begun, 0)
     still, *prices = price.price_of_more(study, [left, *(each.trials for each in found)], seconds_of(trials))
     spec = study_of(study)
     made: StudyDocument = {

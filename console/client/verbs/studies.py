@@ -26,6 +26,7 @@ _OF_TRIAL = (
     "startTime",
     "endTime",
     "infeasibleReason",
+    "trainyard",
 )
 # Of which numbers of further trials people are told, unless they ask.
 SHOWN = (5, 10, 20)
@@ -288,7 +289,9 @@ def _trials(found: Document) -> list[Document]:
 
 
 def _over(found: Document) -> list[Document]:
-    return [each for each in _trials(found) if each["state"] in ("SUCCEEDED", "INFEASIBLE")]
+    """Without those that hosts failed under and that are tried again."""
+    over = [each for each in _trials(found) if each["state"] in ("SUCCEEDED", "INFEASIBLE")]
+    return [each for each in over if each.get("trainyard", {}).get("ending") != "HOSTS"]
 
 
 def _number(found: Document) -> str:

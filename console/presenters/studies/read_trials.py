@@ -22,7 +22,7 @@ from jobs.models import Trial, TuningJob
 STUDIES, TRIALS, KEPT = 10, 2_000, timedelta(hours=1)
 _COLUMNS = (
     *("pk", "number", "state", "job_id", "parameters", "final", "infeasible_reason", "stopped_early"),
-    *("started_at", "ended_at", "shadow"),
+    *("started_at", "ended_at", "shadow", "ending"),
 )
 _unsettled = SelectStatement(
     lambda: (
@@ -92,7 +92,8 @@ def version_of(trials: Sequence[TrialRow]) -> Hashable:
 
 def _read(row: Row) -> TrialRow:
     """Of the values of _COLUMNS behind the first."""
-    number, state, job, parameters, kept, infeasible, stopped_early, started_at, ended_at, verdicts = row
+    number, state, job, parameters, kept, infeasible, stopped_early, *times, verdicts, ending = row
+    started_at, ended_at = times
     return TrialRow(
         number=number,
         state=state,
@@ -105,4 +106,5 @@ def _read(row: Row) -> TrialRow:
         started_at=started_at,
         ended_at=ended_at,
         verdicts=None if ended_at is None else verdicts,
+        ending=ending,
     )

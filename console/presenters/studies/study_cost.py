@@ -22,7 +22,7 @@ from jobs.rules.time_text import time_text
 from jobs.rules.tuning.price import Outlook, hours_text, outlook_text, price_text
 from jobs.rules.tuning.stopping.savings import NAMES, Result, Shadow, shadow, shadow_text
 from jobs.rules.tuning.study import FIRST_TRIALS, Metric, Rule, StudySpec
-from jobs.rules.tuning.trials import TrialState
+from jobs.rules.tuning.trials import Ending, TrialState
 from jobs.tuning import outlooks, price, snapshot
 
 PAGE = "study"
@@ -94,7 +94,7 @@ def study_cost(tuning_job: TuningJob, trials: Sequence[TrialRow], query: Mapping
     study = snapshot.study_of(tuning_job)
     verdicts = verdicts_of(trials)
     over = tuning_job.state in TERMINAL
-    begun = sum(each.started_at is not None for each in trials)
+    begun = sum(each.started_at is not None and each.ending != Ending.HOSTS for each in trials)
     metric = chosen_metric(study, query)
     known_ones = [] if over and not begun else outlooks.read(tuning_job, metric.name)
     more = _asked_count(query, known_ones)

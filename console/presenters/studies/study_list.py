@@ -21,7 +21,7 @@ from jobs.models import Project, Trial, TuningJob
 from jobs.rules.lifecycle.states import TERMINAL
 from jobs.rules.tuning.measurements import best_trial
 from jobs.rules.tuning.study import StudySpec
-from jobs.rules.tuning.trials import FINISHED, RUNNING, TrialState
+from jobs.rules.tuning.trials import FINISHED, RUNNING, Ending, TrialState
 from jobs.tuning import snapshot
 
 SIZE = 25
@@ -110,9 +110,9 @@ def studies(user: User, filters: Filters) -> QuerySet[TuningJob]:
 
 
 def _counts(rows: Sequence[TuningJob]) -> Counter[tuple[int, str]]:
-    """How many trials each study has in each state."""
-    trials = Trial.objects.filter(tuning_job__in=[each.pk for each in rows]).order_by()
-    found = trials.values_list("tuning_job", "state").annotate(number=Count("pk"))
+    """How many trials each study has in each state, without those that hosts failed under and that are tried again."""
+    trials = Trial.objects.filter(tuning_job__in=[each.pk for each in rows]).exclude(ending=Ending.HOSTS)
+    found = trials.order_by().values_list("tuning_job", "state").annotate(number=Count("pk"))
     return Counter({(pk, state): count for pk, state, count in found})
 
 

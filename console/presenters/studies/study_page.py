@@ -41,7 +41,7 @@ from jobs.rules.lifecycle.states import TERMINAL
 from jobs.rules.tuning import measurements, space
 from jobs.rules.tuning.arguments import arguments
 from jobs.rules.tuning.study import ALGORITHMS, OPTUNA, Goal, Rule, StudySpec
-from jobs.rules.tuning.trials import RUNNING, TrialState
+from jobs.rules.tuning.trials import RUNNING, Ending, TrialState
 from jobs.tuning import snapshot
 
 OVERVIEW, PARAMETERS, CURVES, SPEC = "study", "study-parameters", "study-curves", "study-spec"
@@ -73,6 +73,7 @@ RULES = {
 _states = SelectStatement(
     lambda: (
         Trial.objects.filter(tuning_job=Parameter("study"))
+        .exclude(ending=Ending.HOSTS)
         .order_by()
         .values_list("state")
         .annotate(Count("pk"))
@@ -160,7 +161,7 @@ def tabs(tuning_job: TuningJob, current: str, query: Mapping[str, str]) -> tuple
 
 def head(tuning_job: TuningJob, user: User, trials: Sequence[TrialRow] | None = None) -> StudyHead:
     """`trials`: all of the study, where they are read already."""
-    read = _states(study=tuning_job.pk) if trials is None else Counter(each.state for each in trials).items()
+    read = _states(study=tuning_job.pk) if trials is None else _states_of(trials).items()
     over = tuning_job.state in TERMINAL
     allowed = access.verbs(user, tuning_job)
     cancelling = tuning_job.cancel_requested_at is not None
@@ -186,6 +187,11 @@ def head(tuning_job: TuningJob, user: User, trials: Sequence[TrialRow] | None = 
         may_cancel=not over and not cancelling and "cancel" in allowed,
         may_delete=over and "delete" in allowed,
     )
+
+
+def _states_of(trials: Sequence[TrialRow]) -> Counter[str]:
+    """Without those that hosts failed under and that are tried again: they are in no count."""
+    return Counter(each.state for each in trials if each.ending != Ending.HOSTS)
 
 
 def _counts(tuning_job: TuningJob, states: Mapping[str, int]) -> Counts:

@@ -27,7 +27,7 @@ from jobs.rules.tuning.arguments import text_of
 from jobs.rules.tuning.price import hours_text
 from jobs.rules.tuning.space import Kind, Value, flat
 from jobs.rules.tuning.study import DEFAULT_ALGORITHM, FIRST_TRIALS, Metric, StudySpec
-from jobs.rules.tuning.trials import TrialState, cost
+from jobs.rules.tuning.trials import Ending, TrialState, cost
 from jobs.tuning import price
 
 # The columns of the table besides those of the parameters and metrics; these begin with a letter and a dot.
@@ -65,6 +65,7 @@ class TrialRow(NamedTuple):
     ended_at: datetime | None
     why: Mapping[str, float] = NOTHING
     verdicts: Mapping[str, float] | None = None
+    ending: str = Ending.OWN
 
     @property
     def badge(self) -> Badge:

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from agents.infra.texts import said
 from jobs.rules.lifecycle.states import TERMINAL, JobState
-from jobs.rules.tuning import failed_trials
+from jobs.rules.tuning import failed_trials, lost_trials
 from jobs.rules.tuning.ended_trials import moved
 from jobs.rules.tuning.study_end import Enough, is_enough
 from jobs.rules.tuning.trials import FINISHED
@@ -32,8 +32,8 @@ def decide(view: TuningView, now: datetime) -> TuningPlan:
     plan.look_again_s = enough.look_again_s
     plan.outcome = view.outcome or _outcome(view, enough)
     if plan.outcome is None:
-        plan.requested = _to_request(view)
-        plan.outcome = None if plan.requested or _live(view) else _end_of_all(view)
+        _request(view, plan, now)
+        plan.outcome = None if plan.requested or plan.pause or _live(view) else _end_of_all(view)
     plan.awaited = tuple(each.number for each in _live(view) if _is_late(each, now))
     _stop_early(view, plan)
     if plan.outcome is not None:
@@ -48,13 +48,19 @@ def decide(view: TuningView, now: datetime) -> TuningPlan:
 
 def _with_moved_trials(view: TuningView, plan: TuningPlan, now: datetime) -> TuningView:
     """The view after what has become of its trials, which is noted in the plan."""
-    trials = []
+    trials: list[TrialView] = []
     for trial in view.trials:
         change = moved(trial, view.study, now, view.cancel_requested)
         if change is not None:
+            if change.ending.by_hosts:
+                lost_trials.end_of(trial, change, [*trials, *view.trials[len(trials) + 1 :]])
             plan.trials[trial.number] = change
             trial = replace(
-                trial, state=change.state, final=change.final, reason=change.reason or trial.reason
+                trial,
+                state=change.state,
+                final=change.final,
+                reason=change.reason or trial.reason,
+                ending=change.ending if change.state in FINISHED else trial.ending,
             )
         trials.append(trial)
     return replace(view, trials=tuple(trials))
@@ -83,12 +89,23 @@ def _live(view: TuningView) -> list[TrialView]:
     return [each for each in view.trials if each.state not in FINISHED]
 
 
+def _request(view: TuningView, plan: TuningPlan, now: datetime) -> None:
+    """New trials. After several that hosts failed under, it waits, and one at a time begins."""
+    numbers = _to_request(view)
+    pause = lost_trials.pause_of(view) if numbers else None
+    if pause is not None:
+        numbers = numbers[: lost_trials.may_try(pause, view, now)]
+        plan.pause = replace(pause, trying=pause.trying or numbers)
+    plan.requested = numbers
+
+
 def _to_request(view: TuningView) -> tuple[int, ...]:
     """The numbers of the trials that may begin: as many as may run at once, and no more than the space has points."""
-    left = view.max_trials - len(view.trials)
+    trials = lost_trials.counted(view.trials)
+    left = view.max_trials - len(trials)
     if view.points is not None:
         # A trial that was cancelled before it had parameters took no point.
-        left = min(left, view.points - sum(each.drawn or each.state not in FINISHED for each in view.trials))
+        left = min(left, view.points - sum(each.drawn or each.state not in FINISHED for each in trials))
     last = max((each.number for each in view.trials), default=0)
     free = min(view.parallel - len(_live(view)), left)
     return tuple(range(last + 1, last + 1 + max(free, 0)))

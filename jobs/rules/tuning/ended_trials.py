@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from agents.infra.texts import said
+from agents.infra.texts import join, said
 from jobs.rules.lifecycle.states import TERMINAL, JobState
 from jobs.rules.list_text import list_text
+from jobs.rules.time_text import time_text
 from jobs.rules.tuning.measurements import final_measurement
 from jobs.rules.tuning.study import StudySpec
-from jobs.rules.tuning.trials import FINISHED, TrialState
+from jobs.rules.tuning.trials import FINISHED, Ending, TrialState
 from jobs.rules.tuning.views import TrialChange, TrialView
 
 NEVER_DRAWN = said("The study ended before its parameters were drawn.")
@@ -32,8 +33,8 @@ def moved(trial: TrialView, study: StudySpec, now: datetime, cancelled: bool = F
 
 
 def counts_as_failed(trial: TrialView) -> bool:
-    """A trial that is over and failed: by its program, and by nobody's wish."""
-    return trial.state is TrialState.INFEASIBLE and trial.job is JobState.FAILED
+    """A trial that is over and failed: by its program, by nobody's wish, and by no fault of hosts."""
+    return trial.state is TrialState.INFEASIBLE and trial.job is JobState.FAILED and not trial.ending.by_hosts
 
 
 def _live(trial: TrialView) -> TrialState:
@@ -47,7 +48,12 @@ def _ended(trial: TrialView, study: StudySpec, now: datetime) -> TrialChange:
     started_at = trial.started_at or trial.job_started_at
     final = None if _is_lost(trial) else final_measurement(study, trial.measured)
     change = TrialChange(
-        TrialState.SUCCEEDED, final, trial.measured, started_at=started_at, ended_at=ended_at
+        TrialState.SUCCEEDED,
+        final,
+        trial.measured,
+        ending=trial.ending,
+        started_at=started_at,
+        ended_at=ended_at,
     )
     if final is None:
         change.state, change.reason = TrialState.INFEASIBLE, _why_infeasible(trial, study)
@@ -63,22 +69,33 @@ def _is_awaited(trial: TrialView, now: datetime, cancelled: bool) -> bool:
 
 
 def _is_lost(trial: TrialView) -> bool:
-    """Whether its measurements count for nothing: the program failed, or a person cancelled it."""
-    cancelled = trial.job is JobState.CANCELLED and not trial.stopped_early and not trial.timed_out
-    return trial.job is JobState.FAILED or cancelled
+    """Whether its measurements count for nothing: the job failed, or a person cancelled it."""
+    return trial.job is JobState.FAILED or _is_cancelled(trial)
+
+
+def _is_cancelled(trial: TrialView) -> bool:
+    by_rule = trial.stopped_early or trial.ending is Ending.TIMEOUT
+    return trial.job is JobState.CANCELLED and not by_rule
 
 
 def _why_infeasible(trial: TrialView, study: StudySpec) -> str:
-    if not trial.drawn:
-        return NEVER_DRAWN
     if trial.job is JobState.FAILED:
         return trial.error or said("Its job failed.")
-    if trial.job is JobState.CANCELLED and not trial.stopped_early and not trial.timed_out:
+    if not trial.drawn:
+        return NEVER_DRAWN
+    if _is_cancelled(trial):
         if trial.cancelled_by:
             return said("Cancelled by {person}.", person=trial.cancelled_by)
         return trial.error or said("Cancelled.")
     if trial.deleted:
         return DELETED
+    why = _why_silent(trial, study)
+    if trial.ending is not Ending.TIMEOUT:
+        return why
+    return join(" ", [said("It reached its timeout of {timeout}.", timeout=time_text(trial.timeout_s)), why])
+
+
+def _why_silent(trial: TrialView, study: StudySpec) -> str:
     names = list_text([metric.name for metric in study.objectives])
     if not trial.seen:
         return said(

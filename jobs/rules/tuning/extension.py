@@ -12,6 +12,7 @@ from agents.infra.texts import said
 from jobs.rules.lifecycle.states import TERMINAL, JobState
 from jobs.rules.spec.json_fields import Complaints, MessageReader
 from jobs.rules.tuning.decide import decide
+from jobs.rules.tuning.lost_trials import counted
 from jobs.rules.tuning.parse_tuning_job import MAX_PARALLEL, MAX_TRIALS
 from jobs.rules.tuning.views import TuningView
 
@@ -89,12 +90,11 @@ def refusal(view: TuningView, asked: Counts, now: datetime) -> str:
         return ""
     if plan.outcome.message:
         return said("It would end again at once: {why}", why=plan.outcome.message)
-    if view.points is not None and len(view.trials) >= view.points:
+    if view.points is not None and len(counted(view.trials)) >= view.points:
         return said("It would end again at once: every point of its space was tried.")
-    if asked.trials <= len(view.trials):
-        return said(
-            "It has had {count} trials, so maxTrialCount must be more than that.", count=len(view.trials)
-        )
+    had = len(counted(view.trials))
+    if asked.trials <= had:
+        return said("It has had {count} trials, so maxTrialCount must be more than that.", count=had)
     return said(
         "It would end again at once: its studyStoppingConfig says that it has had enough. Continue it as a new study."
     )

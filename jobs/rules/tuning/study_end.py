@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from jobs.rules.tuning.lost_trials import counted
 from jobs.rules.tuning.study import Limit, StudyStopping
 from jobs.rules.tuning.trials import FINISHED, TrialState, cost
 from jobs.rules.tuning.views import TrialView, TuningView
@@ -75,7 +76,7 @@ def _moment(limit: Limit | None, started_at: datetime | None) -> datetime | None
 
 
 def _over(view: TuningView) -> list[TrialView]:
-    return [each for each in view.trials if each.state in FINISHED and each.drawn]
+    return [each for each in counted(view.trials) if each.state in FINISHED and each.drawn]
 
 
 def _by_end(view: TuningView) -> list[TrialView]:

@@ -21,6 +21,22 @@ class TrialState(StrEnum):
     INFEASIBLE = "INFEASIBLE"
 
 
+class Ending(StrEnum):
+    """How a trial came to its end, where the state of its job does not say it."""
+
+    # Of its program, or because somebody cancelled it.
+    OWN = ""
+    TIMEOUT = "TIMEOUT"
+    # Its job failed by a fault of hosts (`lost_trials.py`); its parameters are tried again by another trial.
+    HOSTS = "HOSTS"
+    # The same, and nobody tries them again.
+    GIVEN_UP = "GIVEN_UP"
+
+    @property
+    def by_hosts(self) -> bool:
+        return self in (Ending.HOSTS, Ending.GIVEN_UP)
+
+
 FINISHED = frozenset({TrialState.SUCCEEDED, TrialState.INFEASIBLE})
 RUNNING = frozenset({TrialState.ACTIVE, TrialState.STOPPING})
 
@@ -38,7 +54,8 @@ class Measurement:
 class Trial:
     """One row. `measurements` are sorted by step, then by elapsed time.
 
-    `cancelled`: by hand, or with the study. It says nothing about its parameters, so no algorithm learns from it.
+    `cancelled`: by hand, or with the study, or lost by a fault of hosts. It says nothing about its parameters, so no
+    algorithm learns from it. `again`: of a lost one, that another trial is to try its parameters.
     `stopped_early`: by a rule; its final measurement is that of then. `seconds`: how long it ran, for one that ended.
     """
 
@@ -48,6 +65,7 @@ class Trial:
     measurements: tuple[Measurement, ...] = ()
     final: Measurement | None = None
     cancelled: bool = False
+    again: bool = False
     stopped_early: bool = False
     seconds: float = 0.0
     # What a sampler of Optuna noted with it (`search/optuna_samplers.py`).

@@ -5,12 +5,14 @@ jobs/tuning/snapshot.py makes the views from rows, and jobs/tuning/advance.py wr
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from jobs.rules.lifecycle.states import JobState
+from jobs.rules.tuning.space import Value
 from jobs.rules.tuning.study import StudySpec
-from jobs.rules.tuning.trials import Measurement, TrialState
+from jobs.rules.tuning.trials import Ending, Measurement, TrialState
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,17 +26,19 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class TrialView:
-    """One trial and its job. `cancelled_by`: the person who cancelled the job. `timed_out`: the job reached its
-    timeout. `deleted`: the job, with what its program reported. `whole`: all of that has arrived. `final`: of a trial
-    that is over."""
+    """One trial and its job. `cancelled_by`: the person who cancelled the job. `timeout_s`: that of the job.
+    `deleted`: the job, with what its program reported. `whole`: all of that has arrived. `final`: of a trial that is
+    over."""
 
     number: int
     state: TrialState
     job: JobState
     drawn: bool = True
+    parameters: Mapping[str, Value] = field(default_factory=dict)
     error: str = ""
     cancelled_by: str = ""
-    timed_out: bool = False
+    ending: Ending = Ending.OWN
+    timeout_s: float = 0.0
     deleted: bool = False
     whole: bool = True
     measured: tuple[Measurement, ...] = ()
@@ -61,6 +65,20 @@ class TuningView:
     cancel_requested: bool = False
     outcome: Outcome | None = None
     started_at: datetime | None = None
+    # The unit of what a study waits after faults of hosts (`lost_trials.py`).
+    retry_wait_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Why a study begins no trials although it might: hosts failed under so many in a row, of which the last is trial
+    `last`. `trying`: trials that began since, and show whether hosts work again."""
+
+    lost: int
+    last: int
+    reason: str
+    until: datetime | None
+    trying: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
@@ -71,6 +89,7 @@ class TrialChange:
     final: Measurement | None = None
     measured: tuple[Measurement, ...] = ()
     reason: str = ""
+    ending: Ending = Ending.OWN
     started_at: datetime | None = None
     ended_at: datetime | None = None
 
@@ -78,7 +97,8 @@ class TrialChange:
 @dataclass(slots=True)
 class TuningPlan:
     """`cancel`: trials whose jobs are cancelled, with the reason that their jobs get. `requested`: numbers of new
-    trials. `awaited`: trials that have ended and have long been waiting for the rest of their metrics.
+    trials. `awaited`: trials that have ended and have long been waiting for the rest of their metrics. `pause`: why
+    fewer are requested than may run at once.
     `look_again_s`: when a bound in time may be reached."""
 
     state: JobState
@@ -86,6 +106,7 @@ class TuningPlan:
     cancel: dict[int, str] = field(default_factory=dict)
     requested: tuple[int, ...] = ()
     awaited: tuple[int, ...] = ()
+    pause: Pause | None = None
     outcome: Outcome | None = None
     started_at: datetime | None = None
     look_again_s: float | None = None

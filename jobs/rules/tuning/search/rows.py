@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from jobs.rules.tuning.space import Value
+from jobs.rules.tuning.space import Value, key
 from jobs.rules.tuning.trials import RUNNING, Trial, by_number
 
 
@@ -31,6 +31,15 @@ class StudyRows:
     def running(self) -> list[Trial]:
         """The trials that have parameters and no result yet."""
         return by_number([trial for trial in self.trials if trial.state in RUNNING and trial.parameters])
+
+    @cached_property
+    def to_try_again(self) -> Trial | None:
+        """The first trial that hosts failed under whose parameters nobody has tried since."""
+        lost = [trial for trial in by_number(self.trials) if trial.again and trial.parameters]
+        if not lost:
+            return None
+        others = {key(trial.parameters) for trial in self.trials if trial.parameters and not trial.again}
+        return next((trial for trial in lost if key(trial.parameters) not in others), None)
 
     @cached_property
     def tried(self) -> list[Mapping[str, Value]]:

@@ -36,7 +36,11 @@ Search = Callable[[StudySpec, StudyRows, int, int], Suggestion | None]
 
 
 def suggest(study: StudySpec, rows: StudyRows, number: int, seed: int) -> Suggestion | None:
-    """The parameters of trial `number`. None: every point of the space was tried, and the study is over."""
+    """The parameters of trial `number`. None: every point of the space was tried, and the study is over. What a trial
+    was to try that hosts failed under comes first."""
+    again = rows.to_try_again
+    if again is not None:
+        return Suggestion(again.parameters, memory=again.memory)
     return SEARCHES[study.algorithm](study, rows, number, seed)
 
 

@@ -157,6 +157,13 @@ def test_an_infeasible_trial_says_why(script):
     assert (trial["state"], trial["infeasibleReason"]) == ("INFEASIBLE", "exit 7")
 
 
+def test_a_trial_that_hosts_failed_under_says_so(script):
+    made = created(script("bob"))
+    Trial.objects.update(state="INFEASIBLE", infeasible_reason="Hosts failed.", ending="HOSTS")
+    trial = script("bob").get(f"/v1/{made['name']}").json()["trials"][0]
+    assert trial["trainyard"] == {"ending": "HOSTS"}
+
+
 def test_a_study_that_failed_has_its_error(script):
     made = created(script("bob"))
     now = timezone.now()

@@ -108,8 +108,10 @@ def test_what_is_no_study_is_not_sent(ask, console, text, why):
 
 
 def test_a_list_says_how_far_each_is_and_what_was_best(ask, console):
+    # Hosts failed under it, and another one tries its parameters: it is in no count.
+    lost = trial(4, "INFEASIBLE") | {"trainyard": {"ending": "HOSTS"}}
     rows = [
-        study(trial(1, loss=0.5), trial(2, "ACTIVE"), trial(3, loss=0.125)),
+        study(trial(1, loss=0.5), trial(2, "ACTIVE"), trial(3, loss=0.125), lost),
         study(trial(1, "INFEASIBLE"), name=NAME[:-2] + "41", displayName="acc", state="JOB_STATE_FAILED"),
     ]
     console.answers = [(200, {}, {"hyperparameterTuningJobs": rows})]
@@ -118,6 +120,7 @@ def test_a_list_says_how_far_each_is_and_what_was_best(ask, console):
     assert second.split()[:4] == ["41", "acc", "FAILED", "1/8"]
     ask("studies", "--state", "failed", "--limit", "1")
     assert "filter=state%3D%22JOB_STATE_FAILED%22" in console.sent[-1][1]
+    assert "trials.trainyard" in console.sent[-1][1]
     assert "trials.finalMeasurement" in console.sent[-1][1] and "measurements" not in console.sent[-1][1]
     assert len(json.loads(ask("studies", "--json").stdout)) == 2
 

@@ -83,6 +83,15 @@ def test_the_list_shows_progress_and_the_best_value(browser, study):
     assert "0.25" in text and "trial 2" in text and "minimize loss" in text
 
 
+def test_a_trial_that_hosts_failed_under_is_in_no_count(browser, study):
+    """Another trial tries its parameters again."""
+    a_trial(study, 6, state="INFEASIBLE", infeasible_reason="Hosts failed.", ending="HOSTS")
+    assert "3 of 5" in text_of(browser("vera").get("/studies/"))
+    for rest in ("", "spec"):  # with its trials, and without
+        text = text_of(browser("vera").get(address(study, rest)))
+        assert "3 of 5" in text and "1 without a result" in text
+
+
 def test_the_list_is_filtered_like_that_of_jobs(browser, study):
     vera = browser("vera")
     for query in (

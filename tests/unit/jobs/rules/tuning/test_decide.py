@@ -12,7 +12,7 @@ from jobs.rules.lifecycle.states import TERMINAL, JobState
 from jobs.rules.tuning.decide import decide
 from jobs.rules.tuning.ended_trials import DELETED
 from jobs.rules.tuning.study import Limit, StudyStopping
-from jobs.rules.tuning.trials import FINISHED, TrialState
+from jobs.rules.tuning.trials import FINISHED, Ending, TrialState
 from jobs.rules.tuning.views import Outcome
 from tests.unit.jobs.rules.tuning.views import (
     NOW,
@@ -137,7 +137,7 @@ def test_a_cancelled_trial_is_infeasible_whatever_it_measured():
     assert (change.state, change.reason) == (TrialState.INFEASIBLE, "Cancelled by ann.")
 
 
-@pytest.mark.parametrize("how", [{"timed_out": True}, {"stopped_early": "median rule"}])
+@pytest.mark.parametrize("how", [{"ending": Ending.TIMEOUT}, {"stopped_early": "median rule"}])
 def test_a_timeout_or_an_early_stop_keeps_what_was_measured(how):
     change = change_of(ended(running(1, measured(1, loss=0.5)), JobState.CANCELLED, **how))
     assert (change.state, change.final) == (TrialState.SUCCEEDED, measured(1, loss=0.5))

@@ -115,6 +115,46 @@ def test_a_finite_space_is_searched_to_its_end_and_no_point_comes_twice(algorith
     assert len(points) == len(set(points)) == size(SMALL) == 6
 
 
+def lost(trial, again=True):
+    return replace(trial, state=TrialState.INFEASIBLE, cancelled=True, again=again)
+
+
+@examples(60)
+@given(st.data(), spaces(), st.sampled_from([DEFAULT_ALGORITHM, RANDOM]), st.integers(0, 2**60))
+def test_what_a_trial_was_to_try_that_hosts_failed_under_comes_next_and_once(
+    data, parameters, algorithm, seed
+):
+    study = StudySpec((LOSS,), parameters, algorithm)
+    rows = data.draw(rows_of(study)).trials
+    point = suggest(replace(study, algorithm=RANDOM), StudyRows(()), 77, 2).parameters
+    given_up = lost(Trial(51, TrialState.ACTIVE, point), again=False)
+    trial = replace(lost(given_up), number=50, memory={"generation": 3})
+    before = {key(each.parameters) for each in rows if each.parameters}
+    found = suggest(study, StudyRows((*rows, trial)), 52, seed)
+    if key(point) in before:
+        assert found == suggest(study, StudyRows(rows), 52, seed), "another trial has tried it"
+    else:
+        assert (found.parameters, found.memory) == (point, {"generation": 3})
+    for other in (given_up, replace(given_up, state=TrialState.ACTIVE, cancelled=False)):
+        again = suggest(study, StudyRows((*rows, trial, other)), 52, seed)
+        assert again is None or key(again.parameters) != key(point)
+
+
+@pytest.mark.parametrize("algorithm", SEARCHES)
+def test_a_finite_space_is_searched_to_its_end_although_hosts_fail(algorithm):
+    study, trials = study_of(*SMALL, algorithm=algorithm), []
+    for number in range(1, 40):
+        found = suggest(study, StudyRows(tuple(trials)), number, 1)
+        if found is None:
+            break
+        if number % 2:
+            trials.append(lost(Trial(number, TrialState.ACTIVE, found.parameters)))
+        else:
+            trials.append(ended(number, found.parameters, loss=found.parameters["n"]))
+    assert len({key(each.parameters) for each in trials if each.measured}) == size(SMALL) == 6
+    assert len(trials) == 12
+
+
 def test_the_best_point_does_not_come_again_although_the_model_likes_it_most():
     """Where all others are far worse, what promises most is where the best trial was."""
     study = study_of(Parameter("n", Kind.INTEGER, 1, 40))
