@@ -32,9 +32,9 @@ TUNING = (
     ),
     Safeguard(
         "faults-of-hosts-are-no-failures",
-        "jobs/rules/tuning/ended_trials.py",
-        "trial.job is JobState.FAILED and not trial.ending.by_hosts",
-        "trial.job is JobState.FAILED",
+        "jobs/rules/tuning/failed_trials.py",
+        "own = (each for each in _over(view) if not each.ending.by_hosts)",
+        "own = (each for each in _over(view))",
         (f"{LOST}::test_no_rule_of_failed_trials_counts_a_fault_of_hosts",),
     ),
     Safeguard(
@@ -95,6 +95,13 @@ TUNING = (
         "by_rule = trial.stopped_early or ending is Ending.TIMEOUT",
         "by_rule = trial.stopped_early",
         (f"{FAULTS}::test_a_search_goes_elsewhere_after_a_trial_that_timed_out_without_a_metric",),
+    ),
+    Safeguard(
+        "defaults-are-the-first-of-a-grid",
+        "jobs/rules/tuning/search/suggest.py",
+        "    if first is not None:\n        return first\n    tried",
+        "    tried",
+        (f"{SUGGESTED}::test_defaults_are_the_first_trial_of_a_grid_which_still_has_each_point_once",),
     ),
     Safeguard(
         "model-of-the-best-trial",

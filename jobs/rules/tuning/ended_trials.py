@@ -33,8 +33,9 @@ def moved(trial: TrialView, study: StudySpec, now: datetime, cancelled: bool = F
 
 
 def counts_as_failed(trial: TrialView) -> bool:
-    """A trial that is over and failed: by its program, by nobody's wish, and by no fault of hosts."""
-    return trial.state is TrialState.INFEASIBLE and trial.job is JobState.FAILED and not trial.ending.by_hosts
+    """A trial that is over and failed: by its program, and by nobody's wish. Those that hosts failed under are not
+    asked about."""
+    return trial.state is TrialState.INFEASIBLE and trial.job is JobState.FAILED
 
 
 def _live(trial: TrialView) -> TrialState:

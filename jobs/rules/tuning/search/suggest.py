@@ -65,7 +65,8 @@ def search_at_random(study: StudySpec, rows: StudyRows, number: int, seed: int) 
 
 
 def search_the_grid(study: StudySpec, rows: StudyRows, number: int, seed: int) -> Suggestion | None:
-    """Trial k has point k, in an order that is shuffled by the seed: so the first trials lie all over the space.
+    """Trial k has point k, in an order that is shuffled by the seed: so the first trials lie all over the space. Where
+    the study has default values, the first trial has these.
 
     Where another trial has that point, or the grid has no such point, the trial has the first one that nobody has: a
     trial that was cancelled before it had parameters leaves no hole.
@@ -73,6 +74,9 @@ def search_the_grid(study: StudySpec, rows: StudyRows, number: int, seed: int) -
     total = study.points
     if total is None:
         raise ValueError("a space with a DOUBLE has no grid; parse_study refuses it")
+    first = _first(study, rows, number, seed)
+    if first is not None:
+        return first
     tried = {key(point) for point in rows.tried}
     for place in chain([(number - 1) % total], range(min(total, len(tried) + 1))):
         point = point_at(study.parameters, shuffled(place, total, seed))

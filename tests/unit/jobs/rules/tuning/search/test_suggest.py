@@ -28,7 +28,7 @@ from jobs.rules.tuning.study import (
     StudySpec,
 )
 from jobs.rules.tuning.trials import Measurement, Trial, TrialState
-from tests.unit.jobs.rules.tuning.spaces import spaces
+from tests.unit.jobs.rules.tuning.spaces import listed, small_integers, spaces, values_of
 from tests.unit.jobs.rules.views import examples
 
 LOSS = Metric("loss", Goal.MINIMIZE)
@@ -252,6 +252,21 @@ def test_defaults_are_the_first_trial():
         first = suggest(study, StudyRows(()), 1, 1).parameters
         assert (first["optimizer"], first["momentum"], first["x"]) == ("sgd", 0.9, 0.0) and 0 < first["y"] < 1
         assert suggest(study, StudyRows(()), 2, 1).parameters["x"] != 0.0
+
+
+@examples(60)
+@given(st.data(), st.integers(0, 2**60))
+def test_defaults_are_the_first_trial_of_a_grid_which_still_has_each_point_once(data, seed):
+    found = data.draw(st.lists(st.one_of(listed(), small_integers()), min_size=1, max_size=3))
+    given_ones = [
+        replace(each, name=f"p{place}", default=data.draw(st.none() | values_of(each)))
+        for place, each in enumerate(found)
+    ]
+    study = study_of(*given_ones, algorithm=GRID)
+    points = [each.parameters for each in searched(study, lambda point: 0.0, study.points + 3, seed)]
+    defaults = {each.name: each.default for each in given_ones if each.default is not None}
+    assert defaults.items() <= points[0].items()
+    assert len({key(point) for point in points}) == len(points) == study.points
 
 
 def bowl(point):
