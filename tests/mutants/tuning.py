@@ -77,10 +77,7 @@ TUNING = (
         "jobs/rules/tuning/search/suggest.py",
         "if again is not None:",
         "if False:",
-        (
-            f"{SUGGESTED}::test_what_a_trial_was_to_try_that_hosts_failed_under_comes_next_and_once",
-            f"{FAULTS}::test_a_grid_has_each_of_its_points_although_hosts_failed_under_some",
-        ),
+        (f"{FAULTS}::test_a_grid_has_each_of_its_points_although_hosts_failed_under_some",),
     ),
     Safeguard(
         "a-silent-timeout-is-a-failed-first-trial",
@@ -102,6 +99,24 @@ TUNING = (
         "    if first is not None:\n        return first\n    tried",
         "    tried",
         (f"{SUGGESTED}::test_defaults_are_the_first_trial_of_a_grid_which_still_has_each_point_once",),
+    ),
+    Safeguard(
+        "thresholds-that-nobody-looks-at",
+        "jobs/rules/tuning/study_advice.py",
+        "    yield from _thresholds(study)\n",
+        "",
+        (
+            f"{PAGES}/test_new_study.py::test_fields_without_effect_are_told_beside_the_form_and_after_the_submit",
+        ),
+    ),
+    Safeguard(
+        "fields-without-effect-beside-the-form",
+        "console/presenters/studies/study_summary.py",
+        "return tuple(map(shown, study_advice(asked.study, asked.trial_spec)))",
+        "return ()",
+        (
+            f"{PAGES}/test_new_study.py::test_fields_without_effect_are_told_beside_the_form_and_after_the_submit",
+        ),
     ),
     Safeguard(
         "model-of-the-best-trial",

@@ -16,10 +16,8 @@ from console.api.tuning.documents import documents
 from console.api.views import GoogleView, absolute_url, person
 from console.auth import access
 from jobs.models import TuningJob
-from jobs.rules.spec import advice, without_effect
 from jobs.rules.spec.parse import parse_spec
-from jobs.rules.tuning.lost_arguments import lost_arguments
-from jobs.rules.tuning.study import kept_fields
+from jobs.rules.tuning.study_advice import study_advice
 from jobs.scheduling.machine_types import of_location
 from jobs.tuning import tuning_jobs
 from jobs.tuning.snapshot import study_of
@@ -83,10 +81,7 @@ class CancelView(GoogleView):
 
 def tuning_warnings(made: TuningJob, location: str) -> list[str]:
     """What may not do what the person wants."""
-    spec = parse_spec(made.trial_spec, of_location(location))
-    of_trials = [(f"trialJobSpec.{name}", value) for name, value in without_effect.kept_fields(spec)]
-    kept = [*((f"studySpec.{name}", value) for name, value in kept_fields(study_of(made))), *of_trials]
-    return [*lost_arguments(spec), *(each.text for each in advice.without_effect(kept))]
+    return list(study_advice(study_of(made), parse_spec(made.trial_spec, of_location(location))))
 
 
 def _documents(

@@ -17,18 +17,21 @@ from jobs.rules.spec.json_fields import InvalidDocument
 from jobs.rules.spec.parse import parse_custom_job
 from jobs.rules.time_text import time_text
 from jobs.rules.tuning.parse_study import parse_study
-from jobs.rules.tuning.parse_tuning_job import MAX_TRIALS
+from jobs.rules.tuning.parse_tuning_job import MAX_TRIALS, parse_tuning_job
 from jobs.rules.tuning.space import flat, size
+from jobs.rules.tuning.study_advice import study_advice
 from jobs.scheduling import capacity
 from jobs.scheduling.machine_types import of_location
 
 
 @dataclass(frozen=True, slots=True)
 class StudySummary:
-    """`space`, `budget`: a sentence each. They say too where the form is not complete yet."""
+    """`space`, `budget`: a sentence each. They say too where the form is not complete yet. `advice`: what may not do
+    what the person wants, of a form that is complete."""
 
     space: str
     budget: str
+    advice: tuple[str, ...] = ()
 
 
 def of(document: Mapping[str, Any], location: str) -> StudySummary:
@@ -49,7 +52,15 @@ def of(document: Mapping[str, Any], location: str) -> StudySummary:
         ).format(
             number=len(list(flat(space))), size=_("continuous") if points is None else points_words(points)
         )
-    return StudySummary(words, _budget(document, location, points))
+    return StudySummary(words, _budget(document, location, points), _advice(document, location))
+
+
+def _advice(document: Mapping[str, Any], location: str) -> tuple[str, ...]:
+    try:
+        asked = parse_tuning_job(document, of_location(location))
+    except InvalidDocument:
+        return ()
+    return tuple(map(shown, study_advice(asked.study, asked.trial_spec)))
 
 
 def _budget(document: Mapping[str, Any], location: str, points: int | None) -> str:

@@ -42,10 +42,11 @@ from jobs.models import Job, TuningJob
 from jobs.projects import locations
 from jobs.rules.spec.json_fields import InvalidDocument
 from jobs.rules.spec.parse import Violation, parse_spec
-from jobs.rules.tuning.lost_arguments import lost_arguments
 from jobs.rules.tuning.parse_tuning_job import parse_tuning_job
+from jobs.rules.tuning.study_advice import study_advice
 from jobs.scheduling.machine_types import of_location
 from jobs.tuning import tuning_jobs
+from jobs.tuning.snapshot import study_of
 
 MAX_NAME = 128
 
@@ -141,7 +142,8 @@ def _submit_to(request: HttpRequest, draft: AnyStudyDraft, destination: JobDesti
         return _show(request, draft, [Violation(refused_.field, refused_.message)])
     except services.Unavailable as unavailable:
         return _show(request, draft, unavailable=shown(unavailable.message), status=503)
-    for warning in lost_arguments(parse_spec(made.trial_spec, of_location(made.location_name))):
+    spec = parse_spec(made.trial_spec, of_location(made.location_name))
+    for warning in study_advice(study_of(made), spec):
         messages.warning(request, shown(warning))
     return redirect("study", tuning_id=made.pk)
 

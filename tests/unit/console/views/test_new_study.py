@@ -505,6 +505,24 @@ def test_a_person_of_another_project_cannot_submit_here(browser, cast, project):
     assert "Select a valid choice" in text and not TuningJob.objects.exists()
 
 
+NO_EFFECT = (
+    "Kept and shown, but without effect on hosts of your own: studySpec.metrics[1].safetyConfig.desired"
+)
+
+
+def test_fields_without_effect_are_told_beside_the_form_and_after_the_submit(bob):
+    watched = {**WATCHED, "metric": ["loss", "latency"]}
+    assert NO_EFFECT in text_of(bob.post(SUMMARY, typed(**watched)))
+    assert "only the default search avoids" not in text_of(bob.post(SUMMARY, typed(**watched)))
+    chance = typed(**watched, algorithm="RANDOM_SEARCH")
+    words = "RANDOM_SEARCH does not look at the threshold of latency (safetyConfig): only the default search avoids"
+    assert words in text_of(bob.post(SUMMARY, chance))
+    told = text_of(bob.post(NEW, chance, follow=True))
+    assert words in told and NO_EFFECT in told
+    # Of a form that is not complete nothing is said.
+    assert NO_EFFECT not in text_of(bob.post(SUMMARY, typed(**watched, display_name="")))
+
+
 def test_an_archived_project_takes_none_and_lost_arguments_are_warned_of(bob, project):
     shell = {
         **TRIAL_JOB["workerPoolSpecs"][0],
