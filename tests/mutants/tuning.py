@@ -7,6 +7,10 @@ from tests.mutants.safeguard import Safeguard
 RULES = "tests/unit/jobs/rules/tuning"
 STUDIES = "tests/unit/jobs/tuning/test_tuning_jobs.py"
 FAULTS = "tests/unit/jobs/tuning/test_faults_of_hosts.py"
+SILENT_TRIAL = (
+    "tests/unit/console/views/test_studies.py"
+    "::test_a_trial_that_reports_another_metric_says_so_in_its_row_and_on_the_pages_of_its_job"
+)
 LOST = f"{RULES}/test_lost_trials.py"
 DRAWING = "tests/unit/jobs/tuning/test_drawing.py"
 SUGGESTED = f"{RULES}/search/test_suggest.py"
@@ -117,6 +121,20 @@ TUNING = (
         (
             f"{PAGES}/test_new_study.py::test_fields_without_effect_are_told_beside_the_form_and_after_the_submit",
         ),
+    ),
+    Safeguard(
+        "silent-trials-in-their-rows",
+        "console/presenters/studies/trial_rows.py",
+        "silent_trials.of_jobs(study, late) if late else {}",
+        "{}",
+        (SILENT_TRIAL,),
+    ),
+    Safeguard(
+        "silent-trials-on-the-pages-of-their-jobs",
+        "jobs/tuning/silent_trials.py",
+        "if _is_late(row, now) else {}",
+        "if False else {}",
+        (SILENT_TRIAL,),
     ),
     Safeguard(
         "model-of-the-best-trial",

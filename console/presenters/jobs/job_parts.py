@@ -141,8 +141,9 @@ def _reports_stamp(job_id: int) -> str:
     """A job that falls silent changes nothing but the time."""
     found = curves.stamp(job_id)
     newest = found[-1]
-    state = Job.objects.filter(pk=job_id).values_list("state", flat=True).first()
-    return digest([found, state, newest is not None and timezone.now() - newest >= SILENT])
+    row = Job.objects.filter(pk=job_id).values_list("state", "started_at").first()
+    since = newest or (row and row[1])
+    return digest([found, row, since is not None and timezone.now() - since >= SILENT])
 
 
 def _preparations_stamp(job_id: int) -> str:

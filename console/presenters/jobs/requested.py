@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from django.utils import timezone
 from django.utils.translation import gettext, gettext_noop
 from django.utils.translation import gettext as _
 
@@ -18,11 +19,12 @@ from jobs.lifecycle import snapshot
 from jobs.models import Job
 from jobs.rules.lifecycle.retry import MAX_RETRIES
 from jobs.rules.scheduling.order import PRIORITIES
-from jobs.rules.spec.advice import Advice
+from jobs.rules.spec.advice import WARNING, Advice
 from jobs.rules.spec.cluster_variables import cluster_environment
 from jobs.rules.spec.custom_job import DAY_S
 from jobs.rules.spec.json_fields import InvalidDocument
 from jobs.scheduling import output_directories
+from jobs.tuning import silent_trials
 
 STRATEGIES = {
     "SPOT": gettext_noop("SPOT: makes room for other jobs"),
@@ -63,6 +65,13 @@ def spec(job: Job) -> Specification:
         advice=output_directories.advice_of(job),
         document=document(job),
     )
+
+
+def advice_of(job: Job) -> tuple[Advice, ...]:
+    """Of its document, and of a trial that reports nothing that its study looks for."""
+    silent = silent_trials.of_job(job, timezone.now())
+    of_trial = [Advice(WARNING, silent)] if silent else []
+    return (*of_trial, *output_directories.advice_of(job))
 
 
 def document(job: Job) -> str:

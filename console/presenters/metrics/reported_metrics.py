@@ -15,12 +15,14 @@ from django.utils import timezone
 from django.utils.translation import gettext, gettext_noop, ngettext
 from django.utils.translation import gettext as _
 
+from agents.infra.sentences import shown
 from console.presenters import reduction_words
 from console.presenters.metrics.charts import HEIGHT, WIDTH
 from jobs.metrics.curves import points_of, series_of
 from jobs.models import Job, MetricSeries, Replica, Run
 from jobs.rules.lifecycle.states import JobState
 from jobs.rules.metrics.thinning import kept
+from jobs.tuning import silent_trials
 
 # So many charts are drawn, with so many lines each; and so many points of each line can be seen.
 MOST_CHARTS, MOST_LINES, POINTS = 24, 8, 240
@@ -83,12 +85,13 @@ class ReportedChart:
 @dataclass(frozen=True, slots=True)
 class Reported:
     """`more`: charts that are not drawn. `reduction`: how busy the Reduction Server is, in sentences.
-    `silent_since`: see there."""
+    `silent_since`: see there. `of_trial`: that the study of this trial looks for another metric."""
 
     charts: tuple[ReportedChart, ...]
     more: int
     reduction: tuple[str, ...] = ()
     silent_since: datetime | None = None
+    of_trial: str = ""
 
 
 def reported(job: Job) -> Reported:
@@ -98,15 +101,18 @@ def reported(job: Job) -> Reported:
     for series in found:
         of_chart = by_chart.setdefault((series.name, series.source), {})
         of_chart.setdefault(series.run.replica.name, []).append(series)
-    shown = list(by_chart.items())[:MOST_CHARTS]
-    drawn = [each for _key, lines in shown for replica in list(lines)[:MOST_LINES] for each in lines[replica]]
+    charted = list(by_chart.items())[:MOST_CHARTS]
+    drawn = [
+        each for _key, lines in charted for replica in list(lines)[:MOST_LINES] for each in lines[replica]
+    ]
     curves = _curves(drawn)
-    charts = [_chart(name, source, lines, curves) for (name, source), lines in shown]
+    charts = [_chart(name, source, lines, curves) for (name, source), lines in charted]
     return Reported(
         tuple(charts),
-        len(by_chart) - len(shown),
+        len(by_chart) - len(charted),
         reduction_words.sentences(job, found),
         silent_since(job, max((each.at for each in found), default=None)),
+        shown(silent_trials.of_job(job, timezone.now())),
     )
 
 

@@ -28,7 +28,7 @@ from jobs.rules.tuning.price import hours_text
 from jobs.rules.tuning.space import Kind, Value, flat
 from jobs.rules.tuning.study import DEFAULT_ALGORITHM, FIRST_TRIALS, Metric, StudySpec
 from jobs.rules.tuning.trials import Ending, TrialState, cost
-from jobs.tuning import price
+from jobs.tuning import price, silent_trials
 
 # The columns of the table besides those of the parameters and metrics; these begin with a letter and a dot.
 NUMBER, STATE, DURATION, HOURS, EXPECTED_VALUE = "number", "state", "duration", "hours", "expected"
@@ -66,6 +66,7 @@ class TrialRow(NamedTuple):
     why: Mapping[str, float] = NOTHING
     verdicts: Mapping[str, float] | None = None
     ending: str = Ending.OWN
+    silent: str = ""
 
     @property
     def badge(self) -> Badge:
@@ -73,8 +74,8 @@ class TrialRow(NamedTuple):
 
     @property
     def note(self) -> str:
-        """Why it has no result, or was stopped early."""
-        return shown(self.infeasible or self.stopped_early)
+        """Why it has no result, was stopped early, or may come to no result."""
+        return shown(self.infeasible or self.stopped_early or self.silent)
 
     @property
     def seconds(self) -> float:
@@ -172,7 +173,7 @@ def table(
     begin = _begin(query.get("page", ""), len(ordered))
     best_ones = set(best)
     cells = _Cells.of(study)
-    shown_ones = with_expected(tuning_job, ordered[begin : begin + PAGE])
+    shown_ones = _with_silent(study, with_expected(tuning_job, ordered[begin : begin + PAGE]))
     hours, growing = price.hours_of_jobs([each.job for each in shown_ones if each.job], timezone.now())
     return TrialTable(
         columns=tuple(
@@ -206,6 +207,18 @@ def table(
         csv=links.file("trials.csv", order),
         json=links.file("trials.json", order),
     )
+
+
+def _with_silent(study: StudySpec, trials: Sequence[TrialRow]) -> Sequence[TrialRow]:
+    """With what is said of those that run and report no metric of the study."""
+    since = timezone.now() - silent_trials.PATIENCE
+    late = {
+        each.job: each.number
+        for each in trials
+        if each.job and each.state == TrialState.ACTIVE and each.started_at and each.started_at <= since
+    }
+    found = silent_trials.of_jobs(study, late) if late else {}
+    return [each._replace(silent=found.get(each.job or 0, "")) for each in trials] if found else trials
 
 
 def _no_expectations(study: StudySpec, trials: Sequence[TrialRow]) -> str:

@@ -23,7 +23,6 @@ from console.presenters.jobs.replicas import ReplicaLine
 from console.presenters.metrics.metrics_page import metrics_panel
 from console.views.fragments import asks_for_fragment, page_or_fragment
 from jobs.models import Job
-from jobs.scheduling import output_directories
 
 
 @require_safe
@@ -36,7 +35,7 @@ def overview(request: HttpRequest, job_id: int) -> HttpResponse:
     page = context["page"] = context.get("page") or _page(request, job, job_page.OVERVIEW, context["lines"])
     context["shown"] = page.replica or _first_log(job, request, context) or page.names[0]
     if not exchanged:
-        context["advice"] = output_directories.advice_of(job)
+        context["advice"] = requested.advice_of(job)
     return page_or_fragment(request, "jobs/job.html", "jobs/_cells_exchange.html", context)
 
 

@@ -547,6 +547,25 @@ def test_a_curve_of_another_replica_than_the_primary_says_so(browser, cast, proj
     assert "of workerpool1-0, because the primary reported none" in text
 
 
+def test_a_trial_that_reports_another_metric_says_so_in_its_row_and_on_the_pages_of_its_job(
+    browser, cast, project, study
+):
+    host, ago = a_host(), timezone.now() - timedelta(minutes=11)
+    late, late_too, early = (a_job(project, cast.bob, host=host, trial=str(number)) for number in (6, 7, 8))
+    for number, job, since in ((6, late, ago), (7, late_too, ago), (8, early, timezone.now())):
+        Job.every.filter(pk=job.pk).update(started_at=since)
+        a_trial(study, number, job=job, state="ACTIVE", started_at=since, ended_at=None)
+    report(late, host, 0.5, name="acc")
+    report(late_too, host, 0.5)
+    words = "has run for 10 minutes: no loss yet"
+    vera = browser("vera")
+    table = text_of(vera.get(address(study)))
+    assert table.count(words) == 1 and f"Trial 6 {words}; seen: acc." in table
+    for job, says in ((late, True), (late_too, False), (early, False)):
+        for tab in ("", "metrics"):
+            assert (words in text_of(vera.get(f"/jobs/{job.pk}/{tab}"))) is says, (job, tab)
+
+
 def test_its_owner_cancels_it_and_deletes_it_when_it_is_over(browser, study):
     bob, page = browser("bob"), address(study)
     text = text_of(bob.get(page))
