@@ -139,7 +139,9 @@ class Trial(models.Model):
         null=True, blank=True, help_text="{step, elapsed, metrics}: its final measurement"
     )
     measurements = models.JSONField(
-        null=True, blank=True, help_text="of one that is over: about a hundred, by step, as `final`"
+        null=True,
+        blank=True,
+        help_text="of one that is over: about a hundred, by step, as `final`",
     )
     infeasible_reason = SentenceField(blank=True)
     ending = models.CharField(

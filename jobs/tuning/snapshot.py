@@ -18,7 +18,7 @@ from jobs.rules.lifecycle.plan import TRAINYARD
 from jobs.rules.lifecycle.states import TERMINAL, JobState
 from jobs.rules.tuning.ended_trials import DELETED
 from jobs.rules.tuning.lost_trials import FAULTS_OF_HOSTS
-from jobs.rules.tuning.measurements import final_measurement, thinned
+from jobs.rules.tuning.measurements import final_measurement, thinned, with_averages
 from jobs.rules.tuning.parse_study import parse_study
 from jobs.rules.tuning.search.rows import StudyRows
 from jobs.rules.tuning.study import StudySpec
@@ -188,7 +188,10 @@ def read_measurement(kept: Mapping[str, Any] | None) -> Measurement | None:
     if kept is None:
         return None
     return Measurement(
-        kept["step"], {name: float(value) for name, value in kept["metrics"].items()}, kept["elapsed"]
+        kept["step"],
+        {name: float(value) for name, value in kept["metrics"].items()},
+        kept["elapsed"],
+        kept.get("average"),
     )
 
 
@@ -196,7 +199,8 @@ def kept_measurement(measurement: Measurement | None) -> dict[str, Any] | None:
     if measurement is None:
         return None
     metrics = {name: kept_number(value) for name, value in measurement.metrics.items()}
-    return {"step": measurement.step, "elapsed": measurement.elapsed_s, "metrics": metrics}
+    found = {"step": measurement.step, "elapsed": measurement.elapsed_s, "metrics": metrics}
+    return found if measurement.average is None else {**found, "average": measurement.average}
 
 
 def read_measurements(rows: Sequence[Mapping[str, Any]] | None) -> tuple[Measurement, ...]:
@@ -207,7 +211,10 @@ def read_measurements(rows: Sequence[Mapping[str, Any]] | None) -> tuple[Measure
 def kept(study: StudySpec, change: TrialChange) -> list[dict[str, Any] | None]:
     """What is kept of the measurements of a trial that is over."""
     metric = study.objectives[0].name
-    found = thinned(change.measured, metric, change.final, MOST_MEASUREMENTS)
+    measured = change.measured
+    if len(measured) > MOST_MEASUREMENTS:
+        measured = tuple(with_averages(study, measured))
+    found = thinned(measured, metric, change.final, MOST_MEASUREMENTS)
     return [kept_measurement(each) for each in found]
 
 

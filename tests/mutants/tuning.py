@@ -137,6 +137,13 @@ TUNING = (
         (SILENT_TRIAL,),
     ),
     Safeguard(
+        "averages-of-all-that-was-measured",
+        "jobs/rules/tuning/stopping/curves.py",
+        "return self.averages[-1] if self.averages else fmean(self.costs)",
+        "return fmean(self.costs)",
+        (f"{RULES}/test_early_stopping.py::test_a_spike_in_a_long_curve_stops_nobody_and_spares_nobody",),
+    ),
+    Safeguard(
         "model-of-the-best-trial",
         "jobs/pipelines/registry.py",
         "best_trial(study_of(pipeline.tuning_job), finals)",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from jobs.rules.metrics.thinning import kept
+from jobs.rules.tuning.stopping.curves import clipped
 from jobs.rules.tuning.study import Selection, StudySpec
 from jobs.rules.tuning.trials import Measurement, cost
 
@@ -31,6 +33,21 @@ def thinned(
     stay = set(kept([(each.step, each.metrics.get(metric, math.nan)) for each in measured], most))
     last = None if final is None else final.step
     return [each for index, each in enumerate(measured) if index in stay or each.step == last]
+
+
+def with_averages(study: StudySpec, measured: Sequence[Measurement]) -> list[Measurement]:
+    """Each with the average of the first objective up to it, in the order of the rule that stops trials early
+    (`curves.py`). When few of them are kept, the median rule still knows the averages of all."""
+    metric = study.objectives[0].name
+    by_time = study.early is not None and study.early.use_elapsed
+    order = sorted(measured, key=lambda each: each.elapsed_s if by_time else each.step)
+    found, total, count = {}, 0.0, 0
+    for each in order:
+        value = each.metrics.get(metric, math.nan)
+        if math.isfinite(value):
+            total, count = total + clipped(value), count + 1
+        found[each.step] = total / count if count else None
+    return [replace(each, average=found[each.step]) for each in measured]
 
 
 def best_trial(study: StudySpec, finals: Mapping[int, Mapping[str, float]]) -> int | None:

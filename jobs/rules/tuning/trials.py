@@ -43,11 +43,13 @@ RUNNING = frozenset({TrialState.ACTIVE, TrialState.STOPPING})
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What a trial reported at one step. `elapsed_s`: since its start."""
+    """What a trial reported at one step. `elapsed_s`: since its start. `average`: of the first objective up to here,
+    noted where not all measurements before it were kept."""
 
     step: int
     metrics: Mapping[str, float]
     elapsed_s: float = 0.0
+    average: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from statistics import fmean
 
 from jobs.rules.tuning.study import Metric
 from jobs.rules.tuning.trials import Trial, cost
@@ -17,15 +18,17 @@ _HUGE = 1e100
 @dataclass(frozen=True, slots=True)
 class Curve:
     """Points in the order of `at`, which is a step or the seconds since the trial's start. Less is better. Measurements
-    of NaN or infinity are left out."""
+    of NaN or infinity are left out. `averages`: of all costs up to each point, where more were measured than are here;
+    else empty."""
 
     at: tuple[float, ...]
     costs: tuple[float, ...]
+    averages: tuple[float, ...] = ()
 
     def until(self, at: float) -> Curve:
         """What was known when the trial had come so far."""
         count = len(list(takewhile(lambda each: each <= at, self.at)))
-        return Curve(self.at[:count], self.costs[:count])
+        return Curve(self.at[:count], self.costs[:count], self.averages[:count])
 
     @property
     def end(self) -> float:
@@ -34,6 +37,10 @@ class Curve:
     @property
     def best(self) -> float:
         return min(self.costs)
+
+    @property
+    def average(self) -> float:
+        return self.averages[-1] if self.averages else fmean(self.costs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +56,15 @@ def curve_of(trial: Trial, metric: Metric, use_elapsed: bool) -> Curve:
     for measurement in trial.measurements:
         value = cost(metric, measurement.metrics.get(metric.name, math.nan))
         if math.isfinite(value):
-            found.append((measurement.elapsed_s if use_elapsed else float(measurement.step), _clipped(value)))
+            at = measurement.elapsed_s if use_elapsed else float(measurement.step)
+            found.append((at, clipped(value), measurement.average))
     found.sort(key=lambda point: point[0])
-    return Curve(tuple(at for at, _ in found), tuple(value for _, value in found))
+    averages = tuple(cost(metric, average) for *_, average in found if average is not None)
+    return Curve(
+        tuple(at for at, *_ in found),
+        tuple(value for _, value, _ in found),
+        averages if len(averages) == len(found) else (),
+    )
 
 
 def completed(trials: Sequence[Trial], metric: Metric, use_elapsed: bool) -> list[Completed]:
@@ -61,9 +74,9 @@ def completed(trials: Sequence[Trial], metric: Metric, use_elapsed: bool) -> lis
         final = cost(metric, trial.value(metric.name))
         curve = curve_of(trial, metric, use_elapsed)
         if trial.measured and not trial.stopped_early and curve.at and math.isfinite(final):
-            found.append(Completed(curve, _clipped(final)))
+            found.append(Completed(curve, clipped(final)))
     return found
 
 
-def _clipped(value: float) -> float:
+def clipped(value: float) -> float:
     return max(-_HUGE, min(_HUGE, value))

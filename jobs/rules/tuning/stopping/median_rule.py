@@ -8,12 +8,12 @@ the running average of the objective values reported by the trial in each measur
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import fmean, median
+from statistics import median
 
 from jobs.rules.tuning.stopping.curves import Completed, Curve
 
 
 def median_stops(curve: Curve, others: Sequence[Completed]) -> bool:
     known = (each.curve.until(curve.end) for each in others)
-    averages = [fmean(each.costs) for each in known if each.costs]
+    averages = [each.average for each in known if each.costs]
     return bool(averages) and curve.best > median(averages)

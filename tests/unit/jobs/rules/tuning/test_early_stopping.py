@@ -16,8 +16,10 @@ from jobs.rules.tuning.search.gaussian_process import learn
 from jobs.rules.tuning.stopping.curves import Completed, Curve, completed, curve_of
 from jobs.rules.tuning.stopping.decay_curve_rule import chance_of_best, decay_curve_stops
 from jobs.rules.tuning.stopping.early_stopping import stops
-from jobs.rules.tuning.study import EarlyStopping, Goal, Metric, Rule
+from jobs.rules.tuning.study import EarlyStopping, Goal, Metric, Rule, StudySpec
 from jobs.rules.tuning.trials import Measurement, Trial, TrialState
+from jobs.rules.tuning.views import TrialChange
+from jobs.tuning import snapshot
 from tests.unit.jobs.rules.views import examples
 
 ACCURACY, LOSS = Metric("accuracy"), Metric("loss", Goal.MINIMIZE)
@@ -272,3 +274,52 @@ def test_no_values_make_a_rule_fail(own, others, rule, least):
 
 
 # Shadow.
+
+
+def as_kept(study, each):
+    """The trial with those of its measurements that its row keeps when it is over."""
+    change = TrialChange(each.state, each.final, each.measurements)
+    return replace(each, measurements=snapshot.read_measurements(snapshot.kept(study, change)))
+
+
+@examples(40)
+@given(
+    st.lists(st.lists(VALUES, min_size=101, max_size=160), min_size=6, max_size=7),
+    st.lists(VALUES, min_size=5, max_size=40),
+    st.booleans(),
+    st.sampled_from(Goal),
+)
+def test_the_median_rule_compares_with_all_that_others_measured(curves, own, elapsed, goal):
+    """A row keeps about a hundred measurements of a trial, among them its lowest and its highest."""
+    metric, early = Metric("accuracy", goal), replace(MEDIAN, use_elapsed=elapsed)
+    study = StudySpec((metric,), (), early=early)
+    others = [done(number, values) for number, values in enumerate(curves)]
+    full, kept = (
+        [curve_of(each, metric, elapsed) for each in found]
+        for found in (others, [as_kept(study, each) for each in others])
+    )
+    for whole, few in zip(full, kept, strict=True):
+        assert len(few.at) < len(whole.at) or len(whole.at) <= 110
+        for at in few.at:
+            assert few.until(at).average == pytest.approx(whole.until(at).average)
+
+
+@pytest.mark.parametrize("elapsed", [False, True])
+def test_a_spike_in_a_long_curve_stops_nobody_and_spares_nobody(elapsed):
+    """A thousand measurements, of which a hundred are kept: the spike would count ten times as much there."""
+    early = replace(MEDIAN, use_elapsed=elapsed)
+    study = StudySpec((LOSS,), (), early=early)
+
+    def spiky(number):
+        values = [0.5] * 1000
+        values[300 + number] = 400.0
+        return done(number, values, metric="loss")
+
+    others = [spiky(number) for number in range(7)]
+    # The averages of all are 0.9; those of what is kept would be 4.3.
+    worse = trial(9, [2.0] * 1000, metric="loss")
+    assert stops(worse, others, LOSS, early)
+    assert stops(worse, [as_kept(study, each) for each in others], LOSS, early)
+    assert not stops(
+        trial(9, [0.6] * 1000, metric="loss"), [as_kept(study, each) for each in others], LOSS, early
+    )
