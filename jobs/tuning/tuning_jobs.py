@@ -33,7 +33,6 @@ from jobs.tuning.refused_trials import about_trials
 from jobs.wake import announce, hints
 
 ID_TRIES = 5
-SEED_BITS = 63
 
 
 def create(
@@ -153,7 +152,7 @@ def _insert(
                     max_failed_trials=asked.max_failed_trials,
                     labels=dict(asked.labels),
                     may_prioritize=may_prioritize,
-                    seed=secrets.randbits(SEED_BITS),
+                    seed=secrets.randbits(asked_for.SEED_BITS) if asked.seed is None else asked.seed,
                     state=JobState.QUEUED,
                     created_at=now,
                     updated_at=now,
@@ -197,13 +196,23 @@ def _same(before: TuningJob, asked: asked_for.TuningJob, location: str) -> Tunin
         before.max_failed_trials,
     ):
         raise _other_document(before)
-    made = (before.location_name, before.display_name, before.study, before.trial_spec, before.labels)
+    # A document that leaves the seed to chance asks for any.
+    seed = before.seed if asked.seed is None else asked.seed
+    made = (
+        before.location_name,
+        before.display_name,
+        before.study,
+        before.trial_spec,
+        before.labels,
+        before.seed,
+    )
     given = (
         location,
         asked.display_name,
         study_document(asked.study),
         to_document(asked.trial_spec),
         dict(asked.labels),
+        seed,
     )
     if made != given:
         raise _other_document(before)

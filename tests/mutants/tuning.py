@@ -144,6 +144,27 @@ TUNING = (
         (f"{RULES}/test_early_stopping.py::test_a_spike_in_a_long_curve_stops_nobody_and_spares_nobody",),
     ),
     Safeguard(
+        "a-seed-that-the-form-would-lose",
+        "console/forms/studies.py",
+        'if "trainyard" in document:',
+        "if False:",
+        (f"{PAGES}/test_new_study.py::test_a_study_with_a_seed_stays_json",),
+    ),
+    Safeguard(
+        "the-seed-that-was-asked-for",
+        "jobs/tuning/tuning_jobs.py",
+        "secrets.randbits(asked_for.SEED_BITS) if asked.seed is None else asked.seed",
+        "secrets.randbits(asked_for.SEED_BITS)",
+        (f"{STUDIES}::test_the_same_seed_draws_the_same_parameters",),
+    ),
+    Safeguard(
+        "the-seed-of-a-request-that-comes-again",
+        "jobs/tuning/tuning_jobs.py",
+        "seed = before.seed if asked.seed is None else asked.seed",
+        "seed = before.seed",
+        (f"{STUDIES}::test_a_request_that_comes_again_asks_for_the_same_seed_or_for_any",),
+    ),
+    Safeguard(
         "model-of-the-best-trial",
         "jobs/pipelines/registry.py",
         "best_trial(study_of(pipeline.tuning_job), finals)",

@@ -89,8 +89,10 @@ def _tuning_job(
         document["labels"] = tuning_job.labels
     if tuning_job.started_at:
         document["startTime"] = format_time(tuning_job.started_at)
+    # As text: a number of 63 bits is none in JavaScript.
+    document["trainyard"] = {"seed": str(tuning_job.seed)}
     if tuning_job.reason and state not in TERMINAL:
-        document["trainyard"] = {"reason": str(tuning_job.reason)}
+        document["trainyard"]["reason"] = str(tuning_job.reason)
     if state in TERMINAL:
         if tuning_job.ended_at:
             document["endTime"] = format_time(tuning_job.ended_at)

@@ -93,7 +93,8 @@ class TrialDocument(TypedDict):
 
 
 class StudyDocument(TypedDict):
-    """`name`: the HyperparameterTuningJob, which has the trials. `extendTime`: when it last got more trials."""
+    """`name`: the HyperparameterTuningJob, which has the trials. `seed`: a whole number. `extendTime`: when it last got
+    more trials."""
 
     id: Id
     name: str
@@ -104,6 +105,7 @@ class StudyDocument(TypedDict):
     maxTrialCount: int
     parallelTrialCount: int
     maxFailedTrialCount: int
+    seed: str
     priorStudies: list[PriorDocument]
     gpuHours: float
     price: PriceDocument
@@ -188,6 +190,7 @@ def document(study: TuningJob) -> StudyDocument:
         "maxTrialCount": study.max_trials,
         "parallelTrialCount": study.parallel_trials,
         "maxFailedTrialCount": study.max_failed_trials,
+        "seed": str(study.seed),
         "priorStudies": [
             {"id": str(each.study_id), "displayName": each.display_name, "trialCount": len(each.trials)}
             for each in study.prior_studies.all()

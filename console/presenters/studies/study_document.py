@@ -16,8 +16,19 @@ from jobs.rules.tuning.parse_study import MAX_PRIOR
 
 
 def study_document(tuning_job: TuningJob) -> dict[str, Any]:
-    """The HyperparameterTuningJob as the REST API takes it. It has no values of secrets."""
+    """The HyperparameterTuningJob as the REST API takes it, for another study: that draws by a seed of its own. It has
+    no values of secrets."""
     return _document(tuning_job, tuning_job.study, tuning_job.trial_spec)
+
+
+def exported_document(tuning_job: TuningJob) -> dict[str, Any]:
+    """The same with the seed: a study of it draws the same points, as far as they do not follow from results."""
+    return {**study_document(tuning_job), **_of_seed(tuning_job.seed)}
+
+
+def _of_seed(seed: int) -> dict[str, Any]:
+    """As text: a number of 63 bits is none in JavaScript."""
+    return {"trainyard": {"seed": str(seed)}}
 
 
 def continued_document(tuning_job: TuningJob) -> dict[str, Any]:
@@ -31,7 +42,8 @@ def continued_document(tuning_job: TuningJob) -> dict[str, Any]:
 
 def canonical_document(asked: asked_for.TuningJob) -> dict[str, Any]:
     """The same for one that was read and not submitted yet."""
-    return _document(asked, asked_for.study_document(asked.study), to_document(asked.trial_spec))
+    document = _document(asked, asked_for.study_document(asked.study), to_document(asked.trial_spec))
+    return document if asked.seed is None else {**document, **_of_seed(asked.seed)}
 
 
 def _document(

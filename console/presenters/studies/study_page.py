@@ -283,6 +283,7 @@ def facts(tuning_job: TuningJob) -> tuple[tuple[str, str], ...]:
         (_("Trials that may fail"), str(failed) if failed else _("chosen by Trainyard")),
         (_("Trials stopped early"), gettext(RULES[study.early.rule]) if study.early else _("never")),
         *_earlier(tuning_job),
+        (_("Seed"), str(tuning_job.seed)),
         (_("Location"), tuning_job.location_name),
     )
 

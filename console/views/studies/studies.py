@@ -139,7 +139,7 @@ def timeline(request: HttpRequest, tuning_id: int) -> HttpResponse:
 @login_required
 def spec(request: HttpRequest, tuning_id: int) -> HttpResponse:
     study = found(request, tuning_id)
-    document = study_document.study_document(study)
+    document = study_document.exported_document(study)
     if request.GET.get("as") == "json":
         return _file(json.dumps(document, indent=2), "application/json", f"study-{study.pk}.json")
     context = {

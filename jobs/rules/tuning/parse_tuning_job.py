@@ -10,11 +10,12 @@ from jobs.rules.spec.json_fields import Complaints, InvalidDocument, MessageRead
 from jobs.rules.spec.machine_types import NO_TYPES, Types
 from jobs.rules.spec.parse import parse_custom_job, read_labels
 from jobs.rules.tuning.parse_study import read_study
-from jobs.rules.tuning.study import LABEL, StudySpec, TuningJob
+from jobs.rules.tuning.study import LABEL, SEED_BITS, StudySpec, TuningJob
 
 MAX_TRIALS = 10_000
 MAX_PARALLEL = 1_000
 MAX_NAME = 128
+BY_CHANCE = -1
 TRIAL_JOB_SPEC = "trial_job_spec"
 _OUTPUT_ONLY = (
     "name",
@@ -48,6 +49,7 @@ def parse_tuning_job(document: object, types: Types = NO_TYPES, gpus_here: Colle
     own = fields.message("trainyard")
     own.ignore("reason")
     study = _study(fields, complaints, own.take("algorithm"))
+    seed = own.whole("seed", default=BY_CHANCE, minimum=0, maximum=2**SEED_BITS - 1)
     trial = _trial_job(fields, complaints, types, gpus_here)
     most, parallel, failed = _counts(fields)
     own.close()
@@ -63,6 +65,7 @@ def parse_tuning_job(document: object, types: Types = NO_TYPES, gpus_here: Colle
         parallel_trials=parallel,
         max_failed_trials=failed,
         labels=labels,
+        seed=None if seed == BY_CHANCE else seed,
         asked_secrets=trial.asked_secrets,
     )
 

@@ -37,6 +37,8 @@ NOISY = NOISES[2]
 FIRST_TRIALS = 5
 # A trial is stopped early only when it has so many measurements, and when more trials than this have completed.
 MIN_MEASUREMENTS = 5
+# Of suggestions: with it and the rows, each comes out the same.
+SEED_BITS = 63
 # The label by which the jobs of a study are found in the list of jobs.
 LABEL = "trainyard-tuning-job"
 
@@ -140,7 +142,7 @@ class StudySpec:
 
 @dataclass(frozen=True, slots=True)
 class TuningJob:
-    """`max_failed_trials`: 0 leaves it to Trainyard (`failed_trials.py`)."""
+    """`max_failed_trials`: 0 leaves it to Trainyard (`failed_trials.py`). `seed`: None leaves it to chance."""
 
     display_name: str
     study: StudySpec
@@ -149,6 +151,7 @@ class TuningJob:
     parallel_trials: int
     max_failed_trials: int = 0
     labels: Mapping[str, str] = field(default_factory=dict)
+    seed: int | None = None
     asked_secrets: tuple[AskedSecret, ...] = field(default=(), compare=False, repr=False)
 
 

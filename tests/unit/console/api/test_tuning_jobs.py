@@ -79,13 +79,24 @@ def test_a_tuning_job_comes_back_as_the_client_reads_it(script):
 
 def test_a_study_that_cannot_go_on_says_why(script):
     made = created(script("bob"))
-    assert "trainyard" not in made
+    seed = {"seed": str(TuningJob.objects.get().seed)}
+    assert made["trainyard"] == seed
     TuningJob.objects.update(reason="Trial 3 cannot be submitted: it is late.")
     url = f"/v1/{made['name']}"
     reason = {"reason": "Trial 3 cannot be submitted: it is late."}
-    assert script("vera").get(url).json()["trainyard"] == reason
+    assert script("vera").get(url).json()["trainyard"] == {**seed, **reason}
     TuningJob.objects.update(state="SUCCEEDED")
-    assert "trainyard" not in script("vera").get(url).json()
+    assert script("vera").get(url).json()["trainyard"] == seed
+
+
+def test_the_seed_that_a_document_gives_is_kept_and_told(script):
+    bob = script("bob")
+    made = created(bob, trainyard={"seed": "9223372036854775807"})
+    assert made["trainyard"] == {"seed": "9223372036854775807"}
+    number = made["name"].rpartition("/")[2]
+    assert bob.get(f"/api/v1/studies/{number}").json()["seed"] == "9223372036854775807"
+    # What was read may be submitted again.
+    assert created(bob, trainyard=made["trainyard"])["trainyard"] == made["trainyard"]
 
 
 def test_a_trial_shows_its_parameters_measurements_and_job(script):

@@ -505,6 +505,16 @@ def test_a_person_of_another_project_cannot_submit_here(browser, cast, project):
     assert "Select a valid choice" in text and not TuningJob.objects.exists()
 
 
+def test_a_study_with_a_seed_stays_json(bob):
+    space = [{"parameterId": "n", "integerValueSpec": {"minValue": "1", "maxValue": "8"}}]
+    study = {"metrics": [{"metricId": "loss", "goal": "MINIMIZE"}], "parameters": space}
+    document = {"displayName": "again", "studySpec": study, "maxTrialCount": 4, "parallelTrialCount": 2}
+    document |= {"trialJobSpec": TRIAL_JOB, "trainyard": {"seed": 7}}
+    place = {name: TYPED[name] for name in ("project", "location", "request_id")}
+    text = text_of(bob.post(NEW, {**place, "mode": "json", "text": json.dumps(document), "action": "form"}))
+    assert "It stays JSON." in text and "&quot;seed&quot;: &quot;7&quot;" in text
+
+
 NO_EFFECT = (
     "Kept and shown, but without effect on hosts of your own: studySpec.metrics[1].safetyConfig.desired"
 )

@@ -566,6 +566,15 @@ def test_a_trial_that_reports_another_metric_says_so_in_its_row_and_on_the_pages
             assert (words in text_of(vera.get(f"/jobs/{job.pk}/{tab}"))) is says, (job, tab)
 
 
+def test_the_specification_has_the_seed_and_a_clone_another_one(browser, study):
+    TuningJob.objects.filter(pk=study.pk).update(seed=4711)
+    bob = browser("bob")
+    text = text_of(bob.get(address(study, "spec")))
+    assert "<dt>Seed</dt> <dd>4711</dd>" in text and "&quot;seed&quot;: &quot;4711&quot;" in text
+    assert bob.get(address(study, "spec?as=json")).json()["trainyard"] == {"seed": "4711"}
+    assert "4711" not in text_of(bob.get(f"/studies/new?study={study.pk}&as=json"))
+
+
 def test_its_owner_cancels_it_and_deletes_it_when_it_is_over(browser, study):
     bob, page = browser("bob"), address(study)
     text = text_of(bob.get(page))

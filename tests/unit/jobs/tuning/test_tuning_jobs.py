@@ -117,12 +117,20 @@ def test_the_same_seed_draws_the_same_parameters(study):
     first = [each.parameters for each in study.trials()]
     tuning_jobs.cancel(study.row, "alice", timezone.now())
     study.run()
-    study.submit()
-    TuningJob.every.filter(pk=study.row.pk).update(
-        seed=TuningJob.every.order_by("pk").values_list("seed", flat=True)[0]
-    )
-    study.run()
+    study.submit(asked(trainyard={"seed": str(study.row.seed)})).run()
     assert [each.parameters for each in study.trials()] == first
+    tuning_jobs.cancel(study.row, "alice", timezone.now())
+    study.run()
+    study.submit(asked(trainyard={"seed": 2**63 - 1})).run()
+    assert study.row.seed == 2**63 - 1 and [each.parameters for each in study.trials()] != first
+
+
+def test_a_request_that_comes_again_asks_for_the_same_seed_or_for_any(study):
+    made = study.submit(asked(trainyard={"seed": 7}), request_id="once").row
+    assert study.submit(asked(trainyard={"seed": 7}), request_id="once").row == made
+    assert study.submit(asked(), request_id="once").row == made
+    with pytest.raises(Conflict):
+        study.submit(asked(trainyard={"seed": 8}), request_id="once")
 
 
 def test_parameters_never_change_once_they_are_drawn(study):

@@ -412,8 +412,21 @@ def test_a_label_that_trials_get_is_refused():
     assert len(parse_tuning_job(changed(("labels",), many)).labels) == 63
 
 
+@pytest.mark.parametrize("seed", [-1, 2**63, 1.5, "x", [], True])
+def test_a_seed_that_is_none_is_refused_by_its_name(seed):
+    assert set(violations(changed(("trainyard",), {"seed": seed}))) == {"trainyard.seed"}
+
+
+@pytest.mark.parametrize(
+    ("given", "seed"), [({}, None), ({"seed": None}, None), ({"seed": 0}, 0), ({"seed": "0"}, 0)]
+)
+def test_a_seed_may_be_left_to_chance(given, seed):
+    assert parse_tuning_job(changed(("trainyard",), given)).seed == seed
+
+
 def test_what_trainyard_says_about_a_study_may_come_back():
-    assert parse_tuning_job(changed(("trainyard",), {"reason": "Trial 3 waits."})).display_name == "study"
+    again = {"reason": "Trial 3 waits.", "seed": "7"}
+    assert parse_tuning_job(changed(("trainyard",), again)).seed == 7
     assert violations(changed(("trainyard",), {"reasons": "x"})) == {
         "trainyard.reasons": "is not a field of this message."
     }
