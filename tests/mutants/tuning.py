@@ -165,6 +165,16 @@ TUNING = (
         (f"{STUDIES}::test_a_request_that_comes_again_asks_for_the_same_seed_or_for_any",),
     ),
     Safeguard(
+        "peers-of-what-its-host-lost",
+        "jobs/rules/lifecycle/retry.py",
+        "INVALID_ARGUMENT if known and not by_host else UNAVAILABLE",
+        "INVALID_ARGUMENT if known else UNAVAILABLE",
+        (
+            "tests/unit/jobs/rules/lifecycle/test_first_lost.py"
+            "::test_the_errors_of_the_peers_of_a_replica_that_its_host_lost_are_no_mistake_in_the_job",
+        ),
+    ),
+    Safeguard(
         "model-of-the-best-trial",
         "jobs/pipelines/registry.py",
         "best_trial(study_of(pipeline.tuning_job), finals)",

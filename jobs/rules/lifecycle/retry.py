@@ -166,12 +166,14 @@ def may_try_again(spec: CustomJobSpec, job_retries: int, internal_tries: int) ->
 
 
 def failed(ends: Iterable[tuple[RunView, EndClass]], lost: RunView | None = None) -> Outcome:
-    """FAILED, with one sentence for each replica that caused it. `lost`: the replica that was lost before them."""
+    """FAILED, with one sentence for each replica that caused it. `lost`: the replica that was lost before them. Where
+    its host lost it, the errors of its peers are no mistake in the job."""
     ends = list(ends)
     known = all(end == EndClass.OUT_OF_MEMORY or exit_status(run) is not None for run, end in ends)
+    by_host = lost is not None and lost.why in ("lost", "reboot")
     return Outcome(
         JobState.FAILED,
-        INVALID_ARGUMENT if known else UNAVAILABLE,
+        INVALID_ARGUMENT if known and not by_host else UNAVAILABLE,
         join(" ", [*_lost_sentence(lost), *(_sentence(run, end) for run, end in ends)]),
     )
 

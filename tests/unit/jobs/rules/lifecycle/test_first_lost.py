@@ -30,6 +30,14 @@ def test_the_error_names_the_replica_that_was_lost_first(seconds):
     assert plan.cause.startswith(f"{W0} was killed by SIGKILL") and P in plan.cause
 
 
+@pytest.mark.parametrize(
+    ("lost", "code"), [(KILLED, 3), ({"exit_code": 143}, 3), ({"why": "lost"}, 14), ({"why": "reboot"}, 14)]
+)
+def test_the_errors_of_the_peers_of_a_replica_that_its_host_lost_are_no_mistake_in_the_job(lost, code):
+    _, view = decided(ended(P, exit_code=1, ended_at=after(1)), ended(W0, **lost), run_of(W1))
+    assert (view.outcome.state, view.outcome.code) == (JobState.FAILED, code)
+
+
 def test_a_loss_that_is_reported_after_the_peers_error_completes_the_message():
     """The host of the lost replica may be slower: its report comes when the job is already ending."""
     plan, view = decided(ended(P, exit_code=1, ended_at=after(1)), run_of(W0), run_of(W1))
