@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from console.api import resources
 from console.api.resources import Absolute, Document
@@ -13,6 +13,7 @@ from jobs.models import Job, Trial, TuningJob
 from jobs.rules.lifecycle.states import TERMINAL, JobState, wire_name
 from jobs.rules.spec.json_fields import duration
 from jobs.rules.tuning.measurements import thinned
+from jobs.rules.tuning.space import flat
 from jobs.rules.tuning.trials import Measurement
 from jobs.tuning import measured, snapshot
 
@@ -98,9 +99,10 @@ def _tuning_job(
             document["endTime"] = format_time(tuning_job.ended_at)
         if tuning_job.error_code is not None:
             document["error"] = {"code": tuning_job.error_code, "message": tuning_job.error_message}
-    place = _place(tuning_job)
+    place, order = _place(tuning_job), _Order.of(tuning_job)
     shown = [
         _trial(
+            order,
             name,
             f"{place}/customJobs/{each.job_id}",
             each,
@@ -112,8 +114,34 @@ def _tuning_job(
     return {**document, "trials": shown} if shown else document
 
 
+class _Order(NamedTuple):
+    """Where parameters and metrics stand in their study. PostgreSQL keeps the keys of JSON in an order of its own."""
+
+    parameters: dict[str, int]
+    metrics: dict[str, int]
+
+    @classmethod
+    def of(cls, tuning_job: TuningJob) -> _Order:
+        study = snapshot.study_of(tuning_job)
+        each = (parameter.name for parameter in flat(study.parameters))
+        return cls(_places(each), _places(metric.name for metric in study.metrics))
+
+
+def _places(names: Iterable[str]) -> dict[str, int]:
+    return {name: place for place, name in enumerate(names)}
+
+
+def _ordered(values: Mapping[str, Any], places: Mapping[str, int]) -> list[tuple[str, Any]]:
+    return sorted(values.items(), key=lambda each: places.get(each[0], len(places)))
+
+
 def _trial(
-    parent: str, job: str, trial: Trial, uris: Mapping[str, str], measurements: Sequence[Measurement]
+    order: _Order,
+    parent: str,
+    job: str,
+    trial: Trial,
+    uris: Mapping[str, str],
+    measurements: Sequence[Measurement],
 ) -> Document:
     document: Document = {
         "name": f"{parent}/trials/{trial.number}",
@@ -122,13 +150,14 @@ def _trial(
     }
     if trial.parameters is not None:
         document["parameters"] = [
-            {"parameterId": name, "value": value} for name, value in trial.parameters.items()
+            {"parameterId": name, "value": value}
+            for name, value in _ordered(trial.parameters, order.parameters)
         ]
         document["customJob"] = job
     if trial.final is not None:
-        document["finalMeasurement"] = _kept(trial.final)
+        document["finalMeasurement"] = _kept(trial.final, order)
     if measurements:
-        document["measurements"] = [_measurement(each) for each in measurements]
+        document["measurements"] = [_measurement(each, order) for each in measurements]
     for field, moment in (("startTime", trial.started_at), ("endTime", trial.ended_at)):
         if moment is not None:
             document[field] = format_time(moment)
@@ -139,13 +168,15 @@ def _trial(
     return {**document, "webAccessUris": dict(uris)} if uris else document
 
 
-def _measurement(measurement: Measurement) -> Document:
-    return _kept(snapshot.kept_measurement(measurement) or {})
+def _measurement(measurement: Measurement, order: _Order) -> Document:
+    return _kept(snapshot.kept_measurement(measurement) or {}, order)
 
 
-def _kept(kept: Mapping[str, Any]) -> Document:
+def _kept(kept: Mapping[str, Any], order: _Order) -> Document:
     return {
         "elapsedDuration": duration(kept["elapsed"]),
         "stepCount": str(kept["step"]),
-        "metrics": [{"metricId": name, "value": value} for name, value in kept["metrics"].items()],
+        "metrics": [
+            {"metricId": name, "value": value} for name, value in _ordered(kept["metrics"], order.metrics)
+        ],
     }

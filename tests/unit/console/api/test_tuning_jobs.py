@@ -101,8 +101,9 @@ def test_the_seed_that_a_document_gives_is_kept_and_told(script):
 
 def test_a_trial_shows_its_parameters_measurements_and_job(script):
     made = created(script("bob"))
-    now, point = timezone.now(), {"lr": 0.01, "units": 16, "optimizer": "sgd"}
-    final = {"step": 3, "elapsed": 1.5, "metrics": {"accuracy": 0.9, "loss": "NaN"}}
+    # A database may keep the keys in another order than the study has.
+    now, point = timezone.now(), {"optimizer": "sgd", "units": 16, "lr": 0.01}
+    final = {"step": 3, "elapsed": 1.5, "metrics": {"loss": "NaN", "accuracy": 0.9}}
     curve = [{"step": 1, "elapsed": 0.5, "metrics": {"accuracy": 0.5}}, final]
     over = {"state": "SUCCEEDED", "started_at": now, "ended_at": now}
     Trial.objects.update(parameters=point, final=final, measurements=curve, **over)
