@@ -47,6 +47,10 @@ export class LogView {
     return this.loaded.bottom;
   }
 
+  get shownRun() {
+    return this.bottom.run || this.status?.run;
+  }
+
   paint(row, hits) {
     this.loaded.paint(row, hits);
   }
@@ -235,6 +239,14 @@ export class LogView {
     this.gutter.fetchTimes(run, piece.from, piece.to, this.raw);
     this.body.scrollTop = 0;
     this.footer.show();
+  }
+
+  // Go to a line that a search has found, in whichever log it is.
+  async toHit(hit) {
+    const other = hit.replica && (hit.replica !== this.replica || hit.run !== this.shownRun);
+    if (other) this.show(hit.replica, hit.run);
+    await this.goto({ from: hit.line }, hit.run);
+    this.marks.at(hit.offset);
   }
 
   async earlierRows() {

@@ -6,7 +6,7 @@ replicas and runs of the job, and nothing that comes later lies before them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from jobs.logs import run_search
@@ -55,9 +55,10 @@ def search_job(
     begin: SearchPosition,
     earlier: bool,
     budget: SearchBudget | None = None,
+    names: Collection[str] = (),
 ) -> Page:
-    """Search the newest run of each replica, or with `earlier` all its runs."""
-    runs = list(runs_of(job, earlier))
+    """Search the newest run of each replica, or with `earlier` all its runs. With `names`, of these replicas."""
+    runs = list(runs_of(job, earlier, names))
     stored = sum(run.log_stored for run in runs)
     searched = sum(run.log_stored for run in runs if key(run) < begin.run)
     left = [run for run in runs if key(run) >= begin.run]
@@ -78,11 +79,15 @@ def search_job(
     return Page(tuple(lines), None, stored, stored)
 
 
-def runs_of(job: Job, earlier: bool) -> Iterable[Run]:
-    """The runs to search, in order. A held run only reserves a place for a replica that moves: it has no log yet."""
+def runs_of(job: Job, earlier: bool, names: Collection[str] = ()) -> Iterable[Run]:
+    """The runs to search, in order; with `names`, those of these replicas.
+
+    A held run only reserves a place for a replica that moves: it has no log yet.
+    """
     order = ("replica__pool", "replica__index", "attempt", "number")
     rows = Run.objects.filter(job=job, held=False).select_related("replica", "host").order_by(*order)
-    light = rows.only(
+    wanted = rows.filter(replica__name__in=names) if names else rows
+    light = wanted.only(
         "job",
         "attempt",
         "number",

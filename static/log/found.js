@@ -6,6 +6,7 @@ import { number, say, sayMany } from "../texts.js";
 const AT_ONCE = 200; // lines that are listed before the person scrolls on
 const EDGE = 60; // pixels from the end of the list at which the search goes on
 
+const seconds = ({ time }) => (time ? Date.parse(time) / 1000 : Number.MAX_VALUE);
 const megabytes = (n) => `${number.format(Math.ceil(n / 1e6))} MB`;
 
 // How to go on after an answer, for a search in one log and for a search in all.
@@ -48,14 +49,14 @@ export class Found {
 
   begin(all) {
     const { view } = this;
-    const run = all ? "" : view.bottom.run || view.status?.run;
+    const run = all ? "" : view.shownRun;
     if (!view.search.value) return view.search.focus();
     this.close();
     this.all = all;
     this.how = all ? ALL : ONE;
     this.url = all ? `${view.api}/log/search` : `${view.raw}/search`;
     this.asked = { q: view.search.value, ...(view.marks.pattern ? { regex: 1 } : {}) };
-    if (all) this.asked.runs = view.earlier?.checked ? "all" : "newest";
+    if (all) Object.assign(this.asked, { runs: view.earlier?.checked ? "all" : "newest", ...this.#replicas() });
     else if (run) this.asked.run = run;
     this.next = all ? {} : { from: 0 };
     this.count = 0;
@@ -67,10 +68,16 @@ export class Found {
     return this.#on();
   }
 
+  // Of the logs of all replicas, the person may have chosen some.
+  #replicas() {
+    const { chosen } = this.view;
+    return chosen ? { replicas: chosen } : {};
+  }
+
   // Where all lines that match can be downloaded.
   #downloadUrl(all, run) {
     const { q, regex, runs } = this.asked;
-    const which = all ? { runs } : run ? { run } : { replicas: this.view.replica };
+    const which = all ? { runs, ...this.#replicas() } : run ? { run } : { replicas: this.view.replica };
     return `${this.view.api}/log?${new URLSearchParams({ as: "text", q, ...(regex ? { regex } : {}), ...which })}`;
   }
 
@@ -93,9 +100,16 @@ export class Found {
       const lines = this.#lines(this.count);
       const part = { lines, done: megabytes(this.how.done(answer)), of: megabytes(answer.stored) };
       const told = this.next ? say("{lines} in {done} of {of}", part) : lines;
-      this.#say(`${told}${this.next && this.count < enough ? "…" : ""}`);
+      this.#say(`${told}${this.next && this.count < enough ? "…" : ""}${this.#where()}`);
     }
     this.view.foundMore.hidden = !this.next;
+  }
+
+  // In how many logs, if the person has chosen some.
+  #where() {
+    const count = this.asked.replicas?.split(",").length;
+    if (!count) return "";
+    return ` ${sayMany(count, "(of {count} chosen replica)", "(of {count} chosen replicas)", { count: number.format(count) })}`;
   }
 
   #scrolled() {
@@ -125,7 +139,7 @@ export class Found {
     const { foundLines } = this.view;
     if (!this.all) return foundLines.append(...hits.map((hit) => this.#line(hit)));
     this.hits.push(...hits);
-    this.hits.sort((a, b) => (a.time ?? "~").localeCompare(b.time ?? "~"));
+    this.hits.sort((a, b) => seconds(a) - seconds(b));
     const focused = foundLines.contains(document.activeElement) ? document.activeElement.hit : null;
     foundLines.replaceChildren(...this.hits.map((hit) => this.#line(hit)));
     const again = focused && [...foundLines.querySelectorAll("button")].find((button) => button.hit === focused);
@@ -148,18 +162,9 @@ export class Found {
       button.append(where, " ");
     }
     button.append(...marked(hit));
-    button.addEventListener("click", () => this.#go(hit));
+    button.addEventListener("click", () => this.view.toHit(hit));
     item.append(button);
     return item;
-  }
-
-  async #go(hit) {
-    const { view } = this;
-    if (!view.goto) return location.assign(view.addressOf(hit.replica, { run: hit.run, byte: hit.offset }));
-    const shown = view.bottom.run || view.status?.run;
-    if (hit.replica && (hit.replica !== view.replica || hit.run !== shown)) view.show(hit.replica, hit.run);
-    await view.goto({ from: hit.line }, hit.run);
-    return view.marks.at(hit.offset);
   }
 
   #say(text) {

@@ -25,7 +25,8 @@ export class Marks {
     view.search.addEventListener("keydown", (event) => {
       if (event.key !== "Enter") return;
       event.preventDefault();
-      if (this.pattern && !this.found.size) view.finder.begin(false);
+      // Without a log of its own, a viewer searches all of its logs.
+      if (this.pattern && !this.found.size) view.finder.begin(!view.whole);
       else this.step(event.shiftKey ? -1 : 1);
     });
     view.previous.addEventListener("click", () => this.step(-1));
@@ -180,7 +181,12 @@ export class Marks {
   // Go to the line that holds the byte at `offset`.
   at(offset) {
     const found = this.view.rows.findLast((row) => row.offset <= offset);
-    if (found) this.#show([found, 0]);
+    if (found) this.show(found);
+  }
+
+  // Go to this row, and mark its first hit.
+  show(row) {
+    this.#show([row, 0]);
   }
 
   #order(a, b) {

@@ -20,6 +20,7 @@ const FROM_RUNS = 30; // runs in one message: the server takes short ones only
 const ACK_STEP = 64 * 1024;
 const CHUNK = 400; // lines that are painted at once
 const HIDDEN_MS = 5000;
+const PAGES = 8; // pages of lines that are looked through for the one that is picked
 const EDGE = 400; // pixels from the top and the end at which more lines are fetched
 
 export class MergedView {
@@ -35,6 +36,7 @@ export class MergedView {
     this.shownRows = new MergedRows(this.body);
     this.alive = new Living(this, this.living);
     this.replicas = root.dataset.replicas || (new URLSearchParams(location.search).get("replicas") ?? "");
+    this.chosen = root.dataset.chosen; // those of them that the person chose, if any
     this.pages = new MergedPages(this.api, this.replicas);
     this.pages.from({ earlier: {} });
     this.link = new MergedLink(this);
@@ -295,11 +297,39 @@ export class MergedView {
     const until = at > 0 ? { until: Math.max(0, at - 0.001).toFixed(3) } : null;
     this.pages.from({ earlier: until, later: { since: at.toFixed(3) } });
     const { turn } = this.pages;
-    await this.#fetchLater();
-    if (turn !== this.pages.turn) return;
-    const first = this.rows.find((row) => this.link.holds(row)) ?? this.rows[0];
+    // Many lines may have been printed in that second, and a page may be empty.
+    for (let page = 0; page < PAGES && this.pages.later && !this.#isThere(); page += 1) {
+      await this.#fetchLater();
+      if (turn !== this.pages.turn) return;
+    }
+    const first = this.#pickedRow() ?? this.rows[0];
     await this.#fetchEarlier();
     if (first && turn === this.pages.turn) this.center(first);
+  }
+
+  #pickedRow() {
+    return this.rows.find((row) => this.link.holds(row));
+  }
+
+  #isThere() {
+    return this.link.picked ? this.#pickedRow() : this.rows.length;
+  }
+
+  // Show the line that is picked, with what all logs have around it.
+  async showPicked() {
+    if (this.#pickedRow()) this.pause();
+    else await this.showAt(this.link.picked.at);
+    this.rows.forEach((row) => this.link.show(row));
+    const row = this.#pickedRow();
+    if (!row) return;
+    if (row.hits.length) this.marks.show(row);
+    this.center(row);
+  }
+
+  // Go to a line that a search has found. It is shown among the lines of all logs if its log is here and its time known.
+  toHit(hit) {
+    if (hit.time && this.numbers.has(hit.run)) return this.link.toHit(hit);
+    return location.assign(this.addressOf(hit.replica, { run: hit.run, byte: hit.offset }));
   }
 
   // Begin anew at the end: rows between what is shown and what comes now are gone.

@@ -29,7 +29,7 @@ export class MergedLink {
     const [run, byte, at] = [asked.get("run") ?? "", Number(asked.get("byte")), Number(asked.get("at"))];
     if (run && byte >= 0 && at > 0) {
       this.picked = { run, byte, at };
-      view.showAt(at);
+      view.showPicked();
     } else if (TIME.test(asked.get("time") ?? "")) {
       view.time.value = asked.get("time");
       this.toTime();
@@ -44,6 +44,15 @@ export class MergedLink {
     this.time = this.view.time.value;
     this.search();
     this.view.showAt(at);
+  }
+
+  // Pick this line, which a search has found, and go to it.
+  async toHit({ run, offset, time }) {
+    const at = Date.parse(time) / 1000;
+    this.picked = { run, byte: offset, at };
+    this.time = "";
+    this.search();
+    await this.view.showPicked();
   }
 
   // The end is followed again, or the start is shown.

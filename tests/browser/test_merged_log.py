@@ -20,11 +20,23 @@ T = 1_700_000_000.0
 ROWS = ".log-body .row"
 
 
+def merged_page(**more):
+    shown = {"job_id": 1, "job": {"replica_count": 2, "restarted": False}, "log_url": "/jobs/1/log/NAME"}
+    box = render_to_string("jobs/_merged_log.html", shown | more)
+    return page_of("Log", ["log.css"], "log/merged.js", box)
+
+
 @pytest.fixture(scope="module")
 def site():
-    job = {"replica_count": 2, "restarted": False}
-    box = render_to_string("jobs/_merged_log.html", {"job_id": 1, "job": job, "log_url": "/jobs/1/log/NAME"})
-    with served(page_of("Log", ["log.css"], "log/merged.js", box)) as address:
+    with served(merged_page()) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def site_of_two():
+    """The page of a job of many replicas, of which the person has chosen two."""
+    names = "workerpool0-0,workerpool1-0"
+    with served(merged_page(replicas=names, chosen=names)) as address:
         yield address
 
 
@@ -216,35 +228,96 @@ def test_earlier_lines_come_as_one_scrolls_up_and_each_once(page, viewer):
     page.locator(ROWS).filter(has_text="the newest").wait_for()
 
 
-def test_a_search_in_all_is_listed_by_time_and_leads_to_the_replica(page, viewer):
-    def search(route):
+class Searches:
+    """Answers searches with these hits: the replica, its run, the offset of the line, its text, and maybe its time."""
+
+    def __init__(self, page, *hits):
+        self.asked, self.hits = [], hits
+        page.route("**/log/search?**", self.answer)
+
+    def answer(self, route):
+        self.asked.append({name: one for name, [one] in parse_qs(urlsplit(route.request.url).query).items()})
         hits = [
-            {
-                "replica": f"workerpool1-{n}",
-                "run": f"r{n}",
-                "attempt": 1,
-                "number": 0,
-                "host": "gpu",
-                "offset": n,
-            }
-            | {"line": 0, "text": f"loss of {n}", "match": "loss", "time": f"2026-11-22T12:01:{30 - n}Z"}
-            for n in range(1, 4)
+            {"replica": replica, "run": run, "attempt": 1, "number": 0, "host": "gpu", "offset": line + 2}
+            | {"line": line, "text": text, "match": "loss"}
+            | ({"time": datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")} if at else {})
+            for replica, run, line, text, at in self.hits
         ]
         route.fulfill(json={"hits": hits, "searched": 9, "stored": 9})
 
-    page.route("**/log/search?**", search)
+
+def found(page):
+    """The lines that a search lists."""
+    return page.locator(".log-found li button")
+
+
+def test_a_search_in_all_is_listed_by_time_and_leads_to_a_log_that_is_not_here(page, viewer):
+    Searches(page, *((f"workerpool1-{n}", f"gone{n}", 1, f"loss of {n}", T + 30 - n) for n in range(1, 4)))
     page.route("**/jobs/1/log/workerpool*", lambda route: route.fulfill(body="there"))
     product = viewer(4, "?q=loss&in=all")
     page.get_by_text("3 lines", exact=True).wait_for()
-    assert [text[-9:] for text in page.locator(".log-found li button").all_inner_texts()] == [
-        "loss of 3",
-        "loss of 2",
-        "loss of 1",
-    ]
+    assert [text[-9:] for text in found(page).all_inner_texts()] == ["loss of 3", "loss of 2", "loss of 1"]
     product.print(("r1", 9, 1, "a loss and a loss"))
     page.get_by_text("2 in the loaded lines").wait_for()
-    page.locator(".log-found li button").first.click()
-    page.wait_for_url(re.compile(r"/jobs/1/log/workerpool1-3\?run=r3&byte=3$"))
+    # The logs of earlier runs are not among these.
+    found(page).first.click()
+    page.wait_for_url(re.compile(r"/jobs/1/log/workerpool1-3\?run=gone3&byte=3$"))
+
+
+def test_a_regular_expression_is_searched_in_all_logs_with_enter(page, viewer):
+    searches = Searches(page, ("workerpool1-0", "r1", 7, "a loss of 3", T + 3))
+    viewer()
+    page.get_by_role("button", name="Regular expression").click()
+    page.locator("[data-part=search]").fill("los+")
+    page.keyboard.press("Enter")
+    expect(found(page)).to_have_count(1)
+    assert searches.asked == [{"q": "los+", "regex": "1", "runs": "newest"}]
+
+
+def test_a_found_line_is_shown_among_those_of_all_logs(page, viewer):
+    Store(page, 20_000)
+    at = 7000
+    Searches(
+        page,
+        ("workerpool0-0", "r0", at * SIZE, TEXT.format(at), T + at + 0.0004),
+        ("workerpool0-0", "r0", 9 * SIZE, TEXT.format(9), None),
+    )
+    page.route("**/jobs/1/log/workerpool*", lambda route: route.fulfill(body="there"))
+    product = viewer(begins=20_000 * SIZE)
+    page.locator("[data-part=search]").fill("7000")
+    page.get_by_role("button", name="All replicas").click()
+    found(page).first.click()
+    row = page.locator(ROWS).filter(has_text=TEXT.format(at))
+    expect(row).to_have_class(re.compile("picked"))
+    expect(row).to_be_in_viewport()
+    expect(row.locator("mark.this")).to_have_text("7000")
+    # The lines that were found stay, and the address leads back to all of it.
+    expect(found(page)).to_have_count(2)
+    address = query_of(page)
+    assert (address["run"], address["byte"], address["in"]) == (["r0"], [str(at * SIZE + 2)], ["all"])
+    # A line that is here already is not fetched again.
+    product.messages.clear()
+    found(page).first.click()
+    expect(row).to_be_in_viewport()
+    viewer(2, page.evaluate("location.search"), begins=20_000 * SIZE)
+    expect(row).to_have_class(re.compile("picked"))
+    # Nobody knows when this one was printed: it has a place in its own log only.
+    found(page).nth(1).click()
+    page.wait_for_url(re.compile(rf"/jobs/1/log/workerpool0-0\?run=r0&byte={9 * SIZE + 2}$"))
+
+
+def test_of_chosen_replicas_only_their_logs_are_searched_and_downloaded(page, site_of_two):
+    searches = Searches(page, ("workerpool1-0", "r1", 7, "a loss of 3", T + 3))
+    Product(page, 2)
+    page.goto(site_of_two)
+    page.locator("[data-part=search]").fill("loss")
+    page.get_by_role("button", name="These replicas").click()
+    page.get_by_text("1 line (of 2 chosen replicas)").wait_for()
+    names = "workerpool0-0,workerpool1-0"
+    assert searches.asked == [{"q": "loss", "runs": "newest", "replicas": names}]
+    for name in ("Download these", "Download merged", "Download the lines"):
+        address = page.get_by_role("link", name=name).get_attribute("href")
+        assert parse_qs(urlsplit(address).query)["replicas"] == [names]
 
 
 def test_it_fits_a_narrow_screen(page, viewer):

@@ -25,7 +25,7 @@ from rest_framework.request import Request
 from console.api.description import Query, Size, described, one_of
 from console.api.errors import BadRequest
 from console.api.logs.log_bytes import MAX_PARTS, Part, stored_parts, stream_blocks
-from console.api.logs.log_search import PATTERN, RUNS, pattern_of
+from console.api.logs.log_search import PATTERN, REPLICAS, RUNS, named_replicas, pattern_of
 from console.api.logs.merged_logs import SECOND, Found, MergedLogs
 from console.api.query import whole_number
 from console.api.times import format_time
@@ -44,7 +44,7 @@ STEP_S = 0.05
 
 
 WHICH_LOGS = (
-    Query("replicas", "Only these, with commas between them."),
+    REPLICAS,
     RUNS,
     Query("run", "Only the log of this run."),
 )
@@ -94,11 +94,9 @@ def chosen_runs(job: Job, asked: Mapping[str, str]) -> list[Run]:
     which, one = asked.get("runs", "newest"), asked.get("run", "")
     if which not in ("newest", "all"):
         raise BadRequest("runs", "runs must be newest or all.")
-    names = {name for name in asked.get("replicas", "").split(",") if name}
-    if names and job.replicas.filter(name__in=names).count() != len(names):
-        raise Http404
-    found = job_search.runs_of(job, which == "all" or bool(one))
-    runs = [run for run in found if run.pk == one or (not one and (not names or run.replica.name in names))]
+    names = named_replicas(job, asked)
+    found = job_search.runs_of(job, which == "all" or bool(one), () if one else names)
+    runs = [run for run in found if not one or run.pk == one]
     if one and not runs:
         raise Http404
     if len(runs) > MAX_RUNS:

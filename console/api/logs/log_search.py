@@ -5,15 +5,18 @@ a time: a new one ends the one before, which then answers what it has.
 `GET /api/v1/jobs/<id>/replicas/<name>/log/search?q=[&regex=1&run=&from=]` searches one log; without `run`, that of the
 replica's newest run. To continue, repeat the request with `from` set to `searchedTo`, until that equals `stored`.
 
-`GET /api/v1/jobs/<id>/log/search?q=[&regex=1&runs=all&pageToken=]` searches the logs of all replicas: of the newest run
-of each, or of all runs. To continue, repeat the request with the `nextPageToken`, until there is none.
+`GET /api/v1/jobs/<id>/log/search?q=[&regex=1&runs=all&replicas=NAME,NAME&pageToken=]` searches the logs of all
+replicas, or of those that are named: of the newest run of each, or of all runs. To continue, repeat the request with
+the `nextPageToken`, until there is none.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, NotRequired, TypedDict
 
+from django.http import Http404
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -80,6 +83,7 @@ PATTERN = (
     Query("regex", "1: the text is a regular expression of RE2.", Annotated[str, one_of(("0", "1"))]),
 )
 RUNS = Query("runs", "The newest run of each replica, or all.", Annotated[str, one_of(("newest", "all"))])
+REPLICAS = Query("replicas", "Only these, with commas between them.")
 
 
 class SearchView(TrainyardView):
@@ -112,7 +116,7 @@ class SearchAllView(TrainyardView):
         "Search the logs of all replicas, for half a second",
         HitsOfJob,
         needs="see_log",
-        query=(*PATTERN, RUNS, Query("pageToken", "The `nextPageToken` of the page before.")),
+        query=(*PATTERN, RUNS, REPLICAS, Query("pageToken", "The `nextPageToken` of the page before.")),
     )
     def get(self, request: Request, job_id: str) -> Response:
         job, needle = _asked(request, job_id)
@@ -120,14 +124,23 @@ class SearchAllView(TrainyardView):
         if runs not in ("newest", "all"):
             raise BadRequest("runs", "runs must be newest or all.")
         begin = _place(request.query_params.get("pageToken", ""))
+        names = named_replicas(job, request.query_params)
         with SearchBudget(request.user.pk) as budget:
-            page = job_search.search_job(job, needle, begin, runs == "all", budget)
+            page = job_search.search_job(job, needle, begin, runs == "all", budget, names)
         answer: Document = {
             "hits": [_line(line) for line in page.lines],
             "searched": page.searched,
             "stored": page.stored,
         }
         return Response({**answer, **({"nextPageToken": _token(page.next)} if page.next else {})})
+
+
+def named_replicas(job: Job, asked: Mapping[str, str]) -> frozenset[str]:
+    """The replicas that are asked for; empty for all. A name that the job does not have is not found."""
+    names = frozenset(name for name in asked.get("replicas", "").split(",") if name)
+    if names and job.replicas.filter(name__in=names).count() != len(names):
+        raise Http404
+    return names
 
 
 def document(hit: run_search.Hit) -> Document:

@@ -43,6 +43,8 @@ def merged_log(request: HttpRequest, job_id: int) -> HttpResponse:
         return redirect(f"{reverse('merged-log', args=[job_id])}{chosen}")
     together = logs_together(job, asked)
     shown = {"together": together, "replicas": ",".join(together.names), "began": began_at(job)}
+    # Those that the person chose are searched and downloaded alone; of what we have chosen, all logs are.
+    shown["chosen"] = shown["replicas"] if asked else ""
     context = {**_context(request, job), **shown, "log_url": reverse("log", args=[job_id, "NAME"])}
     if asked and not together.left_out:
         context["ticked"] = together.names

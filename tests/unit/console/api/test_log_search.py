@@ -106,6 +106,22 @@ def test_all_replicas_are_searched_at_once(script, cast, project, monkeypatch):
     assert script("charlie").get(f"{path}?q=a").status_code == 404
 
 
+def test_chosen_replicas_are_searched_alone(script, cast, project):
+    job = a_job(project, cast.bob, host=a_host(name="gpu-x"), replicas=3)
+    for run in job.runs.select_related("replica"):
+        write(run, b"hello\n")
+    path = f"/api/v1/jobs/{job.pk}/log/search?q=hello&replicas="
+
+    def hits(names):
+        told = script("vera").get(path + names).json()
+        assert told["searched"] == told["stored"] == 6 * len(told["hits"])
+        return [hit["replica"] for hit in told["hits"]]
+
+    assert hits("workerpool1-1,workerpool0-0") == ["workerpool0-0", "workerpool1-1"]
+    assert len(hits("")) == 3
+    assert script("vera").get(f"{path}workerpool0-0,workerpool9-9").status_code == 404
+
+
 def test_a_line_with_an_impossible_time_comes_without_a_time(script, job):
     write(job.runs.get(), b"KeyError\n", wall=1e300)
     [hit] = script("vera").get(f"/api/v1/jobs/{job.pk}/log/search?q=keyerror").json()["hits"]

@@ -379,6 +379,8 @@ def test_several_replicas_are_ticked_and_their_logs_shown_together(browser, larg
     assert sent["Location"] == f"{base}/log?replicas=workerpool1-3,workerpool0-0"
     shown = client.get(sent["Location"])
     assert 'data-replicas="workerpool0-0,workerpool1-3"' in shown.text
+    assert 'data-chosen="workerpool0-0,workerpool1-3"' in shown.text
+    assert "as=zip&amp;replicas=workerpool0-0,workerpool1-3" in shown.text
     assert "The logs of 2 of 64 replicas are shown." in one_line(shown.text)
     assert shown.text.count('type="hidden" name="replicas"') == 2
     assert client.get(f"{base}/log?to=merged-log")["Location"] == f"{base}/log"
@@ -398,6 +400,8 @@ def test_of_very_many_replicas_those_that_matter_most_are_shown(browser, large, 
     expected = ["workerpool0-0", "workerpool1-0", "workerpool1-1", "workerpool1-3", "workerpool1-40"]
     assert f'data-replicas="{",".join(expected)}"' in page.text
     assert "Of these 64 replicas, the logs of 5 are shown:" in one_line(page.text)
+    # We have chosen these five, not the person: a search and a download are of all.
+    assert 'data-chosen=""' in page.text and 'as=zip"' in page.text
     several = ",".join(f"workerpool1-{n}" for n in range(3, 12))
     page = browser("vera").get(f"/jobs/{large.pk}/log?replicas={several}")
     assert (
