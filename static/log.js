@@ -10,6 +10,7 @@ import { Link } from "./log/link.js";
 import { Marks } from "./log/marks.js";
 import { gap, note } from "./log/notes.js";
 import { Runs } from "./log/runs.js";
+import { ShownZone } from "./log/shown_zone.js";
 import { Stored } from "./log/stored.js";
 import { Window } from "./log/window.js";
 import { say } from "./texts.js";
@@ -32,6 +33,7 @@ export class LogView {
     this.choice = new Runs(this);
     this.finder = new Found(this);
     this.gutter = new Gutter(this);
+    this.zone = new ShownZone(this);
     this.link = new Link(this);
     this.rested = 0; // before this time nothing is painted
     this.controls = new Controls(this);

@@ -26,21 +26,43 @@ function text(zone, moment) {
   return `${part.year}-${part.month}-${part.day} ${part.hour}:${part.minute}:${part.second} ${part.timeZoneName}`;
 }
 
-const utc = (moment) => text("UTC", moment);
-const own = (moment) => text(root.dataset.zone, moment);
+const zoneOf = (asUtc) => (asUtc ? "UTC" : root.dataset.zone);
 
-// A moment in words, as all times of the page are shown.
-export const inZone = (moment) => (inUtc ? utc : own)(moment);
+// A moment in words, as all times of the page are shown; with `asUtc`, in UTC whatever the page shows.
+export const inZone = (moment, asUtc = inUtc) => text(zoneOf(asUtc || inUtc), moment);
 
-// The time of day alone.
-export const clockInZone = (moment) => inZone(moment).split(" ")[1];
+// The time of day alone. Logs ask for thousands a second: of each minute, the browser is asked once.
+const minutes = new Map();
+
+export function clockInZone(moment, asUtc = inUtc) {
+  const second = Math.floor(moment / 1000);
+  const minute = Math.floor(second / 60);
+  const key = `${asUtc || inUtc} ${minute}`;
+  if (minutes.size > 5000) minutes.clear();
+  if (!minutes.has(key)) minutes.set(key, inZone(minute * 60_000, asUtc).split(" ")[1].slice(0, 5));
+  return `${minutes.get(key)}:${String(second % 60).padStart(2, "0")}`;
+}
+
+// The short name of the zone that is shown now.
+export const zoneName = (asUtc) => inZone(Date.now(), asUtc).split(" ").slice(2).join(" ");
+
+// As a field for a date and a time has it, and what such a field means: NaN if it is empty.
+export const fieldInZone = (moment, asUtc) => inZone(moment, asUtc).split(" ").slice(0, 2).join("T");
+
+export function momentOfField(value, asUtc) {
+  const there = Date.parse(`${value}Z`);
+  if (Number.isNaN(there)) return there;
+  const ahead = (moment) => Date.parse(`${fieldInZone(moment, asUtc)}Z`) - moment;
+  // The offset of the zone is that of the moment itself, which the first look finds within hours.
+  return there - ahead(there - ahead(there));
+}
 
 function write(element) {
   const moment = Date.parse(element.dataset.when ?? element.dataset.ago);
   if (Number.isNaN(moment)) return;
   // A time ago has its moment in the title only.
   const here = inZone(moment);
-  const there = (inUtc ? own : utc)(moment);
+  const there = text(zoneOf(!inUtc), moment);
   if (!element.dataset.when) element.title = here === there ? here : `${here} · ${there}`;
   else {
     if (element.textContent !== here) element.textContent = here;
@@ -52,9 +74,13 @@ export function paintTimes(within = document) {
   for (const element of within.querySelectorAll("[data-when], time[data-ago]")) write(element);
 }
 
+// Scripts that show times themselves write them again when this comes.
+export const SWITCHED = "times:switched";
+
 export function switchToUtc() {
   inUtc = !inUtc;
   paintTimes();
+  document.dispatchEvent(new Event(SWITCHED));
 }
 
 document.addEventListener("click", (event) => {

@@ -1,6 +1,7 @@
 // Search for the text of the search field in everything that is stored, piece by piece: in this log, or in the logs of
 // all replicas. A list shows the lines found. A click on a line goes to it, in whichever log it is.
 
+import { SWITCHED } from "../frame/times.js";
 import { number, say, sayMany } from "../texts.js";
 
 const AT_ONCE = 200; // lines that are listed before the person scrolls on
@@ -22,6 +23,8 @@ export class Found {
     view.earlier?.addEventListener("change", () => this.all && this.begin(true));
     view.unfind.addEventListener("click", () => this.close());
     view.foundMore.addEventListener("click", () => this.#on());
+    view.times.addEventListener("change", () => this.#listAgain());
+    document.addEventListener(SWITCHED, () => this.#listAgain());
     view.foundLines.addEventListener("scroll", () => this.#scrolled(), { passive: true });
   }
 
@@ -140,10 +143,16 @@ export class Found {
     if (!this.all) return foundLines.append(...hits.map((hit) => this.#line(hit)));
     this.hits.push(...hits);
     this.hits.sort((a, b) => seconds(a) - seconds(b));
+    return this.#listAgain();
+  }
+
+  #listAgain() {
+    if (!this.all) return;
+    const { foundLines } = this.view;
     const focused = foundLines.contains(document.activeElement) ? document.activeElement.hit : null;
     foundLines.replaceChildren(...this.hits.map((hit) => this.#line(hit)));
     const again = focused && [...foundLines.querySelectorAll("button")].find((button) => button.hit === focused);
-    return again?.focus();
+    again?.focus();
   }
 
   #line(hit) {
@@ -156,9 +165,10 @@ export class Found {
       where.className = "found-where";
       const of = { attempt: hit.attempt, start: hit.number + 1 };
       const run = hit.attempt > 1 || hit.number ? ` ${say("attempt {attempt}, start {start}", of)}` : "";
-      where.textContent = `${hit.replica}${run}${hit.time ? ` ${hit.time.slice(11, 19)}` : ""}`;
+      const moment = Date.parse(hit.time ?? "");
+      where.textContent = `${hit.replica}${run}${moment ? ` ${this.view.zone.clock(moment)}` : ""}`;
       const place = say("on {host}, byte {offset}", { host: hit.host, offset: number.format(hit.offset) });
-      where.title = `${place}${hit.time ? `, ${hit.time}` : ""}`;
+      where.title = `${place}${moment ? `, ${this.view.zone.words(moment)}` : ""}`;
       button.append(where, " ");
     }
     button.append(...marked(hit));

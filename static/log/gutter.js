@@ -3,16 +3,16 @@
 // A row knows how many line feeds lie between it and the begin of the window; the server says the number of one line of
 // each run. The times come as marks: pairs of an offset and a second since 1970, by the host's clock.
 
+import { SWITCHED, clockInZone } from "../frame/times.js";
 import { choose, chosen } from "./choices.js";
 
 const AGAIN_MS = 300;
 const MAX_MARKS = 20_000;
 const pad = (n, size = 2) => String(n).padStart(size, "0");
 
-const clock = (date) => `${pad(date.getHours())}:${pad(date.getMinutes())}:${pad(date.getSeconds())}`;
 export const FORMATS = {
-  // In the zone of the browser.
-  local: (at) => `${clock(new Date(at * 1000))}.${pad(Math.floor((at % 1) * 1000), 3)}`,
+  // In the zone of the page.
+  local: (at) => `${clockInZone(at * 1000)}.${pad(Math.floor((at % 1) * 1000), 3)}`,
   utc: (at) => new Date(at * 1000).toISOString().replace("T", " "),
   start: (at, begin) => since(at - begin),
   unix: (at) => at.toFixed(3),
@@ -43,6 +43,7 @@ export class Gutter {
       this.#look();
       this.all();
     });
+    document.addEventListener(SWITCHED, () => this.all());
     this.#look();
   }
 

@@ -4,14 +4,13 @@
 import { say } from "../texts.js";
 
 const LINES = /^(\d{1,15})(?:-(\d{1,15}))?$/;
-const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?$/;
 const MAX_RANGE = 4000;
 
 export class Link {
   constructor(view) {
     this.view = view;
     this.picked = null; // {run, first, last}
-    this.time = ""; // the time that the person went to, as the field writes it
+    this.time = ""; // the time that the person went to, as the address has it
     view.body.addEventListener("click", (event) => this.#clicked(event));
     view.copy.addEventListener("click", () => this.#copy());
   }
@@ -31,10 +30,7 @@ export class Link {
     if (/^\d{1,15}$/.test(byte)) this.#toByte(view.namedRun, Number(byte));
     const lines = LINES.exec(asked.get("lines") ?? "");
     if (lines) this.goto(view.namedRun, Number(lines[1]), Number(lines[2] ?? lines[1]));
-    else if (TIME.test(asked.get("time") ?? "")) {
-      view.time.value = asked.get("time");
-      this.toTime(view.namedRun);
-    }
+    else if (view.zone.write(asked.get("time"))) this.toTime(view.namedRun);
   }
 
   // Go to these lines of the run; of the newest run if there is no `run`.
@@ -49,16 +45,16 @@ export class Link {
     if (view.rows.length) view.center(view.rows[0]);
   }
 
-  // Go to the time in the field, which is in UTC as all times on our pages.
+  // Go to the time in the field.
   async toTime(run) {
     const { view } = this;
-    const at = Date.parse(`${view.time.value}Z`) / 1000;
+    const at = view.zone.read() / 1000;
     if (!(at > 0)) return;
     const found = run ? { run } : await view.placeOf(1);
     if (!found) return;
     await view.goto({ at }, found.run);
     this.picked = null;
-    this.time = view.time.value;
+    this.time = view.zone.written;
     this.#write();
   }
 

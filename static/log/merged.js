@@ -11,6 +11,8 @@ import { MergedLog, isBlank } from "./merged_logs.js";
 import { MergedPages } from "./merged_pages.js";
 import { MergedRows } from "./merged_rows.js";
 import { paintRow } from "./paint.js";
+import { ShownZone } from "./shown_zone.js";
+import { SWITCHED } from "../frame/times.js";
 import { number, say } from "../texts.js";
 import { Wire, dot } from "../wire.js";
 
@@ -44,6 +46,7 @@ export class MergedView {
     this.finder = new Found(this);
     this.shownRows.folding = chosen("fold") !== "off";
     this.times.value = keptFormat();
+    this.zone = new ShownZone(this);
     this.#listen();
     this.#look();
     this.#follow(true);
@@ -435,9 +438,9 @@ export class MergedView {
     this.times.addEventListener("change", () => {
       choose("times", this.times.value);
       this.#look();
-      for (const row of this.rows) this.paint(row, row.hits);
-      this.alive.repaint();
+      this.#repaint();
     });
+    document.addEventListener(SWITCHED, () => this.#repaint());
     for (const box of [this.body, this.living]) box.addEventListener("pointerover", (event) => this.#pointed(event));
     this.body.addEventListener("scroll", () => this.#scrolled(), { passive: true });
     this.root.addEventListener("keydown", (event) => {
@@ -448,6 +451,11 @@ export class MergedView {
     });
     new ResizeObserver(() => this.following && this.#toEnd()).observe(this.body);
     document.addEventListener("visibilitychange", () => this.#visible());
+  }
+
+  #repaint() {
+    for (const row of this.rows) this.paint(row, row.hits);
+    this.alive.repaint();
   }
 
   #wrapped(on) {

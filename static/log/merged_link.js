@@ -3,8 +3,6 @@
 
 import { say } from "../texts.js";
 
-const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?$/;
-
 export class MergedLink {
   constructor(view) {
     this.view = view;
@@ -30,18 +28,15 @@ export class MergedLink {
     if (run && byte >= 0 && at > 0) {
       this.picked = { run, byte, at };
       view.showPicked();
-    } else if (TIME.test(asked.get("time") ?? "")) {
-      view.time.value = asked.get("time");
-      this.toTime();
-    }
+    } else if (view.zone.write(asked.get("time"))) this.toTime();
   }
 
-  // Go to the time in the field, which is in UTC.
+  // Go to the time in the field.
   toTime() {
-    const at = Date.parse(`${this.view.time.value}Z`) / 1000;
+    const at = this.view.zone.read() / 1000;
     if (!(at > 0)) return;
     this.picked = null;
-    this.time = this.view.time.value;
+    this.time = this.view.zone.written;
     this.search();
     this.view.showAt(at);
   }

@@ -4,6 +4,7 @@
 import { FitAddon } from "../npm/xterm-fit/lib/addon-fit.mjs";
 import { Unicode11Addon } from "../npm/xterm-unicode11/lib/addon-unicode11.mjs";
 import { Terminal } from "../npm/xterm/lib/xterm.mjs";
+import { clockInZone } from "../frame/times.js";
 import { say, sayMany } from "../texts.js";
 import { Wire } from "../wire.js";
 import { addressOf, take } from "./early.js";
@@ -239,7 +240,7 @@ export class Pane {
   // The path may be cut. What is typed now waits.
   #stale(since) {
     this.typed.hold();
-    const time = new Date(since).toLocaleTimeString("en-GB");
+    const time = clockInZone(since);
     this.#say(say("No contact since {time}. What you type waits.", { time }), "bad");
     this.#showWaiting();
   }

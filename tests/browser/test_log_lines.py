@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -153,11 +154,77 @@ def test_the_time_that_one_goes_to_is_in_the_address(page, viewer):
     assert field.input_value().startswith("2023-11-14T22:13:20")
     wait_for_text(page, "0000000")
     field.fill("2023-11-14T22:14:21")
-    page.wait_for_function("() => new URLSearchParams(location.search).get('time') === '2023-11-14T22:14:21'")
+    page.wait_for_function(
+        "() => new URLSearchParams(location.search).get('time') === '2023-11-14T22:14:21Z'"
+    )
     assert f"at={int(T) + 61}&" in f"{fetched[-1]}&"
     follow.click()
     wait_for_text(page, "0019999")
     assert "time" not in asked(page)
+
+
+SWITCH_TO_UTC = "import('/static/frame/times.js').then((times) => times.switchToUtc())"
+
+
+@pytest.fixture
+def page_in_new_york(chromium):
+    """The browser is in New York; in Preferences the person has chosen Tokyo."""
+    context = chromium.new_context(timezone_id="America/New_York")
+    page = context.new_page()
+    page.set_default_timeout(30_000)
+    yield page
+    context.close()
+
+
+def test_all_times_of_a_log_are_in_the_zone_of_the_page(page_in_new_york):
+    page = page_in_new_york
+    hit = {"replica": "workerpool1-0", "run": "r1", "attempt": 1, "number": 0, "host": "gpu", "offset": 9}
+    hit |= {"line": 0, "text": "loss", "match": "loss", "time": "2023-11-14T22:13:20.500000Z"}
+    product = Product(page, numbered(0, 3))
+    product.times = [[0, T]]
+    found = {"hits": [hit], "searched": 9, "stored": 9}
+    page.route("**/log/search?**", lambda route: route.fulfill(json=found))
+    field, zone = page.locator("[data-part=time]"), page.locator("[data-part=zoneName]")
+    # Addresses of earlier versions have no Z, and are in UTC as well.
+    with served(viewer_page().replace("<html ", '<html data-zone="Asia/Tokyo" ')) as address:
+        page.goto(f"{address}?time=2023-11-14T22:13:20&q=loss&in=all&times=local")
+        wait_for_text(page, "0000002")
+        expect(page.locator(".gutter").first).to_have_attribute("data-time", "07:13:20.000")
+        expect(zone).to_have_text("GMT+9")
+        assert field.input_value().startswith("2023-11-15T07:13:20")
+        found = page.locator(".log-found li button .found-where")
+        expect(found).to_have_text("workerpool1-0 07:13:20")
+        assert "2023-11-15 07:13:20 GMT+9" in found.get_attribute("title")
+        field.fill("2023-11-15T07:14:21")
+        page.wait_for_function(
+            "() => new URLSearchParams(location.search).get('time') === '2023-11-14T22:14:21Z'"
+        )
+        # Lines with their times in UTC, and a page that shows UTC.
+        page.locator("[data-part=times]").select_option("utc")
+        expect(zone).to_have_text("UTC")
+        assert field.input_value().startswith("2023-11-14T22:14:21")
+        expect(found).to_have_text("workerpool1-0 22:13:20")
+        page.locator("[data-part=times]").select_option("local")
+        expect(found).to_have_text("workerpool1-0 07:13:20")
+        page.evaluate(SWITCH_TO_UTC)
+        expect(page.locator(".gutter").first).to_have_attribute("data-time", "22:13:20.000")
+        expect(found).to_have_text("workerpool1-0 22:13:20")
+        expect(zone).to_have_text("UTC")
+
+
+def test_a_typed_time_is_read_on_both_sides_of_a_change_of_the_clocks(page_in_new_york):
+    page = page_in_new_york
+    with served(viewer_page()) as address:
+        page.goto(address)
+        read = "([at]) => import('/static/frame/times.js').then((times) => times.momentOfField(at) / 1000)"
+        # On 3 November 2024 at 6 h UTC, two o'clock became one o'clock.
+        for typed, hour in (("2024-11-03T00:30", 4), ("2024-11-03T02:30", 7), ("2024-03-10T03:30", 7)):
+            day = typed[:10]
+            expected = datetime.fromisoformat(f"{day}T{hour:02d}:30:00+00:00").timestamp()
+            assert page.evaluate(read, [typed]) == expected
+        assert page.evaluate(
+            "import('/static/frame/times.js').then((times) => isNaN(times.momentOfField('')))"
+        )
 
 
 @pytest.mark.parametrize(

@@ -406,7 +406,7 @@ def test_one_goes_to_a_time_and_reads_on_in_both_directions(page, viewer):
     wait_for_line(page, 9_950)
     page.wait_for_timeout(300)
     assert 10_005 in seen(page) and in_order(numbers(page))
-    assert query_of(page)["time"] == [at]
+    assert query_of(page)["time"] == [f"{at}Z"]
     # What comes at the live end does not stand here.
     product.print(("r0", 30_000 * SIZE, 30_000, "line 30000"))
     read_on(page, 1, 11_000)
@@ -451,6 +451,23 @@ def test_a_picked_line_has_an_address_that_leads_back(page, viewer):
     expect(row).to_have_class(re.compile("picked"))
     expect(row).to_be_in_viewport()
     expect(page.locator(".picked")).to_have_count(1)
+
+
+def test_times_are_in_the_zone_of_the_page(chromium):
+    """Not in that of the browser, if the person has chosen another one in Preferences."""
+    context = chromium.new_context(timezone_id="America/New_York")
+    page = context.new_page()
+    with served(merged_page().replace("<html ", '<html data-zone="Asia/Tokyo" ')) as address:
+        product = Product(page, 2)
+        page.goto(f"{address}?times=local")
+        page.get_by_text("rows of 2 logs").wait_for()
+        product.print(("r0", 4, 0.5, "one"))
+        gutter = page.locator(f"{ROWS} .gutter")
+        expect(gutter).to_have_attribute("data-time", "07:13:20.500")
+        expect(page.locator("[data-part=zoneName]")).to_have_text("GMT+9")
+        page.evaluate("import('/static/frame/times.js').then((times) => times.switchToUtc())")
+        expect(gutter).to_have_attribute("data-time", "22:13:20.500")
+    context.close()
 
 
 def test_times_since_the_start_count_from_the_start_of_the_job(page, viewer):

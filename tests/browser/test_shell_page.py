@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from datetime import UTC, datetime
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -391,8 +393,14 @@ def test_a_path_that_is_frozen_is_shown_and_given_up(page, host, site):
     )
     host.print(b"before\r\n")
     host.until(lambda: "before" in screen(page))
+    # As all times of the page: in the zone of Preferences, not in that of the browser.
+    page.evaluate("document.documentElement.dataset.zone = 'Asia/Tokyo'")
     host.tell(beat=1)
-    page.get_by_text("No contact since").wait_for(timeout=12_000)
+    told = page.get_by_text("No contact since")
+    told.wait_for(timeout=12_000)
+    [clock] = re.findall(r"\d\d:\d\d:\d\d", told.inner_text())
+    since = datetime.fromisoformat(f"2026-11-22T{clock}+09:00")
+    assert (datetime.now(UTC) - since).total_seconds() % 86_400 < 600
     page.keyboard.type("ab")
     page.get_by_text("2 typed bytes wait.").wait_for()
     assert host.typed == b"" and len(host.sockets) == 1
