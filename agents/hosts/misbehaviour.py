@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from agents.hosts import host_history
-from agents.infra.texts import join, said
+from agents.infra.texts import join, moment, said
 from agents.models import Host, HostStatus
 
 FIRST_CLOSED, LONGEST_CLOSED = timedelta(minutes=1), timedelta(hours=1)
@@ -23,7 +23,7 @@ def close(host: Host, why: str, now: datetime) -> bool:
     closed_for = min(LONGEST_CLOSED, FIRST_CLOSED * (1 << min(times - 1, 16)))
     until = now + closed_for
     Host.every.filter(pk=host.pk).update(closed_until=until, closed_times=times, due_at=until)
-    time = f"{until:%Y-%m-%d %H:%M:%S %Z}"
+    time = moment(until)
     texts = [said("{why}. Its connection was closed, until {time}.", why=why, time=time)]
     if times > 1:
         texts.append(said("It was closed {number} times in a row.", number=times))

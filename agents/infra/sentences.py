@@ -1,11 +1,13 @@
-"""Sentences (texts.py) in Django: the columns that keep them, and `shown`, which pages ask for their language.
+"""Sentences (texts.py) in Django: the columns that keep them, and `shown`, which pages ask for their language. What it
+returns knows its moments, so that a page can show them in the zone of its reader.
 
 In the database they are text and JSON like any other, so there is nothing to migrate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import secrets
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from django.db import models
@@ -13,6 +15,9 @@ from django.utils import translation
 
 from agents.infra import texts
 
+# Stands around moments while a sentence is put together. It is made anew at each start, so nobody can write it into a
+# value.
+_MARK = f"\x1e{secrets.token_hex(8)}\x1e"
 # The names of the values that are sentences.
 SENTENCES = frozenset({"title", "text", "fix", "now"})
 
@@ -60,6 +65,22 @@ def _changed_row(row: dict[str, Any], change: Callable[[str], str]) -> dict[str,
     }
 
 
+class Shown(str):
+    """A sentence in the language of a page. `pieces`: its text cut at its moments, `[text, ISO, English, text, …]`."""
+
+    pieces: Sequence[str] = ()
+
+
 def shown(text: str) -> str:
     """The sentence in the language of the page that is made. Words of people and of hosts stay as they are."""
-    return texts.in_language(text, translation)
+    marked = texts.in_language(text, translation, _marked)
+    if _MARK not in marked:
+        return marked
+    pieces = marked.split(_MARK)
+    found = Shown("".join(piece for number, piece in enumerate(pieces) if number % 3 != 1))
+    found.pieces = pieces
+    return found
+
+
+def _marked(at: str, english: str) -> str:
+    return f"{_MARK}{at}{_MARK}{english}{_MARK}"

@@ -6,6 +6,8 @@ is the English sentence, and remembers the template and the values that it was m
 the `str` that it is: REST, logs, the command line. A page translates the template and puts the same values into it. A
 value may be such a sentence itself. The words of people and of hosts are values, and are never translated.
 
+A moment is a value too: in English it is in UTC, and a page may show it in the zone of its reader.
+
 `stored` and `read` are how a sentence is kept in one column: the English first, so that a person who looks into the
 database can read it.
 """
@@ -14,7 +16,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
 # The separator of units in ASCII. What a person or a host wrote cannot hold it: `stored` takes it out.
@@ -24,6 +27,9 @@ _MARK = "\x1f"
 HIDDEN_LETTER = re.compile("[\u061c\u200b\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\ufeff]")
 # How a sentence was made, as JSON. A `str`: words that are the same in every language.
 Parts = str | Mapping[str, Any]
+_KINDS = (frozenset({"say", "with"}), frozenset({"join", "of"}), frozenset({"at", "in"}))
+# Writes a moment, of which it gets the ISO form and the English.
+Moments = Callable[[str, str], str]
 
 
 class Language(Protocol):
@@ -65,15 +71,22 @@ def said_of(number: int, one: str, many: str, /, **values: object) -> Text:
     return Text(english, {"say": one, "many": many, "number": number, "with": _parts_of(values)})
 
 
+def moment(at: datetime, english: str = "") -> Text:
+    """A moment, to the second: `2026-11-29 14:05:00 UTC`, or as `english` has it."""
+    utc = at.astimezone(UTC)
+    text = english or f"{utc:%Y-%m-%d %H:%M:%S} UTC"
+    return Text(text, {"at": f"{utc:%Y-%m-%dT%H:%M:%SZ}", "in": text})
+
+
 def join(separator: str, texts: Iterable[str]) -> Text:
     """Texts in a row. The separator is the same in every language."""
     found = list(texts)
     return Text(separator.join(found), {"join": separator, "of": [_part_of(each) for each in found]})
 
 
-def in_language(text: str, language: Language) -> str:
-    """The sentence in this language. Words that nobody made with `said` stay as they are."""
-    return _translated(text.parts, language) if isinstance(text, Text) else text
+def in_language(text: str, language: Language, at: Moments = lambda _at, english: english) -> str:
+    """The sentence in this language. Words that nobody made with `said` stay as they are. `at` writes its moments."""
+    return _translated(text.parts, language, at) if isinstance(text, Text) else text
 
 
 def stored(text: str) -> str:
@@ -103,16 +116,18 @@ def _parsed(made: str) -> Parts | None:
         found = json.loads(made)
     except ValueError:
         return None
-    known = isinstance(found, dict) and (found.keys() >= {"say", "with"} or found.keys() >= {"join", "of"})
+    known = isinstance(found, dict) and any(found.keys() >= kind for kind in _KINDS)
     return found if known else None
 
 
-def _translated(parts: Parts, language: Language) -> str:
+def _translated(parts: Parts, language: Language, at: Moments) -> str:
     if isinstance(parts, str):
         return parts
     if "join" in parts:
-        return str(parts["join"]).join(_translated(each, language) for each in parts["of"])
-    values = {name: _translated(value, language) for name, value in parts["with"].items()}
+        return str(parts["join"]).join(_translated(each, language, at) for each in parts["of"])
+    if "at" in parts:
+        return at(parts["at"], parts["in"])
+    values = {name: _translated(value, language, at) for name, value in parts["with"].items()}
     if "many" in parts:
         template = language.ngettext(parts["say"], parts["many"], parts["number"])
     else:

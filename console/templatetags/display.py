@@ -270,7 +270,7 @@ def span(value: timedelta | None) -> str:
 
 @register.filter
 def length_or_text(value: timedelta | str) -> str:
-    return length(value) if isinstance(value, timedelta) else value
+    return length(value) if isinstance(value, timedelta) else with_times(value)
 
 
 @register.filter
@@ -299,6 +299,17 @@ def with_job_links(text: str, ids: Collection[int]) -> SafeString:
 def sentence(value: str) -> str:
     """A sentence that a rule made, in the language of the page."""
     return shown(value)
+
+
+@register.filter
+def with_times(text: str) -> SafeString:
+    """A sentence, its moments as times that frame/times.js shows in the zone of the person."""
+    pieces = getattr(text, "pieces", ()) or (text,)
+    words = [escape(each) for each in pieces]
+    for number in range(1, len(words), 3):
+        words[number] = f'<span data-when="{words[number]}">'
+        words[number + 1] += "</span>"
+    return SafeString("".join(words))
 
 
 @register.filter

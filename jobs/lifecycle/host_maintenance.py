@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from agents.infra.sql import PartialModel
-from agents.infra.texts import join, said
+from agents.infra.texts import join, moment, said
 from agents.models import Host
 from jobs.models import HostMaintenance
 
@@ -52,7 +52,7 @@ def draining_text(host: Host) -> str:
     maintenance = maintenance_of(host)
     if maintenance.drain_at is None:
         return ""
-    until = f"{maintenance.drain_until:%Y-%m-%d %H:%M:%S %Z}" if maintenance.drain_until else ""
+    until = moment(maintenance.drain_until) if maintenance.drain_until else ""
     return _draining(host.name, maintenance.cordoned_by, until, maintenance.cordon_message)
 
 

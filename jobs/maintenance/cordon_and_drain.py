@@ -16,7 +16,7 @@ from django.db.models.functions import Greatest
 from agents.hosts import data_address, gpu_quarantine, host_history
 from agents.infra.clock import Clock
 from agents.infra.refusals import Refused
-from agents.infra.texts import said
+from agents.infra.texts import moment, said
 from agents.models import Gpu, Host, HostStatus
 from jobs.host_sync import lost_hosts
 from jobs.lifecycle import snapshot
@@ -110,7 +110,7 @@ def _drain_text(why: str, until: datetime | None, force: bool) -> str:
     if until is None:
         return why or said("To be drained.")
     why = why or said("To be drained")
-    time = f"{until:%Y-%m-%d %H:%M:%S %Z}"
+    time = moment(until)
     if force:
         return said("{why} until {time}, then by force", why=why, time=time)
     return said("{why} until {time}", why=why, time=time)
@@ -213,7 +213,7 @@ def declare_gone(host: Host, confirmed: str, actor: str, now: datetime) -> None:
             {"runs_given_up": runs},
             now,
         )
-        since = f"{row.status_since:%Y-%m-%d %H:%M:%S %Z}"
+        since = moment(row.status_since)
         host_history.record(
             row.pk,
             "declared_gone",

@@ -15,6 +15,7 @@ from django.utils.translation import gettext as _
 
 from agents.infra.sentences import shown
 from agents.infra.text import visible
+from agents.infra.texts import moment
 from console.presenters import sizes
 from console.presenters.badges import JOB, Badge
 from console.presenters.jobs.job_head import error_text
@@ -157,7 +158,7 @@ def _durations(job: Job, now: datetime) -> dict[str, Value]:
     waited = (job.started_at or ended) - job.created_at
     ran = ended - job.started_at if job.started_at else None
     return {
-        _("Submitted"): f"{job.created_at.astimezone(UTC):%Y-%m-%d %H:%M:%S UTC}",
+        _("Submitted"): shown(moment(job.created_at)),
         _("Waited"): _whole(waited),
         _("Ran"): _whole(ran) if ran is not None else _("not started"),
     }

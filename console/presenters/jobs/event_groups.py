@@ -201,7 +201,7 @@ def _nameless(line: Line) -> str:
 
 
 def _without_names(parts: Parts) -> Parts:
-    if isinstance(parts, str):
+    if isinstance(parts, str) or "at" in parts:
         return parts
     if "join" in parts:
         return {**parts, "of": [_without_names(each) for each in parts["of"]]}

@@ -12,6 +12,7 @@ from django.urls import reverse
 from django.utils.translation import gettext, gettext_noop
 
 from agents.infra.sentences import shown
+from agents.infra.texts import join
 from console.auth import access
 from console.presenters import badges
 from console.presenters.badges import Badge
@@ -195,7 +196,7 @@ def _row(job: Job, labels: Sequence[tuple[str, str]], trial: TrialLink | None, f
         url=reverse("job", args=[job.pk]),
         name=job.display_name,
         badge=badges.JOB[job.state],
-        note=" ".join(shown(note) for note in notes if note),
+        note=shown(join(" ", (note for note in notes if note))),
         owner=job.owner_name,
         project=job.project.name,
         replicas=job.replica_count,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
-from agents.infra.texts import join, said, said_of
+from agents.infra.texts import join, moment, said, said_of
 from jobs.rules.lifecycle import inactivity, unconnected
 from jobs.rules.lifecycle.history_kinds import FLAGGED, HistoryKind
 from jobs.rules.lifecycle.plan import HistoryEvent
@@ -76,7 +76,7 @@ def unreachable(case: JobCase) -> str:
     runs = [run for run in case.open if run.unreachable_since]
     hosts = {run.host: run.unreachable_since for run in runs}
     silent = [
-        said("{name} since {time}", name=host, time=f"{since:%Y-%m-%d %H:%M:%S %Z}")
+        said("{name} since {time}", name=host, time=moment(since))
         for host, since in sorted(hosts.items())
         if since
     ]

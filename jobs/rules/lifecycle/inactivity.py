@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from agents.infra.texts import said
+from agents.infra.texts import moment, said
 from jobs.rules.lifecycle.states import JobState, RunPhase
 from jobs.rules.lifecycle.utilization import inactive_for
 from jobs.rules.lifecycle.verdict import JobCase
@@ -26,7 +26,7 @@ def stalled(case: JobCase) -> str:
     if not found:
         return ""
     since = [
-        said("{name} since {time}", name=run.replica, time=f"{run.active_at:%Y-%m-%d %H:%M:%S %Z}")
+        said("{name} since {time}", name=run.replica, time=moment(run.active_at))
         for run in found
         if run.active_at
     ]
@@ -44,7 +44,7 @@ def idle(case: JobCase) -> str:
     if not all(_still(case, run, run.gpu_active_at, after) for run in runs):
         return ""
     since = max(run.gpu_active_at for run in runs if run.gpu_active_at)
-    return said("All its GPUs have been at 0 % since {time}.", time=f"{since:%Y-%m-%d %H:%M:%S %Z}")
+    return said("All its GPUs have been at 0 % since {time}.", time=moment(since))
 
 
 def next_look(case: JobCase) -> datetime | None:

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from agents.infra.texts import said
+from agents.infra.texts import moment, said
 from jobs.rules.lifecycle.views import ReplicaView, RunView
 
 WELL_S = 600.0
@@ -61,4 +61,4 @@ def still_waits(until: datetime | None, now: datetime, unit_s: float) -> bool:
 
 
 def until_text(until: datetime) -> str:
-    return said("until {time}", time=f"{until:%Y-%m-%d %H:%M:%S %Z}")
+    return said("until {time}", time=moment(until))

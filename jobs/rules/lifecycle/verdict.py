@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from agents.infra.texts import join, said
+from agents.infra.texts import join, moment, said
 from jobs.rules.lifecycle import first_lost, retry, retry_waits
 from jobs.rules.lifecycle.retry import EndClass
 from jobs.rules.lifecycle.states import TERMINAL, JobState, RunPhase
@@ -303,7 +303,7 @@ def _did_not_start(run: RunView) -> str:
         "{host} did not start {replica} (no answer since {time})",
         host=run.host,
         replica=run.replica,
-        time=f"{run.unreachable_since:%Y-%m-%d %H:%M:%S %Z}",
+        time=moment(run.unreachable_since),
     )
 
 

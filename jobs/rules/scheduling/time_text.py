@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime
 
+from agents.infra.texts import moment
+
 MINUTE_S = 60
 
 
@@ -16,6 +18,6 @@ def whole_minute(at: float) -> float:
 def moment_text(at: float, now: float) -> str:
     then, today = (datetime.fromtimestamp(each, UTC) for each in (whole_minute(at), now))
     if then.date() == today.date():
-        return f"{then:%H:%M} UTC"
+        return moment(then, f"{then:%H:%M} UTC")
     year = f" {then.year}" if then.year != today.year else ""
-    return f"{then.day} {then:%b}{year} {then:%H:%M} UTC"
+    return moment(then, f"{then.day} {then:%b}{year} {then:%H:%M} UTC")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from agents.infra import untrusted
 from agents.infra.text import visible
-from agents.infra.texts import Text, in_language, join, read, said, said_of, stored
+from agents.infra.texts import Text, in_language, join, moment, read, said, said_of, stored
 
 WORDS = st.text(max_size=20)
 
@@ -52,6 +53,21 @@ def test_sentences_within_sentences_are_translated():
 def test_a_number_of_things_chooses_the_form(number, english):
     text = said_of(number, "{number} run", "{number} runs")
     assert text == english and in_language(text, Shouting()) == f"<{english}>"
+
+
+NOON = datetime(2026, 11, 22, 12, 1, 5, 250_000, tzinfo=UTC)
+
+
+def test_a_moment_is_written_as_the_reader_wants_it():
+    text = said("The replica {replica} is quiet since {time}.", replica="a", time=moment(NOON))
+    assert text == "The replica a is quiet since 2026-11-22 12:01:05 UTC."
+    back = read(stored(text))
+    assert in_language(back, Shouting()) == "THE REPLICA a is quiet since 2026-11-22 12:01:05 UTC."
+    shown = in_language(back, Shouting(), lambda at, english: f"<{at}|{english}>")
+    assert shown == "THE REPLICA a is quiet since <2026-11-22T12:01:05Z|2026-11-22 12:01:05 UTC>."
+    short = moment(NOON.astimezone(timezone(timedelta(hours=9))), "12:01 UTC")
+    assert short == "12:01 UTC" and read(stored(short)).parts == short.parts
+    assert in_language(short, Shouting(), lambda at, _english: at) == "2026-11-22T12:01:05Z"
 
 
 def test_what_nobody_made_as_a_sentence_stays_as_it_is():

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 from django.db import connection
 from django.utils import timezone
 
 from agents.hosts import checklist, host_history
 from agents.infra import sentences
-from agents.infra.texts import said
+from agents.infra.texts import join, moment, said
 from agents.models import Host
 from jobs.models import Job, Transition
 from tests.unit.console.views.conftest import browser, cast, project
@@ -16,6 +18,7 @@ from tests.unit.console.views.example_rows import a_host, a_job
 
 __all__ = ["browser", "cast", "project"]
 
+NOON = datetime(2026, 11, 22, 12, 1, tzinfo=UTC)
 ERROR = said("The replica {replica} was lost.", replica="workerpool0-0")
 FLAG = said("All its GPUs have been at 0 % since {time}.", time="noon")
 CAUSE = said("Started on {host}.", host="gpu-01")
@@ -60,6 +63,28 @@ def test_pages_show_sentences_in_their_language(job, browser):
     assert "복제본 workerpool0-0 손실. noon부터 모든 GPU 0 %." in listed
     for text in (ERROR, FLAG, CAUSE):
         assert text not in page + history + listed
+
+
+def test_moments_of_sentences_are_times_of_the_page(job, cast, browser):
+    """frame/times.js shows them in the zone of the reader, in whichever part of the page."""
+    names = ("<b>a</b>", "\x1e2026-11-22T00:00:00Z\x1ewrong\x1e")
+    quiet = [said("{name} since {time}", name=name, time=moment(NOON)) for name in names]
+    flags = [{"flag": "STALLED", "since": NOON.isoformat(), "text": join(", ", quiet)}]
+    reason = said("No answer since {time}.", time=moment(NOON))
+    waits = a_job(job.project, cast.bob, state="QUEUED", reason=reason, flags=flags)
+    cause = said("until {time}", time=moment(NOON))
+    Transition.objects.create(
+        job=waits, at=NOON, subject="job", to_state="QUEUED", attempt=0, cause=cause, actor="trainyard"
+    )
+    time = '<span data-when="2026-11-22T12:01:00Z">2026-11-22 12:01:00 UTC</span>'
+    for path in (f"/jobs/{waits.pk}/", "/jobs/"):
+        page = browser("bob").get(path).text
+        assert f"&lt;b&gt;a&lt;/b&gt; since {time}, " in page and f"wrong\x1e since {time}" in page
+        assert f"No answer since {time}." in page and 'data-when="2026-11-22T00:00' not in page
+    assert f"until {time}" in browser("bob").get(f"/jobs/{waits.pk}/events").text
+    compared = browser("bob").get(f"/jobs/compare?job={waits.pk}&job={job.pk}").text
+    assert f'><span data-when="{waits.created_at:%Y-%m-%dT%H:%M:%SZ}">' in compared
+    assert "since 2026-11-22 12:01:00 UTC" in browser("bob").get(f"/api/v1/jobs/{waits.pk}").text
 
 
 def test_programs_read_english(job, browser):
