@@ -38,12 +38,14 @@ class Hit:
 @dataclass(frozen=True, slots=True)
 class Found:
     """The hits of one call. Everything before `end` was searched: a search that continues there misses nothing and
-    finds nothing twice. `over`: nothing more is stored. `read`: how many bytes the call read."""
+    finds nothing twice. `over`: nothing more is stored. `read`: how many bytes the call read. `wall`: when what stands
+    before `end` was printed, where the log has a mark."""
 
     hits: tuple[Hit, ...]
     end: int
     over: bool
     read: int
+    wall: float | None = None
 
 
 def search_run(
@@ -83,7 +85,7 @@ def search_run(
     if over:
         # No more is stored, so the last line is searched as far as it goes.
         search.search(len(search.held), last=True)
-    return Found(tuple(search.hits), search.at, over and not search.full, position - start)
+    return Found(tuple(search.hits), search.at, over and not search.full, position - start, search.wall)
 
 
 @dataclass(slots=True)
@@ -99,6 +101,11 @@ class _Search:
     @property
     def full(self) -> bool:
         return len(self.hits) >= self.max_hits
+
+    @property
+    def wall(self) -> float | None:
+        mark = bisect_right(self.marks, self.at, key=lambda mark: mark[0])
+        return self.marks[mark - 1][1] if mark else None
 
     def searchable(self) -> int:
         """How many of the held bytes can be searched: whole lines, or most of a line that is too long to wait for."""

@@ -7,7 +7,6 @@ import { number, say, sayMany } from "../texts.js";
 const AT_ONCE = 200; // lines that are listed before the person scrolls on
 const EDGE = 60; // pixels from the end of the list at which the search goes on
 
-const seconds = ({ time }) => (time ? Date.parse(time) / 1000 : Number.MAX_VALUE);
 const megabytes = (n) => `${number.format(Math.ceil(n / 1e6))} MB`;
 
 // How to go on after an answer, for a search in one log and for a search in all.
@@ -59,7 +58,7 @@ export class Found {
     this.how = all ? ALL : ONE;
     this.url = all ? `${view.api}/log/search` : `${view.raw}/search`;
     this.asked = { q: view.search.value, ...(view.marks.pattern ? { regex: 1 } : {}) };
-    if (all) Object.assign(this.asked, { runs: view.earlier?.checked ? "all" : "newest", ...this.#replicas() });
+    if (all) Object.assign(this.asked, { order: "time", runs: view.earlier?.checked ? "all" : "newest", ...this.#replicas() });
     else if (run) this.asked.run = run;
     this.next = all ? {} : { from: 0 };
     this.count = 0;
@@ -102,7 +101,8 @@ export class Found {
       this.next = this.how.rest(answer);
       const lines = this.#lines(this.count);
       const part = { lines, done: megabytes(this.how.done(answer)), of: megabytes(answer.stored) };
-      const told = this.next ? say("{lines} in {done} of {of}", part) : lines;
+      const some = answer.order === "replica" ? say("{lines} in {done} of {of}, replica by replica", part) : say("{lines} in {done} of {of}", part);
+      const told = this.next ? some : lines;
       this.#say(`${told}${this.next && this.count < enough ? "…" : ""}${this.#where()}`);
     }
     this.view.foundMore.hidden = !this.next;
@@ -137,15 +137,13 @@ export class Found {
     }
   }
 
-  // Add the lines to the list: those of all replicas by their times, those without a time behind the others.
+  // Add the lines to the list. Those of all replicas come in the order of their times.
   #list(hits) {
-    const { foundLines } = this.view;
-    if (!this.all) return foundLines.append(...hits.map((hit) => this.#line(hit)));
     this.hits.push(...hits);
-    this.hits.sort((a, b) => seconds(a) - seconds(b));
-    return this.#listAgain();
+    this.view.foundLines.append(...hits.map((hit) => this.#line(hit)));
   }
 
+  // The zone of the times has changed.
   #listAgain() {
     if (!this.all) return;
     const { foundLines } = this.view;

@@ -243,7 +243,7 @@ class Searches:
             | ({"time": datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")} if at else {})
             for replica, run, line, text, at in self.hits
         ]
-        route.fulfill(json={"hits": hits, "searched": 9, "stored": 9})
+        route.fulfill(json={"hits": hits, "searched": 9, "stored": 9, "order": "time"})
 
 
 def found(page):
@@ -252,16 +252,37 @@ def found(page):
 
 
 def test_a_search_in_all_is_listed_by_time_and_leads_to_a_log_that_is_not_here(page, viewer):
-    Searches(page, *((f"workerpool1-{n}", f"gone{n}", 1, f"loss of {n}", T + 30 - n) for n in range(1, 4)))
+    hits = ((f"workerpool1-{n}", f"gone{n}", 1, f"loss of {n}", T + 30 - n) for n in (3, 2, 1))
+    searches = Searches(page, *hits)
     page.route("**/jobs/1/log/workerpool*", lambda route: route.fulfill(body="there"))
     product = viewer(4, "?q=loss&in=all")
     page.get_by_text("3 lines", exact=True).wait_for()
     assert [text[-9:] for text in found(page).all_inner_texts()] == ["loss of 3", "loss of 2", "loss of 1"]
+    # The server knows which was printed first, also among what is not listed yet.
+    assert searches.asked == [{"q": "loss", "runs": "newest", "order": "time"}]
     product.print(("r1", 9, 1, "a loss and a loss"))
     page.get_by_text("2 in the loaded lines").wait_for()
     # The logs of earlier runs are not among these.
     found(page).first.click()
     page.wait_for_url(re.compile(r"/jobs/1/log/workerpool1-3\?run=gone3&byte=3$"))
+
+
+def test_what_is_not_in_the_order_of_times_says_so(page, viewer):
+    """Of very many logs the server searches one after the other."""
+    answers = [
+        {"hits": [], "searched": 4e6, "stored": 9e6, "order": "replica", "nextPageToken": "1-0-0-0-0"},
+        {"hits": [], "searched": 9e6, "stored": 9e6, "order": "replica"},
+    ]
+    told = []
+
+    def answer(route):
+        told.append(page.locator("[data-part=foundState]").text_content())
+        route.fulfill(json=answers[len(told) - 1])
+
+    page.route("**/log/search?**", answer)
+    viewer(4, "?q=loss&in=all")
+    page.get_by_text("No lines", exact=True).wait_for()
+    assert told == ["Searching…", "No lines in 4 MB of 9 MB, replica by replica…"]
 
 
 def test_a_regular_expression_is_searched_in_all_logs_with_enter(page, viewer):
@@ -271,7 +292,7 @@ def test_a_regular_expression_is_searched_in_all_logs_with_enter(page, viewer):
     page.locator("[data-part=search]").fill("los+")
     page.keyboard.press("Enter")
     expect(found(page)).to_have_count(1)
-    assert searches.asked == [{"q": "los+", "regex": "1", "runs": "newest"}]
+    assert searches.asked == [{"q": "los+", "regex": "1", "runs": "newest", "order": "time"}]
 
 
 def test_a_found_line_is_shown_among_those_of_all_logs(page, viewer):
@@ -314,7 +335,7 @@ def test_of_chosen_replicas_only_their_logs_are_searched_and_downloaded(page, si
     page.get_by_role("button", name="These replicas").click()
     page.get_by_text("1 line (of 2 chosen replicas)").wait_for()
     names = "workerpool0-0,workerpool1-0"
-    assert searches.asked == [{"q": "loss", "runs": "newest", "replicas": names}]
+    assert searches.asked == [{"q": "loss", "runs": "newest", "order": "time", "replicas": names}]
     for name in ("Download these", "Download merged", "Download the lines"):
         address = page.get_by_role("link", name=name).get_attribute("href")
         assert parse_qs(urlsplit(address).query)["replicas"] == [names]

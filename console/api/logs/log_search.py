@@ -7,13 +7,14 @@ replica's newest run. To continue, repeat the request with `from` set to `search
 
 `GET /api/v1/jobs/<id>/log/search?q=[&regex=1&runs=all&replicas=NAME,NAME&pageToken=]` searches the logs of all
 replicas, or of those that are named: of the newest run of each, or of all runs. To continue, repeat the request with
-the `nextPageToken`, until there is none.
+the `nextPageToken`, until there is none. With `order=time` the lines come in the order in which they were printed; of
+more logs than can be searched so at once, replica by replica, as without it. The answer says which.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NotRequired, TypedDict
 
 from django.http import Http404
@@ -24,6 +25,7 @@ from agents.infra import untrusted
 from console.api.description import RUN, Query, Size, Time, described, form, one_of
 from console.api.errors import BadRequest
 from console.api.logs.log_bytes import run_of
+from console.api.logs.merged_logs import SECOND, BadToken, Place, read_token, write_token
 from console.api.query import whole_number
 from console.api.times import format_time
 from console.api.views import TrainyardView
@@ -34,9 +36,13 @@ from jobs.logs.job_search import START, SearchPosition
 from jobs.logs.regex_pattern import BadExpression, RegexPattern
 from jobs.logs.search_budget import SearchBudget
 from jobs.logs.search_pattern import LogPattern, SearchPattern
-from jobs.models import Job
+from jobs.logs.timed_search import TimedPage, TimedPosition, search_in_time
+from jobs.models import Job, Run
 
 MAX_TEXT = 200
+# Of more logs, the positions of a search by time are too much for an address.
+MAX_IN_TIME = 1000
+BY_REPLICA, BY_TIME = "replica", "time"
 TOKEN = re.compile(r"(\d{1,4})-(\d{1,6})-(\d{1,6})-(\d{1,6})-(\d{1,18})")
 
 Document = dict[str, Any]
@@ -70,8 +76,9 @@ class Hits(TypedDict):
 
 
 class HitsOfJob(TypedDict):
-    """In bytes: how far the search came, and how much there is."""
+    """In bytes: how far the search came, and how much there is. `order`: in which the lines come."""
 
+    order: str
     hits: list[HitOfRun]
     searched: int
     stored: int
@@ -116,23 +123,52 @@ class SearchAllView(TrainyardView):
         "Search the logs of all replicas, for half a second",
         HitsOfJob,
         needs="see_log",
-        query=(*PATTERN, RUNS, REPLICAS, Query("pageToken", "The `nextPageToken` of the page before.")),
+        query=(
+            *PATTERN,
+            RUNS,
+            REPLICAS,
+            Query("order", "By replica, or by time.", Annotated[str, one_of((BY_REPLICA, BY_TIME))]),
+            Query("pageToken", "The `nextPageToken` of the page before."),
+        ),
     )
     def get(self, request: Request, job_id: str) -> Response:
         job, needle = _asked(request, job_id)
         runs = request.query_params.get("runs", "newest")
         if runs not in ("newest", "all"):
             raise BadRequest("runs", "runs must be newest or all.")
-        begin = _place(request.query_params.get("pageToken", ""))
+        order, token = (
+            request.query_params.get("order", BY_REPLICA),
+            request.query_params.get("pageToken", ""),
+        )
+        if order not in (BY_REPLICA, BY_TIME):
+            raise BadRequest("order", f"order must be {BY_REPLICA} or {BY_TIME}.")
         names = named_replicas(job, request.query_params)
         with SearchBudget(request.user.pk) as budget:
-            page = job_search.search_job(job, needle, begin, runs == "all", budget, names)
-        answer: Document = {
-            "hits": [_line(line) for line in page.lines],
-            "searched": page.searched,
-            "stored": page.stored,
-        }
-        return Response({**answer, **({"nextPageToken": _token(page.next)} if page.next else {})})
+            if order == BY_TIME:
+                found = list(job_search.runs_of(job, runs == "all", names))
+                if len(found) <= MAX_IN_TIME:
+                    return Response(_in_time(found, needle, token, budget))
+            page = job_search.search_job(job, needle, _place(token), runs == "all", budget, names)
+        return Response(_answer(BY_REPLICA, page, _token(page.next) if page.next else ""))
+
+
+def _in_time(runs: Sequence[Run], needle: LogPattern, token: str, budget: SearchBudget) -> Document:
+    page = search_in_time(runs, needle, _positions(token), budget)
+    places = {
+        pk: Place(None if one.at is None else round(one.at * SECOND), one.offset, str(one.told))
+        for pk, one in page.positions.items()
+    }
+    return _answer(BY_TIME, page, write_token(BY_TIME, places) if places else "")
+
+
+def _answer(order: str, page: job_search.Page | TimedPage, token: str) -> Document:
+    answer: Document = {
+        "order": order,
+        "hits": [_line(line) for line in page.lines],
+        "searched": page.searched,
+        "stored": page.stored,
+    }
+    return {**answer, **({"nextPageToken": token} if token else {})}
 
 
 def named_replicas(job: Job, asked: Mapping[str, str]) -> frozenset[str]:
@@ -184,6 +220,19 @@ def _line(line: job_search.FoundLine) -> Document:
 
 def _token(place: SearchPosition) -> str:
     return "-".join(map(str, (*place.run, place.offset)))
+
+
+def _positions(token: str) -> dict[str, TimedPosition]:
+    try:
+        places = read_token(token, BY_TIME)
+        return {
+            pk: TimedPosition(
+                None if place.at is None else place.at / SECOND, place.offset or 0, int(place.seen)
+            )
+            for pk, place in places.items()
+        }
+    except (BadToken, ValueError):
+        raise BadRequest("pageToken", "pageToken must be a nextPageToken of an earlier answer.") from None
 
 
 def _place(token: str) -> SearchPosition:

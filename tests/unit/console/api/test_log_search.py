@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from console.api.logs import log_search
 from jobs.logs import reader, run_search
 from jobs.logs.search_budget import SearchBudget
 from jobs.logs.search_pattern import SearchPattern
@@ -120,6 +121,35 @@ def test_chosen_replicas_are_searched_alone(script, cast, project):
     assert hits("workerpool1-1,workerpool0-0") == ["workerpool0-0", "workerpool1-1"]
     assert len(hits("")) == 3
     assert script("vera").get(f"{path}workerpool0-0,workerpool9-9").status_code == 404
+
+
+def test_lines_of_all_replicas_come_by_their_times(script, cast, project, monkeypatch):
+    job = a_job(project, cast.bob, host=a_host(name="gpu-x"), replicas=3)
+    runs = list(job.runs.select_related("replica").order_by("replica__pool", "replica__index"))
+    for turn in range(3):
+        for number, run in enumerate(runs):
+            write(run, f"hello {turn}\n".encode(), wall=1_700_000_000 + 100 * turn - number)
+    path = f"/api/v1/jobs/{job.pk}/log/search?q=hello&order="
+    wanted = [(run.replica.name, f"hello {turn}") for turn in range(3) for run in reversed(runs)]
+
+    def all_of(order):
+        hits, token = [], ""
+        for _ in range(99):
+            told = script("vera").get(f"{path}{order}&pageToken={token}").json()
+            hits += [(hit["replica"], hit["text"]) for hit in told["hits"]]
+            if not (token := told.get("nextPageToken", "")):
+                return told["order"], hits
+        raise AssertionError(hits)
+
+    assert all_of("time") == ("time", wanted)
+    monkeypatch.setattr(run_search, "MAX_HITS", 2)
+    assert all_of("time") == ("time", wanted)
+    # Of more logs than a token can hold: replica by replica, and the answer says so.
+    monkeypatch.setattr(log_search, "MAX_IN_TIME", 2)
+    assert all_of("time") == ("replica", sorted(wanted)) == all_of("replica")
+    monkeypatch.setattr(log_search, "MAX_IN_TIME", 3)
+    for wrong in ("size", "time&pageToken=x", "time&pageToken=1-1-1-1-1", "replica&pageToken=eJw"):
+        assert script("vera").get(f"{path}{wrong}").status_code == 400
 
 
 def test_a_line_with_an_impossible_time_comes_without_a_time(script, job):
