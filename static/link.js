@@ -1,5 +1,6 @@
 // Shows at the top of the page how its sockets are: the worst of them counts. While one of them has no contact, the page
-// is marked as stale: it is grey, says since when, and its clocks stand still.
+// is marked as stale: it is grey, says since when, and its clocks stand still. A page that does not change by itself has
+// a socket for notes alone: it never says that it is live.
 
 import { clockInZone } from "./frame/times.js";
 import { say } from "./texts.js";
@@ -48,7 +49,12 @@ function write(state, text) {
   const element = document.getElementById("link-dot");
   if (!element) return;
   element.dataset.state = state;
-  if (element.textContent !== text) element.textContent = text;
+  const still = state === "live" && element.dataset.still;
+  const shown = still ? say("Connected") : text;
+  if (element.textContent !== shown) element.textContent = shown;
+  if (!still) return element.removeAttribute("title");
+  const time = clockInZone(Date.parse(element.dataset.still));
+  element.title = say("This page shows what was there at {time}. Reload it for the newest.", { time });
 }
 
 function mark(at) {

@@ -41,6 +41,7 @@ PAGES: dict[str, tuple[Part, ...]] = {
     "job-shells": JOB_SHELLS,
     "job-spec": JOB_SPEC,
     "job-events": JOB_EVENTS,
+    "job-outputs": JOB_LOG,
     "studies": (STUDY_LIST,),
     "study": (STUDY_HEAD, STUDY_BODY, STUDY_COST),
     "study-parameters": (STUDY_HEAD, STUDY_PARAMETERS, STUDY_CONTOUR),

@@ -33,6 +33,7 @@ from console.presenters.hosts.gpu_cells import FREE, HELD, Cell, Holder
 from console.presenters.jobs.cells import Cell as ReplicaCell
 from console.presenters.jobs.cells import Cells
 from console.presenters.jobs.job_query import JobQuery
+from console.presenters.live_pages import LIVE_PAGES
 from console.presenters.notes import Notes, notes
 from console.presenters.words import word as word_of
 from jobs.models import Project
@@ -135,6 +136,13 @@ def _script_texts(code: str) -> SafeString:
 def served_at() -> str:
     """Trainyard's time, from which the page's script counts on."""
     return iso(timezone.now())
+
+
+@register.simple_tag
+def still_since(request: HttpRequest) -> str:
+    """When a page was made that does not change by itself; empty for one that does."""
+    match = request.resolver_match
+    return "" if match is not None and match.url_name in LIVE_PAGES else served_at()
 
 
 @register.simple_tag

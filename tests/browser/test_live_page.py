@@ -8,6 +8,7 @@ import time
 
 import pytest
 from django.template.loader import render_to_string
+from playwright.sync_api import expect
 
 from tests.browser.static_site import page_of, served
 
@@ -61,6 +62,27 @@ def sockets(page, site):
 
 def send(sockets, number, extra=""):
     sockets[-1].send(fragment(number, extra))
+
+
+def test_a_page_that_does_not_change_by_itself_is_connected_but_not_live(page, site):
+    opened = []
+    page.route_web_socket("**/ws/live?at=%2F", lambda socket: opened.append(socket))
+    page.add_init_script(
+        "addEventListener('readystatechange', () => {"
+        " document.getElementById('link-dot').dataset.still = '2026-11-22T12:01:05.000Z'; }, true)"
+    )
+    page.goto(site)
+    dot = page.locator("#link-dot")
+    expect(dot).to_have_text("Connected")
+    assert dot.get_attribute("data-state") == "live"
+    assert (
+        dot.get_attribute("title") == "This page shows what was there at 12:01:05. Reload it for the newest."
+    )
+    # Without contact it says so as any page.
+    page.route_web_socket("**/ws/live?at=%2F", lambda socket: socket.close(code=4403, reason="Log in again."))
+    opened[-1].close(code=1012)
+    expect(dot).to_have_text("Log in again.")
+    assert dot.get_attribute("title") is None
 
 
 def test_an_update_keeps_focus_open_parts_and_typed_text(page, sockets):

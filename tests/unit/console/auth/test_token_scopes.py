@@ -49,6 +49,7 @@ SAME_FOR_SCRIPTS = {
     "job-shells": "/api/v1/jobs/{job}/replicas/workerpool0-0/files",
     "job-spec": "/api/v1/jobs/{job}",
     "job-events": "/api/v1/jobs/{job}/events",
+    "job-outputs": "/api/v1/jobs/{job}/log/earlier?until=1",
     "studies": STUDIES,
     **dict.fromkeys(
         (
