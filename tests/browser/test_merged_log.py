@@ -474,6 +474,46 @@ def test_a_picked_line_has_an_address_that_leads_back(page, viewer):
     expect(page.locator(".picked")).to_have_count(1)
 
 
+def test_a_range_of_lines_of_several_logs_has_an_address_that_leads_back(page, viewer):
+    page.route("**/log/lines?**", lambda route: route.fulfill(json={"run": "r0", "line": 1234}))
+    product = viewer(3, "?times=utc")
+    lines = [(f"r{n % 3}", 10 * (n // 3) + 9, n / 10, f"line {n:03d}") for n in range(12)]
+    product.print(*lines)
+    expect(page.locator(ROWS)).to_have_count(12)
+
+    def click(number, **how):
+        page.locator(ROWS).filter(has_text=f"line {number:03d}").locator(".gutter").click(**how)
+
+    def picked():
+        return [int(text.split()[1]) for text in page.locator(f"{ROWS}.picked").all_text_contents()]
+
+    click(4)
+    assert picked() == [4]
+    # What the server counts: lines of the merged log have no number of their own.
+    gutter = page.locator(f"{ROWS}.picked .gutter")
+    expect(gutter).to_have_attribute("title", "Line 1,234 of workerpool1-0")
+    click(8, modifiers=["Shift"])
+    assert picked() == [4, 5, 6, 7, 8]
+    click(2, modifiers=["Shift"])
+    assert picked() == [2, 3, 4]
+    address = query_of(page)
+    assert (address["run"], address["byte"], address["to"]) == (["r2"], ["8"], [f"r1,18,{T + 0.4:.3f}"])
+    page.get_by_role("button", name="Copy link").click()
+    assert query_of(page) == address
+
+    def answer(route, some):
+        route.fulfill(json={"lines": [[run, end, T + at, text] for run, end, at, text in some]})
+
+    page.route("**/log/earlier?**", lambda route: answer(route, lines[1::-1]))
+    page.route("**/log/later?**", lambda route: answer(route, lines[2:]))
+    viewer(3, page.evaluate("location.search"), begins=1000)
+    page.locator(ROWS).filter(has_text="line 000").wait_for()
+    assert picked() == [2, 3, 4]
+    # Without the Shift key it is one line again.
+    click(7)
+    assert picked() == [7] and "to" not in query_of(page)
+
+
 def test_times_are_in_the_zone_of_the_page(chromium):
     """Not in that of the browser, if the person has chosen another one in Preferences."""
     context = chromium.new_context(timezone_id="America/New_York")
