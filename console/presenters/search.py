@@ -4,7 +4,7 @@ and pages."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
@@ -24,6 +24,8 @@ from jobs.models import Bucket, Job, Project, RegisteredModel, TrainingPipeline
 from jobs.pipelines import pipelines
 
 MOST = 5
+# Of one kind alone. Who needs more writes more of the name.
+MOST_OF_KIND = 200
 MAX_TEXT = 128
 # An id of a job or a study, also as a part of the name of a resource, of a run or of an address.
 _ID = re.compile(r"(?:^|\D)(\d{19})(?:\D|$)")
@@ -43,18 +45,23 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What was found of one kind. `more`: the address of the list with all of it; empty where nothing is left out."""
+    """What was found of one kind. `more`: the address of the list with all of it; empty where nothing is left out.
+    `cut`: more was found, and there is no such list.
+    """
 
     kind: str
     title: str
     hits: tuple[Hit, ...]
     more: str = ""
+    cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
     text: str
     groups: tuple[Group, ...]
+    # The search is for this kind alone.
+    kind: str = ""
 
     @property
     def count(self) -> int:
@@ -65,12 +72,15 @@ class Found:
         return ngettext("{number} result", "{number} results", self.count).format(number=self.count)
 
 
-def search(user: User, text: str, acts: bool = False) -> Found:
+def search(user: User, text: str, acts: bool = False, kind: str = "") -> Found:
     """Find at most five of each kind, with one query a kind. Without a text: the pages that the person may open.
 
-    `acts`: also what scripts do on the page.
+    `acts`: also what scripts do on the page. `kind`: one of KINDS, of which many are found, and nothing else.
     """
     text = " ".join(text.split())[:MAX_TEXT]
+    if text and kind in KINDS:
+        group = KINDS[kind](user, text, MOST_OF_KIND)
+        return Found(text, (group,) if group.hits else (), kind)
     groups = list(_everything(user, text) if text else (_pages(user, text, len(site_pages.PAGES)),))
     if acts:
         groups.append(_acts(text))
@@ -134,11 +144,11 @@ def _studies(user: User, text: str) -> Group:
     return Group("study", _("Studies"), _first(hits), _more(studies, "studies", **asked))
 
 
-def _pipelines(user: User, text: str) -> Group:
+def _pipelines(user: User, text: str, most: int = MOST) -> Group:
     """A pipeline has no page of its own: its job has, or its study."""
     rows = TrainingPipeline.objects.filter(project__in=_seen(user), display_name__icontains=text)
     rows = rows.select_related(*pipelines.WITH_TASK).defer(*pipelines.LARGE).order_by("-pk")
-    found = list(rows[: MOST + 1])
+    found = list(rows[: most + 1])
     hits = (
         Hit(
             title=row.display_name,
@@ -149,7 +159,7 @@ def _pipelines(user: User, text: str) -> Group:
         )
         for row in found
     )
-    return Group("pipeline", _("Pipelines"), _first(hits), _more(found, "pipelines"))
+    return _group("pipeline", _("Pipelines"), tuple(hits), text, most)
 
 
 def _address_of_task(row: TrainingPipeline) -> str:
@@ -160,10 +170,10 @@ def _address_of_task(row: TrainingPipeline) -> str:
     return f"{reverse('pipelines')}?{urlencode({'project': row.project.name})}"
 
 
-def _models(user: User, text: str) -> Group:
+def _models(user: User, text: str, most: int = MOST) -> Group:
     named = Q(display_name__icontains=text) | Q(model_id__icontains=text)
     rows = RegisteredModel.objects.filter(named, project__in=_seen(user)).select_related("project")
-    models = list(rows.order_by("-pk")[: MOST + 1])
+    models = list(rows.order_by("-pk")[: most + 1])
     hits = (
         Hit(
             title=row.display_name,
@@ -172,18 +182,18 @@ def _models(user: User, text: str) -> Group:
         )
         for row in models
     )
-    return Group("model", _("Models"), _first(hits), _more(models, "models"))
+    return _group("model", _("Models"), tuple(hits), text, most)
 
 
-def _buckets(user: User, text: str) -> Group:
+def _buckets(user: User, text: str, most: int = MOST) -> Group:
     projects = access.projects_allowing(user, "see_files")
     rows = Bucket.objects.filter(project__in=projects, name__icontains=text).select_related("project")
-    found = list(rows.order_by("name")[: MOST + 1])
+    found = list(rows.order_by("name")[: most + 1])
     hits = (
         Hit(f"gs://{row.name}", row.project.name, reverse("bucket", args=[row.project.name, row.name]))
         for row in found
     )
-    return Group("bucket", _("Buckets"), _first(hits))
+    return _group("bucket", _("Buckets"), tuple(hits), text, most)
 
 
 def _seen(user: User) -> QuerySet[Project]:
@@ -205,11 +215,11 @@ def _hosts(user: User, text: str) -> Group:
     return Group("host", _("Hosts"), _first(hits), _more(hosts, "hosts", text=text))
 
 
-def _projects(user: User, text: str) -> Group:
+def _projects(user: User, text: str, most: int = MOST) -> Group:
     named = Q(name__icontains=text) | Q(title__icontains=text)
-    projects = list(access.visible(user, Project.objects.order_by("name")).filter(named)[: MOST + 1])
+    projects = list(access.visible(user, Project.objects.order_by("name")).filter(named)[: most + 1])
     hits = (Hit(row.name, row.title, reverse("project", args=[row.name])) for row in projects)
-    return Group("project", _("Projects"), _first(hits), _more(projects, "projects"))
+    return _group("project", _("Projects"), tuple(hits), text, most)
 
 
 def _people(text: str) -> Group:
@@ -244,7 +254,21 @@ def _first(hits: Iterator[Hit]) -> tuple[Hit, ...]:
     return tuple(hits)[:MOST]
 
 
+def _group(kind: str, title: str, hits: Sequence[Hit], text: str, most: int) -> Group:
+    """Of a kind whose list has no search of its own: the search has a page for it alone."""
+    more = _more(hits, "search", q=text, kind=kind) if most == MOST else ""
+    return Group(kind, title, tuple(hits[:most]), more, len(hits) > most and not more)
+
+
 def _more(rows: Sequence[object], page: str, **query: str) -> str:
     if len(rows) <= MOST:
         return ""
     return f"{reverse(page)}?{urlencode(query)}" if query else reverse(page)
+
+
+KINDS: Mapping[str, Callable[[User, str, int], Group]] = {
+    "pipeline": _pipelines,
+    "model": _models,
+    "bucket": _buckets,
+    "project": _projects,
+}

@@ -19,7 +19,8 @@ PALETTE = "palette-found"
 @login_required
 def search(request: HttpRequest) -> HttpResponse:
     palette = _is_for_palette(request)
-    found = presenter.search(person(request), request.GET.get("q", ""), acts=palette)
+    kind = request.GET.get("kind", "")
+    found = presenter.search(person(request), request.GET.get("q", ""), acts=palette, kind=kind)
     fragment = "frame/_palette_found.html" if palette else "search/_found.html"
     response = page_or_fragment(request, "search/page.html", fragment, {"found": found})
     patch_vary_headers(response, ["HX-Target"])

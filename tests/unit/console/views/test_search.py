@@ -9,7 +9,7 @@ from django.test.utils import CaptureQueriesContext
 
 from agents.models import Location
 from console.presenters import search, site_pages
-from jobs.models import Bucket, Job, LocationBinding, Project
+from jobs.models import Bucket, Job, LocationBinding, Membership, Project
 from tests.unit.console.script_tokens import token_of
 from tests.unit.console.views.example_rows import a_host, a_job, a_pipeline, a_tuning_job
 
@@ -54,6 +54,29 @@ ALL = {
     "host": ["zebra-1", "zebra-2"],
     "project": ["default", "elsewhere"],
 }
+
+
+@pytest.mark.parametrize("kind", ["pipeline", "model", "bucket", "project"])
+def test_the_way_to_the_rest_leads_to_what_was_found(cast, things, browser, kind, project, monkeypatch):
+    job = Job.objects.get(display_name="zebra ours")
+    for number in range(6):
+        a_pipeline(a_job(project, cast.bob, name=f"zebra {number}"), f"zebra-more-{number}")
+        named = {"created_at": job.created_at, "created_by": "bob"}
+        Bucket.objects.create(name=f"zebra-more-{number}", project=project, **named)
+        other = Project.objects.create(name=f"zebra-more-{number}", created_at=job.created_at)
+        Membership.objects.create(project=other, user=cast.bob, role="viewer")
+    few = titles(search.search(cast.bob, "zebra"))[kind]
+    [more] = [group.more for group in search.search(cast.bob, "zebra").groups if group.kind == kind]
+    page = browser("bob").get(more)
+    rest = titles(page.context["found"])
+    assert list(rest) == [kind] and rest[kind][:5] == few and len(rest[kind]) == 7
+    assert all(title in page.text for title in rest[kind])
+    assert "theirs" not in page.text and "There are more." not in page.text
+    # The button of a page without scripts stays at this kind.
+    assert f'name="kind" value="{kind}"' in page.text
+    monkeypatch.setattr(search, "MOST_OF_KIND", 6)
+    assert "There are more." in browser("bob").get(more).text
+    assert titles(search.search(cast.loner, "zebra", kind=kind)) == {}
 
 
 @pytest.mark.parametrize(
