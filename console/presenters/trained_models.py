@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TypedDict, TypeVar
@@ -17,6 +17,7 @@ from agents.infra.sentences import shown
 from console.auth import access
 from console.presenters.badges import JOB, Badge
 from console.presenters.jobs.pipeline_links import NamedLink, pipeline_link
+from console.presenters.newest_first import cut
 from jobs.models import Job, ModelVersion, Project, RegisteredModel, TrainingPipeline, TuningJob
 from jobs.outputs import state as outputs
 from jobs.pipelines import pipelines, registry
@@ -73,10 +74,11 @@ class VersionRow:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """`project`: the one that the list is limited to, or "". `next`: the address of the next page, or ""."""
+    """`project`: the one that the list is limited to, or "". `previous`, `next`: addresses of the pages beside it."""
 
     rows: tuple[PipelineRow, ...] | tuple[ModelRow, ...]
     project: str
+    previous: str
     next: str
 
 
@@ -90,12 +92,12 @@ class ModelPage:
 
 def pipeline_rows(user: User, query: Mapping[str, str]) -> Rows:
     rows = TrainingPipeline.objects.select_related(*pipelines.WITH_TASK).defer(*pipelines.LARGE)
-    found, project, following = _page(user, rows, query)
-    return Rows(tuple(_pipeline(one) for one in found), project, following)
+    found, *rest = _page(user, rows, query)
+    return Rows(tuple(_pipeline(one) for one in found), *rest)
 
 
 def model_rows(user: User, query: Mapping[str, str]) -> Rows:
-    found, project, following = _page(user, RegisteredModel.objects.select_related("project"), query)
+    found, *rest = _page(user, RegisteredModel.objects.select_related("project"), query)
     versions = registry.default_versions(found)
     counts = registry.version_counts(found)
     readable = _readable(user, versions.values())
@@ -104,7 +106,7 @@ def model_rows(user: User, query: Mapping[str, str]) -> Rows:
         for one in found
         if one.pk in versions
     ]
-    return Rows(tuple(rows), project, following)
+    return Rows(tuple(rows), *rest)
 
 
 def model_page(user: User, model: RegisteredModel) -> ModelPage:
@@ -174,15 +176,14 @@ def _readable(user: User, versions: Iterable[ModelVersion]) -> set[int]:
     return {job.pk for job in access.jobs_allowing(user, "see_log", jobs)}
 
 
-def _page(user: User, rows: QuerySet[Row], query: Mapping[str, str]) -> tuple[list[Row], str, str]:
-    """The rows of the page that the address asks for, the project, and the address of the next page."""
-    project, before = query.get("project", ""), query.get("before", "")
+def _page(user: User, rows: QuerySet[Row], query: Mapping[str, str]) -> tuple[Sequence[Row], str, str, str]:
+    """The rows of the page that the address asks for, the project, and the addresses of the pages beside it."""
+    project = query.get("project", "")
     projects = access.visible(user, Project.objects.all())
     rows = rows.filter(project__in=projects.filter(name=project) if project else projects)
-    if before.isascii() and before.isdigit() and len(before) < 20:
-        rows = rows.filter(pk__lt=int(before))
-    found = list(rows.order_by("-pk")[: PAGE + 1])
-    more = len(found) > PAGE
+    found = cut(rows, query, PAGE)
     kept = {"project": project} if project else {}
-    following = f"?{urlencode({**kept, 'before': str(found[PAGE - 1].pk)})}" if more else ""
-    return found[:PAGE], project, following
+    previous, following = (
+        f"?{urlencode({**kept, **edge})}" if edge else "" for edge in (found.previous, found.next)
+    )
+    return found.rows, project, previous, following

@@ -16,6 +16,7 @@ from django.utils.translation import gettext, gettext_noop
 from console.auth import access
 from console.auth.login import login_audit
 from console.presenters.jobs.job_filters import cursor_number
+from console.presenters.newest_first import cut
 from jobs.models import AuditEntry
 
 SIZE = 100
@@ -162,8 +163,8 @@ class Entry:
 class AuditPage:
     entries: tuple[Entry, ...]
     filters: Mapping[str, str]
-    older: str
-    newest: str
+    previous: str
+    next: str
     slugs: tuple[tuple[str, str], ...]
     kinds: tuple[str, ...]
     projects: tuple[str, ...]
@@ -194,19 +195,22 @@ def found(user: access.AnyUser, query: Mapping[str, str], logins: bool = False) 
 
 
 def page(user: User, query: Mapping[str, str]) -> AuditPage:
-    rows = list(found(user, query)[: SIZE + 1])
+    filters = {name: text for name, text in query.items() if name not in ("before", "ahead")}
+    shown = cut(found(user, filters), query, SIZE)
     kept = {name: query[name] for name in (*FILTERS, *DAYS) if query.get(name)}
     here = reverse("audit")
-    older = {**kept, "before": rows[SIZE - 1].pk} if len(rows) > SIZE else {}
+    previous, following = (
+        f"{here}?{urlencode({**kept, **edge})}" if edge else "" for edge in (shown.previous, shown.next)
+    )
     seen = access.visible(user, AuditEntry.objects.order_by())
     slugs = sorted(seen.values_list("what", flat=True).distinct())
     kinds = sorted(seen.values_list("subject_kind", flat=True).distinct())
     projects = seen.exclude(project=None).values_list("project__name", flat=True).distinct()
     return AuditPage(
-        entries=tuple(_entry(row) for row in rows[:SIZE]),
+        entries=tuple(_entry(row) for row in shown.rows),
         filters=kept,
-        older=f"{here}?{urlencode(older)}" if older else "",
-        newest=f"{here}?{urlencode(kept)}" if query.get("before") else "",
+        previous=previous,
+        next=following,
         slugs=tuple((slug, gettext(WORDS.get(slug, slug))) for slug in slugs),
         kinds=tuple(kinds),
         projects=tuple(sorted(projects)),
