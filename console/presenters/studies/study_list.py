@@ -16,6 +16,7 @@ from console.auth import access
 from console.presenters.badges import JOB, Badge
 from console.presenters.jobs.job_filters import ACTIVE, NEWEST, Filters, cursor_number
 from console.presenters.metrics.reported_metrics import number
+from console.presenters.newest_first import Cut, cut
 from console.presenters.studies.study_page import goals
 from jobs.models import Project, Trial, TuningJob
 from jobs.rules.lifecycle.states import TERMINAL
@@ -50,12 +51,12 @@ class StudyRow:
 
 @dataclass(frozen=True, slots=True)
 class StudyList:
-    """One page of the list. `first` and `next` are addresses of other pages, or empty."""
+    """One page of the list. `previous` and `next` are addresses of the pages beside it, or empty."""
 
     rows: tuple[StudyRow, ...]
     filters: Filters
     projects: tuple[str, ...]
-    first: str
+    previous: str
     next: str
     shows_filters: bool = True
 
@@ -63,7 +64,7 @@ class StudyList:
 def study_list(user: User, query: Mapping[str, str]) -> StudyList:
     filters = filters_of(query)
     found = _page(user, filters)
-    rows = found[:SIZE]
+    rows = found.rows
     counts = _counts(rows)
     finals = _finals(rows)
     here = reverse("studies")
@@ -71,29 +72,26 @@ def study_list(user: User, query: Mapping[str, str]) -> StudyList:
         rows=tuple(_row(each, counts, finals.get(each.pk, {})) for each in rows),
         filters=filters,
         projects=_projects(user),
-        first=f"{here}?{filters.query()}".rstrip("?") if filters.after else "",
-        next=f"{here}?{filters.query(after=rows[-1].pk)}" if len(found) > SIZE else "",
+        previous=f"{here}?{filters.query(ahead=found.previous['ahead'])}" if found.previous else "",
+        next=f"{here}?{filters.query(after=found.next['before'])}" if found.next else "",
     )
 
 
 def stamp(user: User, query: Mapping[str, str]) -> list[object]:
     """What changes whenever the page would change."""
     found = _page(user, filters_of(query))
-    rows = [(each.pk, each.state, each.updated_at, each.reason) for each in found]
-    return [rows, sorted(_counts(found).items()), _projects(user)]
+    rows = [(each.pk, each.state, each.updated_at, each.reason) for each in found.rows]
+    return [rows, found.previous, found.next, sorted(_counts(found.rows).items()), _projects(user)]
 
 
 def filters_of(query: Mapping[str, str]) -> Filters:
     """Those of the list of jobs, without the ones that this list does not have."""
-    return replace(Filters.of(query), label="", sort=NEWEST, ahead=None)
+    return replace(Filters.of(query), label="", sort=NEWEST)
 
 
-def _page(user: User, filters: Filters) -> list[TuningJob]:
-    """The rows of the page, and one more if others follow."""
-    rows = studies(user, filters)
-    if filters.after:
-        rows = rows.filter(pk__lt=filters.after)
-    return list(rows.select_related("project").defer("trial_spec").order_by("-pk")[: SIZE + 1])
+def _page(user: User, filters: Filters) -> Cut[TuningJob]:
+    edge = {"before": str(filters.after or ""), "ahead": str(filters.ahead or "")}
+    return cut(studies(user, filters).select_related("project").defer("trial_spec"), edge, SIZE)
 
 
 def studies(user: User, filters: Filters) -> QuerySet[TuningJob]:

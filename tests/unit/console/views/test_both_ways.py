@@ -9,8 +9,9 @@ from django.utils import timezone
 
 from console.presenters import trained_models
 from console.presenters.projects import audit as audit_page
+from console.presenters.studies import study_list
 from jobs.projects import audit
-from tests.unit.console.views.example_rows import a_job, a_pipeline
+from tests.unit.console.views.example_rows import a_job, a_pipeline, a_tuning_job
 
 SIZE = 3
 # The page, and what stands in each of its rows.
@@ -18,15 +19,19 @@ LISTS = {
     "/jobs/pipelines/": r"row-(\d) job-pipeline",
     "/jobs/models/": r">shown-(\d)<",
     "/audit/": r"subject-(\d)",
+    "/studies/": r">row-(\d) job-study<",
 }
 
 
 @pytest.fixture
 def rows(project, cast, monkeypatch):
     monkeypatch.setattr(trained_models, "PAGE", SIZE)
-    monkeypatch.setattr(audit_page, "SIZE", SIZE)
+    for each in (audit_page, study_list):
+        monkeypatch.setattr(each, "SIZE", SIZE)
     for number in range(8):
-        a_pipeline(a_job(project, cast.bob, name=f"row-{number} job"), f"shown-{number}")
+        job = a_job(project, cast.bob, name=f"row-{number} job")
+        a_pipeline(job, f"shown-{number}")
+        a_tuning_job(job)
         audit.record("root", "quota.set", "quota", f"subject-{number}", None, {"limit": 1}, timezone.now())
 
 
@@ -54,5 +59,8 @@ def test_whoever_goes_on_can_go_back_to_the_same_rows(browser, rows, path):
         shown, page = read(address(page, "prev"))
         assert shown == expected
     assert address(page, "prev") == "" and address(page, "next")
+    before = "after" if path == "/studies/" else "before"
     # Of rows that are gone, or that nobody ever had: the first page.
-    assert read("?before=1")[0] == read("?ahead=9000000000000000000")[0] == read("?before=x")[0] == first
+    assert (
+        read(f"?{before}=1")[0] == read("?ahead=9000000000000000000")[0] == read(f"?{before}=x")[0] == first
+    )
