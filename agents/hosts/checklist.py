@@ -243,6 +243,13 @@ def _clock(offset_s: float) -> CheckItem:
     )
 
 
+DEBUGGERS_CURE = said(
+    "As root: sysctl -w kernel.yama.ptrace_scope=0, and a line kernel.yama.ptrace_scope = 0 in"
+    " /etc/sysctl.d/10-ptrace.conf (until a reboot nothing goes back from 3). Else start the program under the"
+    " debugger: py-spy record -- python3 train.py."
+)
+
+
 def _debuggers(facts: HostFacts) -> CheckItem:
     if facts.ptrace_scope is None:
         return CheckItem(
@@ -256,16 +263,11 @@ def _debuggers(facts: HostFacts) -> CheckItem:
                 "In a shell, py-spy, which is brought along, and gdb may attach to a program of this login."
             ),
         )
-    cure = said(
-        "As root: sysctl -w kernel.yama.ptrace_scope=0, and a line kernel.yama.ptrace_scope = 0 in"
-        " /etc/sysctl.d/10-ptrace.conf (until a reboot nothing goes back from 3). Else start the program under the"
-        " debugger: py-spy record -- python3 train.py."
-    )
     text = said(
         "In a shell, py-spy and gdb may not attach to a running program (ptrace_scope is {number})",
         number=facts.ptrace_scope,
     )
-    return CheckItem("Debuggers", None, text, cure)
+    return CheckItem("Debuggers", None, text, DEBUGGERS_CURE)
 
 
 def _memory(facts: HostFacts) -> CheckItem:

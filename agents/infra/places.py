@@ -16,8 +16,9 @@ class AllTaken(Exception):
 
 
 class Places:
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, most: int, each: int | None = None) -> None:
+        """`each`: how many one share may have, if that is less than it leaves free."""
+        self.most, self.each = most, each
         self._lock = threading.Lock()
         self._taken: Counter[str] = Counter()
 
@@ -25,6 +26,8 @@ class Places:
         """Raises AllTaken. A share has no more places than it leaves free, so that however much one client asks for,
         the next one has a place."""
         with self._lock:
+            if self.each is not None and self._taken[share] >= self.each:
+                raise AllTaken
             if self._taken[share] >= self.most - self._taken.total():
                 raise AllTaken
             self._taken[share] += 1

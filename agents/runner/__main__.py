@@ -47,6 +47,8 @@ elif MODE == "shell":
     from agents.runner.shells.shell import main
 elif MODE == "attach":
     from agents.runner.shells.attach import main
+elif MODE == "stacks":
+    from agents.runner.shells.stacks import main
 elif MODE == "files":
     from agents.runner.file_access import main
 elif MODE == "put":
@@ -60,7 +62,7 @@ elif MODE == "probe":
 elif MODE == "compile":
     from agents.runner.compiling import main
 else:
-    sys.exit("usage: python3 %s serve|shell|attach|files|put|outputs|prepare|probe" % sys.argv[0])
+    sys.exit("usage: python3 %s serve|shell|attach|stacks|files|put|outputs|prepare|probe" % sys.argv[0])
 
 gc.enable()
 if kept is not None and not kept.whole and fork_to_compile():

@@ -10,7 +10,7 @@ from agents.infra.failpoints import failpoint
 from agents.ssh.dial import Connection, DialError, run_command
 from agents.ssh.runner_archive import RUNNER, runner_archive
 
-MODES = frozenset({"serve", "shell", "attach", "files", "put", "outputs", "probe"})
+MODES = frozenset({"serve", "shell", "attach", "files", "put", "outputs", "stacks", "probe"})
 PUT_TIMEOUT_S = 60.0
 
 # Any login shell (sh, csh, fish) passes this on unchanged: it has no $, !, backslash or newline. The program follows

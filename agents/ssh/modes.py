@@ -15,6 +15,7 @@ from agents.runner.wire import (
     OUTPUTS_PREFACE,
     PUT_PREFACE,
     SHELL_PREFACE,
+    STACKS_PREFACE,
     Message,
     WireError,
     decode_object,
@@ -30,6 +31,7 @@ PREFACES = {
     "files": FILES_PREFACE,
     "put": PUT_PREFACE,
     "outputs": OUTPUTS_PREFACE,
+    "stacks": STACKS_PREFACE,
 }
 
 

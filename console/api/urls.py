@@ -21,6 +21,7 @@ from console.api.jobs import (
     samples,
     saved_views,
     shells,
+    stacks,
 )
 from console.api.logs import log_archive, log_bytes, log_entries, log_lines, log_pages, log_search
 from console.api.openapi import view as openapi
@@ -82,6 +83,7 @@ urlpatterns = [
     re_path(
         rf"^/*api/v1/jobs/{JOB}/shells/(?P<key>[0-9a-f]{{32}})/recording$", recordings.RecordingView.as_view()
     ),
+    re_path(rf"^/*api/v1/jobs/{JOB}/stacks$", stacks.StacksView.as_view(), name="api-stacks"),
     re_path(rf"^/*api/v1/jobs/{JOB}/samples$", samples.SamplesView.as_view(), name="api-samples"),
     re_path(rf"^/*api/v1/jobs/{JOB}/reports$", reports.ReportsView.as_view(), name="api-reports"),
     re_path(rf"^/*api/v1/jobs/{JOB}/metrics$", metrics.MetricsView.as_view(), name="api-metrics"),

@@ -25,6 +25,7 @@ VERBS: Mapping[str, tuple[str, str]] = {
     "events": ("jobs", "what happened to a job"),
     "logs": ("logs", "the logs of a job; -f follows them"),
     "shell": ("shell", "a shell on a replica, which is there when you come back"),
+    "stacks": ("stacks", "where the Python programs of all replicas of a job stand now"),
     "wait": ("wait", "wait until a job is over; the exit code is the job's"),
     "cancel": ("acts", "cancel jobs"),
     "delete": ("acts", "delete jobs that are over"),

@@ -35,6 +35,7 @@ TITLES = {
     "job-replicas": gettext_noop("The replicas of a job"),
     "job-metrics": gettext_noop("What a job uses"),
     "job-shells": gettext_noop("The shells of a job"),
+    "job-stacks": gettext_noop("The stacks of a job"),
     "job-spec": gettext_noop("What was requested"),
     "job-events": gettext_noop("What happened to a job"),
     "log": gettext_noop("The log of a replica"),

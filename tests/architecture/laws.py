@@ -51,15 +51,16 @@ MAX_FILE, MAX_FUNCTION = 450, 70
 RUNNER = "agents/runner/"
 # fmt: off
 RUNNER_STOREYS = (
-    "__main__", "serve", "shells.shell", "shells.attach", "outputs.transfer", "file_access", "host.probe",
+    "__main__", "serve", "shells.shell", "shells.attach", "shells.stacks", "outputs.transfer", "file_access",
+    "host.probe",
     "host.engine_probe", "preparations.kept", "preparations.tasks", "preparations.worker",
     "preparations.reducer_python", "preparations.images",
     "preparations.archive_names", "preparations.image_archives", "preparations.sif", "preparations.apptainer_images",
     "preparations.archive_contents", "preparations.registry",
     "preparations.cache_entries", "preparations.programs_output", "preparations.pull_guard", "preparations.report",
     "shells.holder",
-    "shells.requests", "shells.viewers", "shells.terminal", "shells.ring", "shells.tools", "shells.recording_pull",
-    "shells.recording", "cache.work", "cache.kept", "cache.put", "cache.trees",
+    "shells.requests", "shells.viewers", "shells.terminal", "shells.ring", "shells.tools", "shells.running",
+    "shells.recording_pull", "shells.recording", "cache.work", "cache.kept", "cache.put", "cache.trees",
     "cache.git_checkout", "cache.environments", "cache.packages", "preparations.long_programs", "cache.unpack",
     "cache.archives", "metrics.pull", "runs.claims", "runs.cleanup", "host.gpu_watch", "runs.samples",
     "host.load", "runs.known", "runs.keepers", "runs.keeper_pair", "runs.keeper", "runs.lifecycle",

@@ -41,7 +41,7 @@ agents/time_doubt: agents/{infra models}
 console/api: console/{auth client forms large_bodies live models presenters runtime saved_views}
     jobs/rules/{lifecycle metrics notifications scheduling spec tuning} jobs/{artifacts bulk host_sync idle_rule
     lifecycle logs maintenance metrics models notifications outputs pipelines preparations projects scheduling
-    secrets services shells tuning}
+    secrets services shells stacks tuning}
     agents/{hosts infra models}
 console/apps: console/{runtime}
 console/arguments: jobs/rules/{scheduling}
@@ -64,8 +64,8 @@ console/models: jobs/{models}
 console/parts: console/{auth presenters} jobs/{models} agents/{models}
 console/presenters: console/{auth forms models saved_views} jobs/rules/{lifecycle list_text metrics notifications
     scheduling spec time_text tuning} jobs/{artifacts host_sync lifecycle logs maintenance metrics models outputs
-    pipelines preparations projects recordings scheduling shells tuning} agents/{clock_keeper hosts infra models ssh
-    time_doubt}
+    pipelines preparations projects recordings scheduling shells stacks tuning} agents/{clock_keeper hosts infra models
+    ssh time_doubt}
 console/runtime: console/{auth environment large_bodies views}
     jobs/{artifacts host_sync logs maintenance models outputs wake}
     agents/{clock_keeper infra links models ssh time_doubt}
@@ -75,7 +75,8 @@ console/templatetags: console/{auth presenters} jobs/{models} agents/{clock_keep
 console/urls: console/{runtime}
 console/views: console/{auth client forms large_bodies models presenters saved_views} jobs/rules/{lifecycle list_text
     scheduling spec tuning} jobs/{artifacts bulk host_sync idle_rule lifecycle maintenance models notifications outputs
-    pipelines projects recordings scheduling secrets services shells tuning wake} agents/{hosts infra models ssh}
+    pipelines projects recordings scheduling secrets services shells stacks tuning wake} agents/{hosts infra models
+    ssh}
 jobs/artifacts: jobs/rules/{lifecycle scheduling spec storage_names} jobs/{models projects} agents/{infra
     time_doubt}
 jobs/bulk: jobs/rules/{lifecycle spec} jobs/{labels models services} agents/{infra}
@@ -115,6 +116,7 @@ jobs/secrets: jobs/rules/{list_text spec} jobs/{models projects} agents/{infra m
 jobs/services: jobs/rules/{lifecycle scheduling spec} jobs/{host_sync lifecycle logs metrics models outputs preparations
     projects recordings scheduling secrets wake} agents/{infra}
 jobs/shells: jobs/rules/{lifecycle} jobs/{lifecycle models projects recordings wake} agents/{infra}
+jobs/stacks: jobs/rules/{lifecycle} jobs/{models projects} agents/{infra ssh}
 jobs/sweep: jobs/{artifacts host_sync idle_rule lifecycle logs maintenance metrics models notifications outputs
     pipelines projects recordings scheduling shells tuning wake} agents/{hosts infra models time_doubt}
 jobs/tasks: jobs/{lifecycle maintenance notifications outputs scheduling sweep tuning} agents/{infra links}

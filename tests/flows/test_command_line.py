@@ -52,7 +52,9 @@ class Page:
         token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', self.get(path))[1]
         headers = {"Referer": self.url + path}
         sent = {**fields, "csrfmiddlewaretoken": token}
-        self.session.post(self.url + path, sent, headers=headers).raise_for_status()
+        answer = self.session.post(self.url + path, sent, headers=headers)
+        answer.raise_for_status()
+        return answer.text
 
 
 def counting(yard, stop, replicas=1):

@@ -10,18 +10,18 @@ import shutil
 import socket
 from typing import List, NoReturn, Tuple
 
-from agents.runner.files import read_json, write_file
+from agents.runner.files import write_file
 from agents.runner.forks import fork_detached
 from agents.runner.home import Home
 from agents.runner.linux import boot_id
 from agents.runner.processes import read_process
-from agents.runner.runs.facts import load_facts
-from agents.runner.runs.orders import Refused, build_env, parse_order
+from agents.runner.runs.orders import build_env
 from agents.runner.runtimes.adapters import shell_of
 from agents.runner.shells.attach import attach, record_of, refuse
 from agents.runner.shells.holder import Holder
 from agents.runner.shells.recording import recorder_of
 from agents.runner.shells.requests import size_of
+from agents.runner.shells.running import running_run
 from agents.runner.shells.terminal import Program
 from agents.runner.shells.tools import ToolsMissing, add_tools
 from agents.runner.wire import Message
@@ -73,21 +73,7 @@ def start_holder(address: bytes, program: Program, secrets: List[str], request: 
 def open_shell(request: Message, home: Home) -> Tuple[Program, List[str]]:
     """What a shell in this run executes, and where; and the secret values of the run. Raises ValueError if the run has
     none, or ToolsMissing."""
-    directory = home.run(request["run"])
-    facts = load_facts(directory)
-    document = read_json(os.path.join(directory, "order.json"))
-    if facts is None or facts["phase"] != "running" or document is None:
-        raise ValueError("the run is not running")
-    if facts["boot_id"] != boot_id():
-        raise ValueError("the run ended with a reboot of the host")
-    try:
-        order = parse_order(document)
-    except Refused as refused:
-        raise ValueError("the run's order is damaged: %s" % refused) from None
-    if not order.web_access:
-        raise ValueError("this run does not allow shells")
-    named = document.get("secrets")
-    secrets = [order.env[name] for name in named if name in order.env] if isinstance(named, list) else []
+    directory, facts, order, secrets = running_run(home.run(request["run"]))
     wanted = [str(part) for part in request.get("argv") or []]
     more = {str(name): str(value) for name, value in (request.get("env") or {}).items()}
     groups = [group for group in (facts["cgroup"], facts["memory_cgroup"]) if group]

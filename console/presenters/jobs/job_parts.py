@@ -32,7 +32,7 @@ from console.presenters.stamps import digest
 from jobs.metrics import curves
 from jobs.models import Job, Run, Transition
 from jobs.preparations import of_jobs
-from jobs.rules.lifecycle.states import TERMINAL
+from jobs.rules.lifecycle.states import TERMINAL, JobState
 
 Query = Mapping[str, str]
 Context = dict[str, Any]
@@ -68,6 +68,7 @@ def _replicas(job: Job, user: User, query: Query) -> Context:
         "lines": lines,
         "terminal": job.state in TERMINAL,
         "metrics_url": reverse("job-metrics", args=[job.pk]),
+        "stacks_url": _stacks_url(job, user),
     }
 
 
@@ -99,7 +100,13 @@ def _metrics(job: Job, user: User, query: Query) -> Context:
 
 
 def _reports(job: Job, user: User, query: Query) -> Context:
-    return {"reported": reported(job)}
+    return {"reported": reported(job), "stacks_url": _stacks_url(job, user)}
+
+
+def _stacks_url(job: Job, user: User) -> str:
+    """Where the stacks of the job are taken; empty for whoever may not, and while it does not run."""
+    is_there = job.state == JobState.RUNNING and may_open(job, user)
+    return reverse("job-stacks", args=[job.pk]) if is_there else ""
 
 
 def _points(job: Job, user: User, query: Query) -> Context:

@@ -119,6 +119,7 @@ WORDS = {
     "shell.share": gettext_noop("Shell shared with colleagues"),
     "shell.close": gettext_noop("Shell closed"),
     "shell.recording": gettext_noop("Recording of a shell complete"),
+    "stacks.take": gettext_noop("Stacks of a job taken"),
     "shell.replay": gettext_noop("Recording of a shell replayed"),
     "project.idle_rule": gettext_noop("Idle rule"),
 }

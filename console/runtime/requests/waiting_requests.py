@@ -43,6 +43,8 @@ LOGINS = re.compile(r"/login/oidc(?:/callback)?$|/account/oidc/(?:connect|confir
 HOSTS = re.compile(
     r"/jobs/[^/]+/files/[^/]+(?:/download)?$|/+api/v1/jobs/[^/]+/replicas/[^/]+/files(?:/content)?$"
 )
+# Addresses that ask all hosts of a job, where they are posted.
+STACKS = re.compile(r"(?:/|/+api/v1/)jobs/[^/]+/stacks$")
 # Addresses that try another way to a host, where it is posted or patched.
 WAYS = re.compile(r"/hosts/[^/]+/edit$|/+api/v1/hosts/[^/:]+$")
 COMPOSE = re.compile(r"/+storage/v1/b/[^/]+/o/.+/compose$")
@@ -55,6 +57,8 @@ def work_of(request: HttpRequest) -> Work:
     if LOGINS.match(path):
         return Work.LOGS_IN
     if HOSTS.match(path) or (request.method in {"POST", "PATCH"} and WAYS.match(path)):
+        return Work.FETCHES
+    if request.method == "POST" and STACKS.match(path):
         return Work.FETCHES
     if request.method == "POST":
         return Work.STORES if COMPOSE.match(path) else Work.NONE

@@ -20,6 +20,7 @@ from console.views.jobs import (
     recordings,
     saved_views,
     shells,
+    stacks,
     train_model,
 )
 
@@ -63,6 +64,7 @@ urlpatterns = [
     path("jobs/<int:job_id>/outputs/image", outputs.output_image, name="job-output-image"),
     path("jobs/<int:job_id>/outputs/delete", outputs.delete_output, name="delete-output"),
     path("jobs/<int:job_id>/shells/", job_tabs.shells, name="job-shells"),
+    path("jobs/<int:job_id>/stacks", stacks.job_stacks, name="job-stacks"),
     path("jobs/<int:job_id>/spec", job_tabs.spec, name="job-spec"),
     path("jobs/<int:job_id>/events", job_tabs.events, name="job-events"),
     path("jobs/<int:job_id>/history", job_tabs.history, name="job-history"),

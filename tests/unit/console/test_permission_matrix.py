@@ -123,6 +123,7 @@ PAGES = {
     "delete-output": (("job", "delete"),),
     "job-files": (("job", "shell"),),
     "job-file": (("job", "shell"),),
+    "job-stacks": (("job", "shell"),),
     "new-shell": (("job", "shell"),),
     "close-shell": (("job", "shell"),),
     "share-shell": (("job", "shell"),),
@@ -308,6 +309,7 @@ REST = [
     # No host answers here: whoever may have the files is told that (400).
     ("GET", "/api/v1/jobs/{job}/replicas/workerpool0-0/files", ("job", "shell"), None),
     ("GET", "/api/v1/jobs/{job}/replicas/workerpool0-0/files/content?path=x", ("job", "shell"), None),
+    ("POST", "/api/v1/jobs/{job}/stacks", ("job", "shell"), {}),
     ("GET", f"/api/v1/jobs/{{job}}/shells/{SHELL}/recording", ("job", "replay_shell"), None),
     ("PATCH", f"/api/v1/jobs/{{job}}/shells/{SHELL}", ("job", "shell"), {"shared": True}),
     ("DELETE", f"/api/v1/jobs/{{job}}/shells/{SHELL}", ("job", "shell"), None),

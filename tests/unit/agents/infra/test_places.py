@@ -22,6 +22,16 @@ def test_a_share_leaves_as_many_places_as_it_takes():
     assert places.total() == 2
 
 
+def test_a_share_may_have_a_limit_of_its_own():
+    places = Places(4, each=1)
+    with places.place("a"):
+        with pytest.raises(AllTaken):
+            places.take("a")
+        places.take("b")
+    places.take("a")
+    assert places.total() == 2
+
+
 def test_a_place_is_given_back_whatever_happens():
     places = Places(2)
     with pytest.raises(ZeroDivisionError), places.place("a"):

@@ -89,6 +89,7 @@ GET = {
     # Without a path they lead to the tab.
     "job-output": row(302, 302, 302, 302, 302, 404, 404),
     "job-output-image": row(302, 302, 302, 302, 302, 404, 404),
+    "job-stacks": row(200, 200, 200, 403, 403, 404, 404),
     "job-files": row(200, 200, 200, 403, 403, 404, 404),
     # Whoever may have the file reads that its host does not answer.
     "job-file": row(409, 409, 409, 403, 403, 404, 404),

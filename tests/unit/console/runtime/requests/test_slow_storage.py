@@ -217,10 +217,13 @@ FETCHES = [
     ("GET", "/jobs/7/files/workerpool0-0/download", "path=x"),
     ("GET", "/api/v1/jobs/7/replicas/workerpool0-0/files", ""),
     ("GET", "/api/v1/jobs/7/replicas/workerpool0-0/files/content", "path=x"),
+    ("POST", "/jobs/7/stacks", ""),
+    ("POST", "/api/v1/jobs/7/stacks", ""),
     ("POST", "/hosts/7/edit", ""),
     ("PATCH", "/api/v1/hosts/gpu-7", ""),
 ]
 OTHERS = [
+    ("GET", "/jobs/7/stacks", ""),
     ("GET", "/hosts/7/edit", ""),
     ("GET", "/api/v1/hosts/gpu-7", ""),
     ("POST", "/api/v1/hosts/gpu-7:drain", ""),
