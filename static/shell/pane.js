@@ -9,11 +9,13 @@ import { say, sayMany } from "../texts.js";
 import { Wire } from "../wire.js";
 import { addressOf, take } from "./early.js";
 import { Find } from "./find.js";
+import { FontSize } from "./font.js";
 import { copy, meaning, systemOf } from "./keys.js";
 import { followLinks } from "./links.js";
 import { cleaned } from "./paste.js";
 import { Replay } from "./replay.js";
 import { THEME } from "./theme.js";
+import { TouchKeys } from "./touch.js";
 import { Typed } from "./typed.js";
 
 const ACK_STEP = 32 * 1024;
@@ -27,7 +29,8 @@ export class Pane {
     Object.assign(this, { root, page, run, watch });
     for (const part of root.querySelectorAll("[data-part]")) this[part.dataset.part] = part;
     const font = getComputedStyle(root).getPropertyValue("--mono");
-    const look = { fontFamily: font, fontSize: 14, lineHeight: 1.2, theme: THEME, cursorBlink: true };
+    this.font = new FontSize(this, (size) => this.#resizeLetters(size));
+    const look = { fontFamily: font, fontSize: this.font.size, lineHeight: 1.2, theme: THEME, cursorBlink: true };
     this.terminal = new Terminal({ ...look, scrollback: 20_000, allowProposedApi: true });
     this.fit = new FitAddon();
     this.terminal.loadAddon(this.fit);
@@ -37,6 +40,7 @@ export class Pane {
     followLinks(this.terminal, this.address, page.linkQuestion);
     this.found = new Find(this.terminal, this.find);
     this.replay = new Replay(this.terminal);
+    this.touch = new TouchKeys(this.keys, this.terminal, () => this.#pasteByTouch());
     this.encoder = new TextEncoder();
     this.#listen();
     this.open(key);
@@ -44,7 +48,7 @@ export class Pane {
 
   #listen() {
     this.terminal.attachCustomKeyEventHandler((event) => this.#forTerminal(event));
-    this.terminal.onData((text) => this.#type(this.encoder.encode(text)));
+    this.terminal.onData((text) => this.#type(this.encoder.encode(this.touch.typed(text))));
     this.terminal.onBinary((text) => this.#type(Uint8Array.from(text, (letter) => letter.charCodeAt(0))));
     this.terminal.onResize(() => this.#mayResize() && this.#tellSize());
     this.mount.addEventListener("paste", (event) => this.#paste(event), true);
@@ -97,6 +101,7 @@ export class Pane {
     this.store();
     this.wire.end();
     this.observer.disconnect();
+    this.font.end();
     this.terminal.dispose();
     this.root.remove();
   }
@@ -104,6 +109,11 @@ export class Pane {
   // Fill the place that there is, unless somebody else, who typed last, has another one.
   resize() {
     if (this.mount.offsetWidth && this.types && !this.foreign) this.fit.fit();
+  }
+
+  #resizeLetters(size) {
+    this.terminal.options.fontSize = size;
+    this.resize();
   }
 
   // On a phone a note above the page pushes the terminal out of sight, where nothing of it is drawn. Keys go to it.
@@ -161,10 +171,22 @@ export class Pane {
     if (SYSTEM === "windows") this.terminal.clearSelection();
   }
 
-  async #paste(event) {
-    const text = cleaned(event.clipboardData?.getData("text/plain") ?? "");
+  #paste(event) {
     event.preventDefault();
     event.stopPropagation();
+    return this.#pasteText(cleaned(event.clipboardData?.getData("text/plain") ?? ""));
+  }
+
+  // Only pages that came over https, or from this machine, have a clipboard, and the person may refuse it.
+  async #pasteByTouch() {
+    try {
+      await this.#pasteText(cleaned(await navigator.clipboard.readText()));
+    } catch {
+      this.#say(say("The browser does not give the clipboard to this page."), "warn");
+    }
+  }
+
+  async #pasteText(text) {
     if (!this.types) return this.#refuse();
     if (!text || this.over) return;
     if (await this.page.pasteQuestion.allows(text, this.terminal.modes.bracketedPasteMode)) this.terminal.paste(text);
@@ -301,7 +323,7 @@ export class Pane {
 
   #showRight() {
     this.watching.hidden = this.types;
-    this.end.hidden = this.over || !this.types;
+    this.end.hidden = this.keys.hidden = this.over || !this.types;
     this.take.hidden = !this.page.mayType;
     this.watchingtext.textContent = this.page.mayType
       ? say("You only watch this shell. Keys do nothing here.")
@@ -346,7 +368,7 @@ export class Pane {
     this.#say(why, "warn");
     this.terminal.write(`\r\n\x1b[2m[${say("closed")}]\x1b[0m\r\n`);
     this.again.hidden = !this.page.mayType;
-    this.end.hidden = this.share.hidden = this.isshared.hidden = true;
+    this.end.hidden = this.keys.hidden = this.share.hidden = this.isshared.hidden = true;
   }
 
   #showWaiting() {

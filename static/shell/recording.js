@@ -5,6 +5,7 @@ import { Terminal } from "../npm/xterm/lib/xterm.mjs";
 import { say } from "../texts.js";
 import { NotReadable, readCast, sizeOf } from "./cast.js";
 import { Find } from "./find.js";
+import { FontSize } from "./font.js";
 import { copy, meaning, systemOf } from "./keys.js";
 import { followLinks } from "./links.js";
 import { THEME } from "./theme.js";
@@ -21,7 +22,8 @@ class Player {
     this.root = root;
     for (const part of root.querySelectorAll("[data-replay]")) this[part.dataset.replay] = part;
     const font = getComputedStyle(root).getPropertyValue("--mono");
-    const look = { fontFamily: font, fontSize: 14, lineHeight: 1.2, theme: THEME };
+    this.font = new FontSize(this, (size) => (this.terminal.options.fontSize = size));
+    const look = { fontFamily: font, fontSize: this.font.size, lineHeight: 1.2, theme: THEME };
     this.terminal = new Terminal({ ...look, scrollback: 20_000, disableStdin: true, allowProposedApi: true });
     this.terminal.loadAddon(new Unicode11Addon());
     this.terminal.unicode.activeVersion = "11";
