@@ -40,11 +40,13 @@ def write(name, content, mode):
         file.flush()
         os.fsync(file.fileno())
     os.chmod(path, mode)
+    os.chmod(os.path.dirname(path), 0o755)
 try:
     os.makedirs(tools, 0o700, exist_ok=True)
     if not os.path.isdir(place):
         draft = tempfile.mkdtemp(dir=tools, prefix=".put-")
         try:
+            os.chmod(draft, 0o755)
             archive = zipfile.ZipFile(io.BytesIO(data))
             for name in archive.namelist():
                 if ".data/scripts/" in name:

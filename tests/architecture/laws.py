@@ -71,6 +71,7 @@ RUNNER_STOREYS = (
     "outputs.directories", "runtimes.adapters", "runtimes.apptainer_containers",
     "runtimes.apptainer_options",
     "runtimes.docker_containers", "runtimes.docker_follower", "runtimes.containers", "runtimes.image_user",
+    "runtimes.shell_tools",
     "runtimes.loaded_images", "cache.store", "runtimes.devices", "runtimes.docker_options",
     "runtimes.engine_commands", "runs.scratch",
     "runs.shared_memory", "host.gpus", "host.cdi",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Mapping, Tuple
 
+from agents.runner.processes import all_processes
 from agents.runner.runs.orders import Order
 from agents.runner.runtimes.apptainer_containers import ApptainerContainer, shell_in
 from agents.runner.runtimes.apptainer_options import command_of as apptainer_command
@@ -14,6 +15,7 @@ from agents.runner.runtimes.containers import describe as describe_container
 from agents.runner.runtimes.containers import shell_of as container_shell
 from agents.runner.runtimes.docker_containers import DockerContainer
 from agents.runner.runtimes.engine_commands import APPTAINER, DOCKER
+from agents.runner.runtimes.shell_tools import number_inside
 
 _CONTAINERS = {DOCKER: DockerContainer, APPTAINER: ApptainerContainer}
 
@@ -46,6 +48,15 @@ def shell_of(
     if is_of_this_host(facts["runtime"]):
         return shell_in(facts, argv or ANY_SHELL, more)
     return container_shell(facts, argv, more)
+
+
+def pid_of_program(directory: str, facts: Mapping[str, Any]) -> int:
+    """The number of the program in its container, for a debugger in a shell there; 0 if it is not known."""
+    if is_of_this_host(facts["runtime"]):
+        return number_inside(int(facts["pid"] or 0))
+    programs = container_of(directory, facts).programs(all_processes())
+    oldest = min(programs, key=lambda each: (each.ticks, each.pid), default=None)
+    return number_inside(oldest.pid) if oldest is not None else 0
 
 
 def is_of_this_host(known: Mapping[str, Any]) -> bool:

@@ -17,6 +17,7 @@ from agents.runner.reduction.files_on_hosts import directory_of
 from agents.runner.runs.orders import Order, Refused, container_env, login_env
 from agents.runner.runtimes.containers import mounts, name_of
 from agents.runner.runtimes.engine_commands import APPTAINER, find_engine
+from agents.runner.runtimes.shell_tools import tools_volume
 
 # Beside an unpacked image: what it is, and what its makers have said of it.
 DESCRIPTION = "image.json"
@@ -68,7 +69,8 @@ def command_of(
         path = "" if "PYTHONPATH" in order.env else of_image.get("PYTHONPATH", "")
         env["PYTHONPATH"] = ":".join(filter(None, (env.get("PYTHONPATH"), path, module)))
     volumes = [*tmp_volumes(facts["tmp"]), (work, work, "rw")]
-    volumes += [(metrics_directory(directory),) * 2 + ("rw",), *own, *mounts(runtime)]
+    volumes += [(metrics_directory(directory),) * 2 + ("rw",), *own]
+    volumes += [*tools_volume(order, directory), *mounts(runtime)]
     write_file(os.path.join(directory, BEGUN), script)
     volumes += [(os.path.join(directory, BEGUN), _BEGUN_INSIDE, "rw")]
     place = work if runtime.get("workdir") else str(image.get("workdir") or "/")

@@ -33,6 +33,7 @@ from agents.runner.runtimes.engine_commands import (
     remove_container_words,
 )
 from agents.runner.runtimes.image_user import as_login, give, python_path_of_image, user_of_image
+from agents.runner.runtimes.shell_tools import tools_volume
 
 # The exit statuses by which a client says that it has not executed the command, and the first of them that is not a
 # fault of its own.
@@ -310,7 +311,7 @@ def command_of(
     module = "" if path is None else module
     if reduction or module:
         env["PYTHONPATH"] = ":".join(filter(None, (env.get("PYTHONPATH"), path, module)))
-    own = [(place, place, "ro") for place in (reduction, module) if place]
+    own = tools_volume(order, directory) + [(each, each, "ro") for each in (reduction, module) if each]
     given = {name: value for name, value in env.items() if not _FOR_THE_CLIENT.fullmatch(name)}
     path = os.path.join(directory, "container.env")
     rest = {name: value for name, value in env.items() if name not in given}
@@ -361,11 +362,12 @@ def _podman_words(known: Mapping[str, Any], env_file: str) -> List[str]:
     return words
 
 
-# bash where the image has it. Packages that were installed for the run are found first.
+# bash where the image has it. Packages that were installed for the run are found first, and our tools last.
 ANY_SHELL = [
     "sh",
     "-c",
-    'PATH="${VIRTUAL_ENV:+$VIRTUAL_ENV/bin:}$PATH"; command -v bash >/dev/null 2>&1 && exec bash -i; exec sh -i',
+    'PATH="${VIRTUAL_ENV:+$VIRTUAL_ENV/bin:}$PATH${TRAINYARD_TOOLS:+:$TRAINYARD_TOOLS}";'
+    " command -v bash >/dev/null 2>&1 && exec bash -i; exec sh -i",
 ]
 
 

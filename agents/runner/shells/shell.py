@@ -8,22 +8,23 @@ import json
 import os
 import shutil
 import socket
-from typing import List, NoReturn, Tuple
+from typing import Dict, List, NoReturn, Tuple
 
 from agents.runner.files import write_file
 from agents.runner.forks import fork_detached
 from agents.runner.home import Home
 from agents.runner.linux import boot_id
 from agents.runner.processes import read_process
+from agents.runner.runs.facts import Facts
 from agents.runner.runs.orders import build_env
-from agents.runner.runtimes.adapters import shell_of
+from agents.runner.runtimes.adapters import pid_of_program, shell_of
 from agents.runner.shells.attach import attach, record_of, refuse
 from agents.runner.shells.holder import Holder
 from agents.runner.shells.recording import recorder_of
 from agents.runner.shells.requests import size_of
 from agents.runner.shells.running import running_run
 from agents.runner.shells.terminal import Program
-from agents.runner.shells.tools import ToolsMissing, add_tools
+from agents.runner.shells.tools import ToolsMissing, add_tools, place_of
 from agents.runner.wire import Message
 
 
@@ -80,6 +81,7 @@ def open_shell(request: Message, home: Home) -> Tuple[Program, List[str]]:
     if facts["runtime"].get("name"):
         own = "TRAINYARD_SHELL=%s" % request["shell"]
         more.update(TERM="xterm-256color", TRAINYARD_SHELL=request["shell"])
+        more.update(variables_of_tools(directory, facts, place_of(home.tools, request.get("tools"))))
         argv, env = shell_of(facts, wanted, more)
         return Program(argv, env, facts["work"], groups, own), secrets
     os.chdir(facts["work"])  # an error is told to the person now
@@ -94,3 +96,12 @@ def open_shell(request: Message, home: Home) -> Tuple[Program, List[str]]:
     add_tools(env, home.tools, request.get("tools"))
     argv = wanted or [shutil.which("bash", path=env["PATH"]) or "/bin/sh", "-i"]
     return Program(argv, env, facts["work"], groups), secrets
+
+
+def variables_of_tools(directory: str, facts: Facts, place: str) -> Dict[str, str]:
+    """What a shell in a container needs to use the tools at this place on the host, which is mounted there."""
+    pid = pid_of_program(directory, facts)
+    found = {"TRAINYARD_PID": "%d" % pid} if pid else {}
+    if place:
+        found["TRAINYARD_TOOLS"] = os.path.join(place, "bin")
+    return found

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +19,7 @@ from tests.unit.agents.runner.shell_client import ShellClient
 
 MACHINE = os.uname().machine
 SHA = "a" * 64
+PY_SPY = Path(sys.prefix) / "bin" / "py-spy"
 
 
 @pytest.fixture
@@ -41,7 +45,7 @@ def test_a_shell_asks_for_tools_that_are_not_on_the_host(host, running):
 @pytest.mark.parametrize("offered", [None, {}, {"vax": SHA}, {MACHINE: "../x"}, {MACHINE: 7}, "x"])
 def test_a_shell_works_without_tools(host, running, offered):
     client = ShellClient(host, settings={"keep_s": 0}, tools=offered)
-    client.type(b"echo path=$PATH=e''nd\n")
+    client.type(b'T="${PATH##*:}"; echo "path=$T=e""nd"; touch "$T/x" && echo writ""ten; echo o""ver\n')
     assert b"trainyard/tools" not in client.seen(b"=end\r\n")
     client.drop()
 
@@ -103,3 +107,52 @@ def test_a_home_that_cannot_be_written_is_told(tmp_path):
     (tmp_path / ".trainyard").write_text("in the way")
     done = put(tmp_path, tools.wheels()[MACHINE])
     assert done.returncode != 0 and b"cannot be written" in done.stderr
+
+
+STANDS = """
+import time
+def stands_in_the_container():
+    print("stands", flush=True)
+    while True: time.sleep(3600)
+stands_in_the_container()
+"""
+
+
+@pytest.fixture
+def put_later(host):
+    """The console puts the tool when a shell asks for it: the container is there before."""
+
+    def put():
+        place = host.home / ".trainyard" / "tools" / SHA / "bin"
+        place.mkdir(parents=True)
+        shutil.copy(PY_SPY, place / "py-spy")
+
+    return put
+
+
+def test_py_spy_is_at_hand_in_a_shell_in_a_container(each_runtime, console, host, put_later):
+    """The image has none. It is found last, and cannot be written to from there."""
+    console.start(
+        "r1", ["sh", "-c", f"exec '{PYTHON}' -c \"$PROGRAM\""], web_access=True, env={"PROGRAM": STANDS}
+    )
+    console.text("r1", "stands")
+    put_later()
+    client = ShellClient(host, settings={"keep_s": 0}, tools={MACHINE: SHA})
+    client.type(b"py-spy dump --pid $TRAINYARD_PID | cat; echo dum''ped\n")
+    assert b"stands_in_the_container (<string>:5)" in client.seen(b"dumped\r\n")
+    client.type(b'T="${PATH##*:}"; echo "path=$T=e""nd"; touch "$T/x" && echo writ""ten; echo o""ver\n')
+    seen = client.seen(b"over\r\n")
+    assert f"/.trainyard/tools/{SHA}/bin=end".encode() in seen.replace(b"\r\n", b"")
+    assert (b"written" in seen) is (each_runtime == "process")
+    client.drop()
+    console.stop("r1", 0)
+    console.closed("r1")
+
+
+def test_a_run_without_shells_has_no_mount_for_them(each_runtime, console, host):
+    where = host.home / ".trainyard" / "tools"
+    console.start(
+        "r1", ["sh", "-c", 'test -d "$WHERE" && echo is-there; echo looked'], env={"WHERE": str(where)}
+    )
+    assert "is-there" not in console.text("r1", "looked")
+    console.closed("r1")
