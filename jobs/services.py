@@ -44,7 +44,7 @@ from jobs.rules.scheduling.quota import gpus_of
 from jobs.rules.spec.custom_job import CustomJob, CustomJobSpec, to_document
 from jobs.rules.spec.image_aliases import as_kept, with_images
 from jobs.rules.spec.machine_types import Needs, Types, needs
-from jobs.scheduling import capacity, machine_types
+from jobs.scheduling import capacity, container_variables, machine_types
 from jobs.scheduling.image_aliases import images_used
 from jobs.secrets import of_jobs
 from jobs.secrets.of_jobs import Values
@@ -173,6 +173,7 @@ def _submit(
     quotas.check_queue(project, user)
     given = brought.with_git_credentials(asked)
     secrets_found = of_jobs.found(given, project, user, now) if trial is None else trial.values
+    container_variables.check(used, secrets_found)
     submitting.make_bucket(project, asked.job_spec, location, user.get_username(), now)
     failpoint("submit.before")
     job = _insert(
@@ -188,8 +189,8 @@ def _submit(
 def check_brought(asked: CustomJob, project: Project, user: User, location: str, copied: int | None) -> None:
     """Raises InvalidDocument and Refused where secrets, code or packages of the job are not there. `copied`: the job
     whose bytes it brings again."""
-    of_jobs.check(brought.with_git_credentials(asked), project, user)
-    _resolved(asked, project, location, copied)
+    values = of_jobs.check(brought.with_git_credentials(asked), project, user)
+    container_variables.check(as_kept(asked.job_spec, _resolved(asked, project, location, copied)), values)
 
 
 def _resolved(

@@ -51,14 +51,16 @@ def found(asked: CustomJob, project: Project, user: User, now: datetime) -> Valu
     return values
 
 
-def check(asked: CustomJob, project: Project, user: User) -> None:
-    """Raises InvalidDocument where `found` would, and notes no use: nothing is submitted yet."""
-    if asked.asked_secrets:
-        finder = _Finder(project, user)
-        values = {(each.pool, each.variable.name): finder.value(each) for each in asked.asked_secrets}
-        violations = (*finder.violations, *_too_large(asked, values))
-        if violations:
-            raise InvalidDocument(violations)
+def check(asked: CustomJob, project: Project, user: User) -> Values:
+    """The same, and notes no use: nothing is submitted yet."""
+    if not asked.asked_secrets:
+        return {}
+    finder = _Finder(project, user)
+    values = {(each.pool, each.variable.name): finder.value(each) for each in asked.asked_secrets}
+    violations = (*finder.violations, *_too_large(asked, values))
+    if violations:
+        raise InvalidDocument(violations)
+    return values
 
 
 def keep(job: Job, values: Values) -> None:

@@ -73,7 +73,7 @@ RUNNER_STOREYS = (
     "runtimes.docker_containers", "runtimes.docker_follower", "runtimes.containers", "runtimes.image_user",
     "runtimes.shell_tools",
     "runtimes.loaded_images", "cache.store", "runtimes.devices", "runtimes.docker_options",
-    "runtimes.engine_commands", "runs.scratch",
+    "runtimes.engine_commands", "runtimes.client_variables", "runs.scratch",
     "runs.shared_memory", "host.gpus", "host.cdi",
     "logs.shipper", "logs.sent_tail", "logs.budget", "runs.facts", "background_tasks", "metrics.collect",
     "metrics.hypertune_file", "metrics.journal", "metrics.directories", "metrics.tensorboard",

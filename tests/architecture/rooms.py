@@ -111,7 +111,7 @@ jobs/rules/storage_names: agents/{infra}
 jobs/rules/time_text: agents/{infra}
 jobs/rules/tuning: jobs/rules/{lifecycle list_text metrics spec time_text} agents/{infra}
 jobs/scheduling: jobs/rules/{lifecycle list_text scheduling spec} jobs/{lifecycle models outputs projects wake}
-    agents/{hosts infra models}
+    agents/{hosts infra models runner}
 jobs/secrets: jobs/rules/{list_text spec} jobs/{models projects} agents/{infra models}
 jobs/services: jobs/rules/{lifecycle scheduling spec} jobs/{host_sync lifecycle logs metrics models outputs preparations
     projects recordings scheduling secrets wake} agents/{infra}

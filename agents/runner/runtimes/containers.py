@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import time
 from typing import Any, Callable, Dict, List, Mapping, Set, Tuple
@@ -23,6 +22,7 @@ from agents.runner.processes import Process, descendants, read_process, signal_p
 from agents.runner.programs import output_of
 from agents.runner.reduction.files_on_hosts import directory_of
 from agents.runner.runs.orders import Order, Refused, container_env, login_env
+from agents.runner.runtimes.client_variables import fits_client, is_of_client
 from agents.runner.runtimes.devices import device_options, network_options
 from agents.runner.runtimes.docker_options import check_network, look, run_words, user_words
 from agents.runner.runtimes.engine_commands import (
@@ -51,11 +51,6 @@ DELEGATED = "/sys/fs/cgroup/user.slice/user-{uid}.slice/user@{uid}.service/cgrou
 # Programs that do nothing but pass signals on, by what the kernel calls them: that of `--init`, and those of images.
 PASS_SIGNALS_ON = frozenset({"podman-init", "catatonit", "tini", "tini-static", "dumb-init", "docker-init"})
 INIT_PLACES = ("/usr/libexec/podman/catatonit", "/usr/local/libexec/podman/catatonit", "/usr/bin/catatonit")
-# Variables by which the client itself would do something else: they are given to the container by a file.
-_FOR_THE_CLIENT = re.compile(
-    r"PATH|HOME|TMPDIR|USER|LOGNAME|SHELL|LANG|LD_.*|XDG_.*|CONTAINER.*|PODMAN.*|STORAGE_.*|REGISTRY_.*|_CONTAINERS.*"
-    r"|DOCKER_.*|GO.*|DBUS_.*|NOTIFY_.*|LISTEN_.*|BUILDAH_.*|[a-z]*_proxy|[A-Z]*_PROXY"
-)
 
 
 class Container:
@@ -312,11 +307,11 @@ def command_of(
     if reduction or module:
         env["PYTHONPATH"] = ":".join(filter(None, (env.get("PYTHONPATH"), path, module)))
     own = tools_volume(order, directory) + [(each, each, "ro") for each in (reduction, module) if each]
-    given = {name: value for name, value in env.items() if not _FOR_THE_CLIENT.fullmatch(name)}
+    given = {name: value for name, value in env.items() if not is_of_client(name)}
     path = os.path.join(directory, "container.env")
     rest = {name: value for name, value in env.items() if name not in given}
     for name, value in rest.items():
-        if "\n" in value or "\r" in value:
+        if not fits_client(name, value):
             raise Refused("bad_order", "env[%.80s]: must be one line in a container" % name)
     write_file(
         path, "".join("%s=%s\n" % each for each in sorted(rest.items())).encode("utf-8", "surrogateescape")

@@ -13,6 +13,7 @@ from django.utils import timezone
 from jobs import services
 from jobs.models import Job, JobSecret, Membership, Project, Role, Run, Secret
 from jobs.rules.spec.parse import InvalidDocument
+from jobs.scheduling import machine_types
 from jobs.secrets import of_jobs, store
 from tests.unit.jobs.conftest import gang, pool_of, spec
 from tests.unit.jobs.fake_hosts import settle
@@ -131,6 +132,25 @@ def test_what_linux_would_refuse_is_refused_at_submit(submit, project):
     with pytest.raises(InvalidDocument, match="together; at most"):
         submit(with_env(*env))
     submit(with_env(*env[:5]), place=False)
+
+
+@pytest.mark.parametrize(("name", "fits"), [("GOOGLE_CREDENTIALS", True), ("DOCKER_AUTH_CONFIG", False)])
+def test_what_the_engine_would_read_itself_is_refused_at_submit(submit, project, alice, name, fits):
+    put(project, value=f"{{\n{CANARY}\n}}")
+    document = with_env({**refers(), "name": name})
+    document["jobSpec"]["workerPoolSpecs"][0]["containerSpec"]["imageUri"] = "ghcr.io/lab/train"
+    if fits:
+        assert submit(document, place=False)
+        return
+    with pytest.raises(InvalidDocument) as refused:
+        submit(document)
+    asked, _types = machine_types.read(document, "default")
+    with pytest.raises(InvalidDocument) as looked_at:
+        services.check_brought(asked, project, alice, "default", None)
+    (violation,) = refused.value.violations
+    assert violation.field == "job_spec.worker_pool_specs[0].container_spec.env"
+    assert name in violation.description and CANARY not in violation.description
+    assert looked_at.value.violations == refused.value.violations
 
 
 def test_the_same_request_with_another_value_is_another_document(submit):

@@ -42,6 +42,16 @@ def test_variables_with_names_that_no_shell_knows_are_in_the_container(console, 
     assert {b"a.b=1", b"c-d=x\ny", b"HOME-x=2"} <= set(found)
 
 
+def test_a_value_with_line_breaks_reaches_it_whatever_its_name_begins_with(console, engine):
+    """As the key of a service account has, in the form in which it is handed out."""
+    names = ("GOOGLE_CREDENTIALS", "STORAGE_KEY", "REGISTRY_CA", "CONTAINER_SPEC")
+    runtime = {"entrypoint": ["cat", "/proc/self/environ"], "args": []}
+    start(console, "r1", runtime=runtime, env=dict.fromkeys(names, '{\n "type": 1\n}') | {"GOGC": "50"})
+    console.closed("r1")
+    found = set(console.ended_log("r1")[0].split(b"\0"))
+    assert {f'{name}={{\n "type": 1\n}}'.encode() for name in names} | {b"GOGC=50"} <= found
+
+
 def test_it_is_running_when_its_program_runs(host, console, engine):
     start(console, "r1", "echo up; exec sleep 600")
     facts = console.running("r1")
