@@ -43,6 +43,7 @@ NO_POOL: dict[str, Any] = {
     "command": "",
     "args": "",
     "runtime": "",
+    "shm_mb": None,
     "wire": "",
     "packages": "",
     "module": "",
@@ -120,6 +121,13 @@ class PoolFields(forms.Form):
             ("", gettext_lazy("what the hosts have: podman, Docker, or Apptainer")),
             *((engine, engine) for engine in ENGINES),
         ],
+    )
+    shm_mb = forms.IntegerField(
+        label=gettext_lazy("Shared memory (MB)"),
+        required=False,
+        help_text=gettext_lazy(
+            "The size of /dev/shm in a container. Empty: half of the memory of the machine type, or of the host."
+        ),
     )
     wire = forms.ChoiceField(
         label=gettext_lazy("Numbers on the wire"),
@@ -204,7 +212,7 @@ class PoolFields(forms.Form):
         typed = super().clean() or {}
         if self.like_primary:
             # What is hidden is not checked.
-            for name in ("env", "env_lines", "kind", "program", "runtime"):
+            for name in ("env", "env_lines", "kind", "program", "runtime", "shm_mb"):
                 self.errors.pop(name, None)
             return typed
         for name in ARGUMENTS.get(typed.get("kind", ""), ()):

@@ -25,6 +25,8 @@ KINDS = (
 # The fields of a pool that hold a task, in the document and in the form.
 CONTAINER_SPEC, PACKAGE_SPEC = "containerSpec", "pythonPackageSpec"
 TASKS = (CONTAINER_SPEC, PACKAGE_SPEC)
+# What of `trainyard` is made of the fields of the form, or of those of the job's code.
+_SHOWN = ("runtime", "code", "wire", "shmMb")
 # Other runtimes follow from the task: the form carries them along.
 _CARRIED = {IMAGE: "", PACKAGE: PYTHON}
 
@@ -62,7 +64,9 @@ def are_reducers(pool: Mapping[str, Any]) -> bool:
 
 def same_task(pool: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether two pools run the same by the same runtime."""
-    return all(pool.get(name) == other.get(name) for name in TASKS) and _runtime(pool) == _runtime(other)
+    return all(pool.get(name) == other.get(name) for name in TASKS) and all(
+        _ours(pool).get(name) == _ours(other).get(name) for name in ("runtime", "shmMb")
+    )
 
 
 def initial(pool: Mapping[str, Any]) -> dict[str, Any]:
@@ -78,6 +82,7 @@ def initial(pool: Mapping[str, Any]) -> dict[str, Any]:
             "packages": "\n".join(package.get("packageUris", [])),
             "module": package.get("pythonModule", ""),
             "args": write_arguments(args),
+            **_engine(pool),
         }
     image, runtime = container.get("imageUri", HOST_IMAGE), _runtime(pool)
     if runtime == REDUCTION_SERVER and image == HOST_IMAGE:
@@ -88,7 +93,7 @@ def initial(pool: Mapping[str, Any]) -> dict[str, Any]:
             "image": image,
             "command": write_arguments(command),
             "args": write_arguments(args),
-            "runtime": runtime if runtime in ENGINES else "",
+            **_engine(pool),
             "wire": _ours(pool).get("wire", ""),
         }
     argv = [*command, *args]
@@ -122,12 +127,20 @@ def _ours(pool: Mapping[str, Any]) -> Mapping[str, Any]:
     return ours if isinstance(ours, Mapping) else {}
 
 
+def _engine(pool: Mapping[str, Any]) -> dict[str, Any]:
+    """What the form shows of how a container is run."""
+    runtime = _runtime(pool)
+    return {"runtime": runtime if runtime in ENGINES else "", "shm_mb": _ours(pool).get("shmMb")}
+
+
 def _extensions(typed: Mapping[str, Any]) -> dict[str, Any]:
     """The `trainyard` of the pool, without its code. What the form does not show is as the document had it, if it is
     still one for this kind of task."""
     kind, carried = typed["kind"], _ours(typed["base"])
-    found = {name: value for name, value in carried.items() if name not in ("runtime", "code", "wire")}
-    runtime = typed["runtime"] if kind == IMAGE else _carried_runtime(typed)
+    found = {name: value for name, value in carried.items() if name not in _SHOWN}
+    runtime = (typed["runtime"] if kind in (IMAGE, PACKAGE) else "") or _carried_runtime(typed)
+    if kind in (IMAGE, PACKAGE) and typed["shm_mb"]:
+        found["shmMb"] = typed["shm_mb"]
     if kind == IMAGE and typed["wire"]:
         found["wire"] = typed["wire"]  # beside another image the parser refuses it
     if kind == IMAGE and reduction.is_image(typed["image"]):
@@ -139,7 +152,7 @@ def _carried_runtime(typed: Mapping[str, Any]) -> str:
     """The runtime that the document named, if it is still one for this kind of task."""
     carried, kind = _runtime(typed["base"]), typed["kind"]
     if kind == PACKAGE and typed["executor"].strip() not in ("", HOST_IMAGE):
-        return carried if carried in ENGINES else ""
+        return ""
     return carried if carried == _CARRIED.get(kind, PROCESS) else ""
 
 

@@ -39,6 +39,7 @@ POOL_FIELDS = {
     "python_package_spec.args": "args",
     "python_package_spec": "packages",
     "trainyard.runtime": "runtime",
+    "trainyard.shm_mb": "shm_mb",
     "trainyard.wire": "wire",
 }
 # Where the pool runs an image.

@@ -79,7 +79,7 @@ class Disk:
 @dataclass(frozen=True, slots=True)
 class Pool:
     """`runtime`: the one that the document pins, or "". `code`: files that are put into the work directory.
-    `wire`: of reducers, in which numbers gradients travel, or ""."""
+    `wire`: of reducers, in which numbers gradients travel, or "". `shm_mb`: of /dev/shm in containers, or 0."""
 
     machine: Machine
     replica_count: int
@@ -88,6 +88,7 @@ class Pool:
     runtime: str = ""
     code: Code | None = None
     wire: str = ""
+    shm_mb: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,5 +184,7 @@ def _pool_document(pool: Pool) -> dict[str, object]:
         replicaCount=str(pool.replica_count),
         diskSpec=given(bootDiskType=pool.disk.boot_disk_type, bootDiskSizeGb=pool.disk.boot_disk_size_gb),
         **task_document(pool.task),
-        trainyard=given(runtime=pool.runtime, code=code_document(pool.code), wire=pool.wire),
+        trainyard=given(
+            runtime=pool.runtime, code=code_document(pool.code), wire=pool.wire, shmMb=pool.shm_mb
+        ),
     )

@@ -99,6 +99,7 @@ def parse_custom_job(document: object, types: Types = NO_TYPES, gpus_here: Colle
     asked_secrets: list[AskedSecret] = []
     job_spec = _job_spec(fields.message("job_spec"), types, gpus_here, asked_secrets)
     _check_directory(job_spec.base_output_directory, complaints)
+    _check_shared_memory(job_spec, types, complaints)
     reduction.check(job_spec.pools, complaints)
     fields.close()
     complaints.raise_if_any()
@@ -187,6 +188,26 @@ def _check_directory(prefix: str, complaints: Complaints) -> None:
         )
 
 
+def _check_shared_memory(spec: CustomJobSpec, types: Types, complaints: Complaints) -> None:
+    """Only for a new job, too. What is in /dev/shm counts as memory that the replica uses."""
+    for number, pool in enumerate(spec.pools):
+        if pool is None or not pool.shm_mb:
+            continue
+        try:
+            most = needs(pool.machine, types).memory_mb
+        except UnknownMachine:
+            continue
+        if most and pool.shm_mb > most:
+            complaints.add(
+                f"job_spec.worker_pool_specs[{number}].trainyard.shm_mb",
+                said(
+                    "must be at most {most}: the MB of memory that {machine} has for a replica.",
+                    most=most,
+                    machine=pool.machine.machine_type,
+                ),
+            )
+
+
 def read_labels(fields: MessageReader) -> dict[str, str]:
     labels: dict[str, str] = {}
     for key, value in fields.pairs("labels", maximum=MAX_LABELS).items():
@@ -256,7 +277,7 @@ def _pool(
     if number == 0 and count != 1:
         fields.complain("replica_count", said("must be 1 in the first pool: it holds the primary alone."))
     disk = fields.message("disk_spec")
-    runtime, code, wire = read_extensions(fields)
+    runtime, code, wire, shm_mb = read_extensions(fields)
     pool = Pool(
         machine=_machine(fields.message("machine_spec"), types, gpus_here),
         replica_count=count,
@@ -268,6 +289,7 @@ def _pool(
         runtime=runtime,
         code=code,
         wire=wire,
+        shm_mb=shm_mb,
     )
     disk.close()
     fields.close()

@@ -31,6 +31,7 @@ from jobs.rules.spec.tasks import (
 MAX_ENV = 100
 MAX_PACKAGES = 100
 MAX_ARGUMENTS = 10_000
+MAX_SHM_MB = 1 << 24
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,255}", re.ASCII)
 _PART = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
@@ -69,8 +70,9 @@ def read_task(pool: MessageReader, number: int, asked_secrets: list[AskedSecret]
     return Container(HOST_IMAGE)
 
 
-def read_extensions(pool: MessageReader) -> tuple[str, Code | None, str]:
-    """The runtime that the pool pins, or "", the code that it brings, and the numbers that travel to reducers."""
+def read_extensions(pool: MessageReader) -> tuple[str, Code | None, str, int]:
+    """The runtime that the pool pins, or "", the code that it brings, the numbers that travel to reducers, and the size
+    of the shared memory of its containers, or 0."""
     fields = pool.message("trainyard")
     runtime = fields.text("runtime", maximum=64)
     if runtime and runtime not in RUNTIMES:
@@ -94,8 +96,9 @@ def read_extensions(pool: MessageReader) -> tuple[str, Code | None, str]:
                 known=said("Known are {names}.", names=", ".join(filter(None, WIRES))),
             ),
         )
+    shm_mb = fields.whole("shm_mb", default=0, minimum=0, maximum=MAX_SHM_MB)
     fields.close()
-    return runtime, code, wire
+    return runtime, code, wire, shm_mb
 
 
 def is_image(text: str) -> bool:

@@ -93,12 +93,22 @@ def runtime_order(pool: Pool) -> dict[str, object]:
         "entrypoint": entrypoint,
         "args": list(task.args),
     }
+    if pool.shm_mb:
+        order["shm_mb"] = pool.shm_mb
     # As without a container, a program that is brought starts in the work directory; else the image decides.
     is_brought = pool.code is not None or isinstance(task, PythonPackage)
     return {**order, "workdir": True} if is_brought else order
 
 
 def _check(pool: Pool, offer: Offer, path: str, complaints: Complaints) -> None:
+    if pool.shm_mb and runtime_of(pool) not in (PODMAN, DOCKER):
+        complaints.add(
+            f"{path}.trainyard.shm_mb",
+            said(
+                "is for containers of podman and Docker. Apptainer and programs of the host have the host's /dev/shm, "
+                "which its admin sizes: leave it out."
+            ),
+        )
     if pool.task.image != HOST_IMAGE:
         _check_container(pool, offer, path, complaints)
     elif isinstance(pool.task, PythonPackage):

@@ -120,7 +120,11 @@ DOCUMENTS = [
                         "pythonModule": "trainer.task",
                         "args": ["--epochs", "3"],
                     },
-                    "trainyard": {"runtime": "docker", "code": {"artifact": 64 * "a", "directory": "src"}},
+                    "trainyard": {
+                        "runtime": "docker",
+                        "code": {"artifact": 64 * "a", "directory": "src"},
+                        "shmMb": 2048,
+                    },
                 },
                 {
                     "replicaCount": "1",

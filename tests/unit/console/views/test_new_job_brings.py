@@ -97,14 +97,23 @@ def test_a_package_is_run_as_a_module(browser, project):
     }
 
 
-def test_a_package_in_an_image_keeps_the_engine_of_its_document(browser, project, podman):
+ENGINE = {"pool0-runtime": "podman", "pool0-shm_mb": "2048"}
+
+
+def test_the_engine_and_the_shared_memory_of_an_image_are_chosen_for_a_package_too(browser, project, podman):
     a_stored_file(project, "lab-files", "trainer-1.0.tar.gz")
-    base = json.dumps({"trainyard": {"runtime": "podman"}})
+    base = json.dumps({"trainyard": {"runtime": "docker", "shmMb": 1}})
     typed = {**PACKAGE, "pool0-executor": "ghcr.io/lab/torch:2", "pool0-base": base}
-    assert send(browser("bob"), typed).status_code == 302
+    assert send(browser("bob"), typed, ENGINE).status_code == 302
     pool = the_pool()
     assert pool["pythonPackageSpec"]["executorImageUri"] == "ghcr.io/lab/torch:2"
-    assert pool["trainyard"] == {"runtime": "podman"}
+    assert pool["trainyard"] == {"runtime": "podman", "shmMb": 2048}
+
+
+def test_what_is_for_containers_is_refused_at_its_field_for_the_python_of_the_host(browser, project):
+    a_stored_file(project, "lab-files", "trainer-1.0.tar.gz")
+    pool = send(browser("bob"), PACKAGE, ENGINE).context["draft"].pools[0]
+    assert "does not fit" in str(pool.errors["runtime"]) and "/dev/shm" in str(pool.errors["shm_mb"])
 
 
 def test_pools_that_follow_the_primary_run_its_image(browser, podman):

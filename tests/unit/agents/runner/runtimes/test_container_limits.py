@@ -64,6 +64,12 @@ def test_it_gets_the_cpus_and_the_shared_memory_of_its_machine_type(host, consol
     console.closed("r1")
 
 
+def test_it_gets_the_shared_memory_that_the_job_asks_for(console, engine):
+    start(console, "r1", "df -m /dev/shm | tail -n 1", memory_mb=600, runtime={"shm_mb": 420})
+    console.closed("r1")
+    assert b" 420 " in console.ended_log("r1")[0]
+
+
 def test_it_may_have_as_many_threads_as_a_program_of_the_host(host, console, engine):
     start(console, "r1", "echo up; exec sleep 600")
     console.text("r1", "up")

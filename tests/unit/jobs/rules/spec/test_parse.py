@@ -328,13 +328,14 @@ CODES = st.none() | st.one_of(
         ),
     ),
 )
+SHM_MB = st.sampled_from([0, 1, 1024])
 DISKS = st.builds(Disk, st.sampled_from(["", "pd-ssd"]), st.integers(0, 100))
 
 
 def pools(replicas):
     # Reducers are one pool of a job, with no program of their own: test_reduction.py has theirs.
     runtimes = st.sampled_from(["", *(each for each in RUNTIMES if each != REDUCTION_SERVER)])
-    return st.builds(Pool, MACHINES, replicas, CONTAINERS | PACKAGES, DISKS, runtimes, CODES)
+    return st.builds(Pool, MACHINES, replicas, CONTAINERS | PACKAGES, DISKS, runtimes, CODES, shm_mb=SHM_MB)
 
 
 SPECS = st.builds(
@@ -356,7 +357,7 @@ SPECS = st.builds(
 )
 
 
-NUMBERS = {"replicaCount", "acceleratorCount", "bootDiskSizeGb"}
+NUMBERS = {"replicaCount", "acceleratorCount", "bootDiskSizeGb", "shmMb"}
 ENUMS = {"strategy": STRATEGIES, "acceleratorType": ACCELERATORS}
 SNAKE = re.compile("[A-Z]")
 
@@ -512,6 +513,8 @@ def test_a_pool_has_one_task():
     ("ours", "field", "word"),
     [
         ({"runtime": "lxc"}, "runtime", "podman"),
+        ({"shmMb": -1}, "shm_mb", "from 0"),
+        ({"shmMb": "much"}, "shm_mb", "whole number"),
         ({"image": "x"}, "image", "not a field"),
         ("podman", "", "object"),
         ({"code": {"directory": "a"}}, "code.artifact", "exactly one"),
@@ -569,3 +572,16 @@ def test_the_orders_of_all_replicas_are_bounded_together():
     pool["replicaCount"] = 700
     (violation,) = violations(large)
     assert violation.field == POOLS and "bytes; at most 67108864" in violation.description
+
+
+@pytest.mark.parametrize(("machine", "most"), [("n1-standard-4", 12700), ("host", None)])
+def test_shared_memory_is_part_of_the_memory_of_the_machine(machine, most):
+    asked = changed([*POOL, "machineSpec"], {"machineType": machine})
+    pool = asked["jobSpec"]["workerPoolSpecs"][2]
+    for size in (1, most or 1 << 20):
+        pool["trainyard"] = {"shmMb": size}
+        assert parse_custom_job(asked).job_spec.pools[2].shm_mb == size
+    if most:
+        pool["trainyard"] = {"shmMb": most + 1}
+        (found,) = violations(asked)
+        assert found.field == f"{POOLS}[2].trainyard.shm_mb" and f"at most {most}" in found.description

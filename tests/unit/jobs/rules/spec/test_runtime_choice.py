@@ -134,3 +134,23 @@ def test_an_engine_is_chosen_for_pools_with_an_image_that_name_none():
     assert with_engine(pool(), "apptainer") == pool()
     package = replace(pool(), task=PythonPackage("host", ("gs://a/b.whl",), "m"))
     assert with_engine(package, "apptainer") == package
+
+
+@pytest.mark.parametrize(("task", "engine", "fits"), [
+    (Container("ghcr.io/lab/train"), "podman", True),
+    (PythonPackage("ghcr.io/lab/train", ("gs://a/b.whl",), "m"), "docker", True),
+    (Container("ghcr.io/lab/train"), "apptainer", False),
+    (Container("host", ("true",)), "", False),
+    (PythonPackage("host", ("gs://a/b.whl",), "m"), "", False),
+])  # fmt: skip
+def test_only_containers_with_shared_memory_of_their_own_are_given_its_size(task, engine, fits):
+    named = replace(pool(), task=task, runtime=engine, shm_mb=2048)
+    job = replace(spec(1), pools=(pool(), named))
+    if fits:
+        check_runtimes(job)
+        assert runtime_order(named)["shm_mb"] == 2048
+        assert "shm_mb" not in runtime_order(replace(named, shm_mb=0))
+        return
+    with pytest.raises(InvalidDocument) as refused:
+        check_runtimes(job)
+    assert [each.field for each in refused.value.violations] == [f"{POOL}.trainyard.shm_mb"]
