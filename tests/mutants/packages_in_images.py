@@ -46,6 +46,17 @@ PACKAGES_IN_IMAGES = (
         ("tests/unit/agents/runner/test_code.py::test_a_command_finds_the_python_that_its_location_names",),
     ),
     Safeguard(
+        "python-that-is-found-after-that-of-the-host",
+        "agents/runner/runs/orders.py",
+        'os.path.dirname(program) + ":" + env.get("PATH", os.defpath)',
+        'env.get("PATH", os.defpath) + ":" + os.path.dirname(program)',
+        (
+            "tests/unit/agents/runner/test_code.py::test_a_command_finds_the_python_that_its_location_names",
+            "tests/unit/agents/runner/runtimes/test_reducer_python.py::"
+            "test_the_directory_of_the_python_that_stands_for_an_image_comes_first",
+        ),
+    ),
+    Safeguard(
         "path-with-a-slip-that-is-an-image",
         "jobs/rules/spec/image_aliases.py",
         "if image.startswith(HOST_WITH):",

@@ -19,7 +19,7 @@ from agents.runner.preparations.images import last_line
 from agents.runner.preparations.report import HOST, USER, Failed, Report
 from agents.runner.programs import output_of
 from agents.runner.reduction.numpy_check import QUESTION, TIMEOUT_S, without_numpy
-from agents.runner.runs.orders import enter_environment, login_env
+from agents.runner.runs.orders import enter_environment, find_first, login_env
 from agents.runner.runtimes.apptainer_containers import NOT_EXECUTED, last_words
 from agents.runner.runtimes.apptainer_options import DESCRIPTION, client_env, image_env, run_words
 from agents.runner.runtimes.containers import CLIENT_FAILED, one_of_list
@@ -70,7 +70,7 @@ def _env_of_run(what: Dict[str, Any], env: Dict[str, str], home: Home) -> Dict[s
     if what.get("environment"):
         enter_environment(env, Cache(home).path(ENVIRONMENTS, str(what["environment"])))
     elif what.get("interpreter"):
-        env["PATH"] = os.path.dirname(str(what["interpreter"])) + ":" + env.get("PATH", os.defpath)
+        find_first(env, str(what["interpreter"]))
     return env
 
 

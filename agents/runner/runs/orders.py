@@ -272,7 +272,7 @@ def build_env(order: Order, directory: str, work: str, facts: Mapping[str, Any])
     if order.reduction:
         _let_python_find(env, directory_of(_base_of(directory)))
     if order.interpreter:
-        env["PATH"] = os.path.dirname(order.interpreter) + ":" + env.get("PATH", os.defpath)
+        find_first(env, order.interpreter)
     if facts.get("environment"):
         enter_environment(env, str(facts["environment"]))
     return env
@@ -312,10 +312,15 @@ def _let_python_find(env: Dict[str, str], place: str) -> None:
     env["PYTHONPATH"] = "%s:%s" % (place, before) if before else place
 
 
+def find_first(env: Dict[str, str], program: str) -> None:
+    """Let this program be found before others of its name."""
+    env["PATH"] = os.path.dirname(program) + ":" + env.get("PATH", os.defpath)
+
+
 def enter_environment(env: Dict[str, str], environment: str) -> None:
     """Let the programs of a Python environment be found first."""
     env["VIRTUAL_ENV"] = environment
-    env["PATH"] = os.path.join(environment, "bin") + ":" + env.get("PATH", os.defpath)
+    find_first(env, os.path.join(environment, "bin", "python3"))
     env.pop("PYTHONHOME", None)
 
 
