@@ -133,6 +133,12 @@ class OutputsConversation:
         answer = self._source.object()
         return _state(answer.get("state")) if answer.get("have") is True else None
 
+    def lack_of_room(self, size: int) -> str:
+        """Why so many bytes cannot be put there; empty if they can."""
+        self._source.ask({"op": "room", "size": size})
+        answer = self._source.object()
+        return "" if answer.get("ok") is True else clean_text(answer.get("error") or NO_OUTPUTS, 300)
+
     def write(
         self, path: str, size: int, sha256: str, chunks: Iterable[bytes], mtime_ns: int | None = None
     ) -> FileState | str:

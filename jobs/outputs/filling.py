@@ -6,9 +6,12 @@ the storage. A file that its program deleted does not come back.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from typing import NamedTuple
 
+from django.conf import settings
 from django.db.models import QuerySet
 from django.utils import timezone
 
@@ -16,6 +19,7 @@ from agents.infra.refusals import Unavailable
 from agents.infra.texts import said
 from agents.models import HostStatus
 from agents.ssh.outputs import OutputsConversation
+from agents.ssh.put import Rate
 from jobs.artifacts import buckets, objects
 from jobs.models import HostOutputs, OutputFile, Project, Run, StoredObject
 from jobs.outputs import times
@@ -59,6 +63,22 @@ def unread_runs(row: HostOutputs) -> QuerySet[Run]:
     return runs.filter(metrics_proof="", forgotten_at=None)
 
 
+@functools.cache
+def _rate() -> Rate:
+    """Of all that this process puts on hosts."""
+    return Rate(settings.TRAINYARD.ship_mb_s * 1e6)
+
+
+class _StoredFile(NamedTuple):
+    """A stored file that the host should have."""
+
+    mtime_ns: int
+    pk: int
+    path: str
+    size: int
+    generation: int
+
+
 class Filling:
     """What is to be put on one host."""
 
@@ -69,7 +89,9 @@ class Filling:
     def run(self) -> None:
         """Raises DialError, Unavailable or Superseded."""
         row = self._claim.row
-        self._claim.write(fill_done=0, fill_total=self._bytes())
+        # The oldest first: directories and links then have their order of age, too.
+        files = sorted(self._missing())
+        self._claim.write(fill_done=0, fill_total=sum(file.size for file in files))
         same = dict(
             OutputFile.objects.filter(outputs=row, gone_at=None)
             .exclude(stored_at=None)
@@ -77,11 +99,26 @@ class Filling:
         )
         # What the host has only itself is newer than the storage: its program has written it since.
         own = set(to_store(row.pk).values_list("path", flat=True))
-        for path, stored in self._by_time():
+        lacking = [file for file in files if file.path not in own and same.get(file.path) != file.generation]
+        self._check_room(sum(file.size for file in lacking))
+        for path, stored in _rows(files):
             if path not in own and same.get(path) != stored.generation:
                 self._put(path, stored)
             self._done += stored.blob.size
             self._claim.renew(fill_done=self._done)
+
+    def _check_room(self, size: int) -> None:
+        """Before the first byte: other jobs write to that disk."""
+        problem = self._host.lack_of_room(size) if size else ""
+        if problem:
+            raise Unavailable(
+                said(
+                    "The files that this job needs cannot be put on host {host}: {problem}. It goes on when there is "
+                    "room.",
+                    host=self._claim.row.host.name,
+                    problem=problem.rstrip("."),
+                )
+            )
 
     def _put(self, path: str, stored: StoredObject) -> None:
         blob = stored.blob
@@ -117,22 +154,11 @@ class Filling:
         sent = self._done
         for data in chunks:
             sent += len(data)
+            _rate().take(len(data))
             self._claim.renew(fill_done=sent)
             yield data
 
-    def _by_time(self) -> Iterator[tuple[str, StoredObject]]:
-        """What is missing, the oldest first: directories and links then have their order of age, too."""
-        ages = sorted((times.mtime_ns(stored), stored.pk, path) for path, stored in self._missing())
-        for start in range(0, len(ages), PAGE):
-            page = ages[start : start + PAGE]
-            rows = StoredObject.objects.select_related("blob", "bucket").in_bulk([pk for _, pk, _ in page])
-            # One that was deleted meanwhile is missing nowhere.
-            yield from ((path, rows[pk]) for _, pk, path in page if pk in rows)
-
-    def _bytes(self) -> int:
-        return sum(stored.blob.size for _, stored in self._missing())
-
-    def _missing(self) -> Iterator[tuple[str, StoredObject]]:
+    def _missing(self) -> Iterator[_StoredFile]:
         """Every stored file below the job's addresses that its program has not deleted since."""
         job = self._claim.row.job
         deleted = _deleted(job.pk)
@@ -140,7 +166,16 @@ class Filling:
             for stored in objects_below(job.project, Address(bucket, below)):
                 path = f"{bucket}/{stored.name}"
                 if deleted.get(path) != stored.generation and not stored.name.endswith("/"):
-                    yield path, stored
+                    age = times.mtime_ns(stored)
+                    yield _StoredFile(age, stored.pk, path, stored.blob.size, stored.generation)
+
+
+def _rows(files: Sequence[_StoredFile]) -> Iterator[tuple[str, StoredObject]]:
+    for start in range(0, len(files), PAGE):
+        page = files[start : start + PAGE]
+        rows = StoredObject.objects.select_related("blob", "bucket").in_bulk([file.pk for file in page])
+        # One that was deleted meanwhile is missing nowhere.
+        yield from ((file.path, rows[file.pk]) for file in page if file.pk in rows)
 
 
 def objects_below(project: Project, address: Address) -> Iterator[StoredObject]:

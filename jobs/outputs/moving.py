@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 
 # Each thread may wait for a host, and moves the bytes of one. More of them would take the cores from each other.
 THREADS = 8
+# So many of them put files on hosts at the same time: the others store what jobs write meanwhile.
+_fills = threading.BoundedSemaphore(THREADS // 2)
 SOON = timedelta(seconds=5)
 SILENT_PAUSE = timedelta(seconds=10)
 SILENT = said("the host does not answer")
@@ -144,11 +146,14 @@ def _connect(row: HostOutputs) -> OutputsConversation:
 
 def _fill(claimed: Claim, found: Upload) -> None:
     row = claimed.row
-    if not others_are_stored(row):
+    if not others_are_stored(row) or not _fills.acquire(blocking=False):
         claimed.write(problem="")
         claimed.hold_back_runs()
         return
-    Filling(claimed, found.host).run()
+    try:
+        Filling(claimed, found.host).run()
+    finally:
+        _fills.release()
     with transaction.atomic():
         reasons.hold(row.job_id)
         claimed.write(filled_at=timezone.now())

@@ -445,9 +445,23 @@ STORED_FILES = (
     Safeguard(
         "oldest-files-first",
         "jobs/outputs/filling.py",
-        "ages = sorted(",
-        "ages = list(",
+        "files = sorted(",
+        "files = list(",
         (f"{FILLING}::{TIMES}",),
+    ),
+    Safeguard(
+        "room-before-the-first-byte",
+        "jobs/outputs/filling.py",
+        "        self._check_room(sum(file.size for file in lacking))\n",
+        "",
+        (f"{FILLING}::test_a_host_without_room_is_not_filled_and_says_so",),
+    ),
+    Safeguard(
+        "threads-for-what-jobs-write",
+        "jobs/outputs/moving.py",
+        "if not others_are_stored(row) or not _fills.acquire(blocking=False):",
+        "if not others_are_stored(row) or not (_fills.acquire(blocking=False) or True):",
+        (f"{FILLING}::test_fills_leave_threads_for_what_jobs_write",),
     ),
     Safeguard(
         "model-before-its-files",

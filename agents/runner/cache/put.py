@@ -151,11 +151,15 @@ def receive(cache: Cache, sha: str, size: int) -> None:
         os.close(fd)
 
 
+def make_room(cache: Cache) -> None:
+    """What nothing has used lately goes, before a user is told that there is no room."""
+    cache.throw_away(time.time())
+
+
 def check_room(cache: Cache, missing: int, size: int) -> None:
     free = free_bytes(cache.base)
     if missing + kept_free(cache.base) > free:
-        # What nothing has used lately makes room before a user is told that there is none.
-        cache.throw_away(time.time())
+        make_room(cache)
         free = free_bytes(cache.base)
     if missing + kept_free(cache.base) > free:
         text = "the disk of this host is full: a file of %d MB is to be put there, and %d MB are free"

@@ -17,7 +17,10 @@ import signal
 import stat
 from typing import IO, Any, Callable, Dict, Iterator, List, NoReturn, Tuple
 
+from agents.runner.cache.put import make_room
+from agents.runner.cache.store import Cache
 from agents.runner.file_access import open_below, words_of, write_all
+from agents.runner.files import free_bytes, kept_free
 from agents.runner.home import Home, is_run_id
 from agents.runner.linux import give_way
 from agents.runner.shells.frames import json_line
@@ -63,6 +66,7 @@ class Outputs:
             "list": self.list,
             "read": self.read,
             "have": self.have,
+            "room": self.room,
             "write": self.write,
             "drop": self.drop,
         }
@@ -132,14 +136,24 @@ class Outputs:
                     same = state_of(os.fstat(fd))
         write_all(json_line({"have": bool(same), "state": same}))
 
+    def room(self, request: Message) -> None:
+        """Say whether so many bytes may come."""
+        base, size = self.home.base, int(request["size"])
+        if lack_of_room(base, size):
+            make_room(Cache(self.home))
+        problem = lack_of_room(base, size)
+        write_all(json_line({"error": problem} if problem else {"ok": True}))
+
     def write(self, request: Message) -> None:
         """Take a file: written beside its place, compared, then renamed. Its bytes are read whatever happens."""
         left = int(request["size"])
         taken = hashlib.sha256()
-        problem, draft = "", None
+        # Since `room` was asked, others may have written more than they used to.
+        problem, draft = lack_of_room(self.home.base, left, 2), None
         state: List[int] = []
         try:
-            draft = Draft(self.top, str(request["path"]))
+            if not problem:
+                draft = Draft(self.top, str(request["path"]))
         except (OSError, ValueError) as error:
             problem = words_of(error)
         while left > 0:
@@ -208,6 +222,18 @@ class Draft:
             return words_of(error), []
         finally:
             os.close(self.where)
+
+
+def lack_of_room(base: str, size: int, part: int = 1) -> str:
+    """Why so many bytes may not be put on this disk: the runs that write there come first. Empty if they may. `part`:
+    one such part of what is kept free stays so."""
+    free = free_bytes(base)
+    if free - size >= kept_free(base) // part:
+        return ""
+    return "the disk of this host is full: %d MB are to be put there, and %d MB are free" % (
+        size >> 20,
+        free >> 20,
+    )
 
 
 def set_time(fd: int, mtime_ns: object) -> None:

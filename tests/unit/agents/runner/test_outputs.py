@@ -257,6 +257,19 @@ def test_a_file_is_read_by_ranges_and_written_whole_or_not_at_all(talk, top):
     assert [name for name, *_ in talk.list()[0]] == ["bucket/new/model.bin"], "no draft is left"
 
 
+def test_what_would_fill_the_disk_does_not_come(host, top):
+    """All at once is asked for first, and each file is looked at again: others write to that disk, too."""
+    talk = Talk(host)
+    assert talk.ask(op="room", size=1) == {"ok": True}
+    assert "the disk of this host is full" in talk.ask(op="room", size=1 << 50)["error"]
+    talk.close()
+    host.env["TRAINYARD_FLOOR_MB"] = str(1 << 30)
+    talk = Talk(host)
+    assert "the disk of this host is full" in talk.write("bucket/x", b"data")["error"]
+    assert talk.list()[0] == [] and not (top / "bucket" / "x").exists(), "and its bytes are read"
+    talk.close()
+
+
 def test_a_file_that_is_put_there_has_the_time_that_it_is_to_have(talk, top):
     path, there = "bucket/epoch-9.pt", top / "bucket" / "epoch-9.pt"
     answer = talk.write(path, b"nine", mtime_ns=10**18 + 7)

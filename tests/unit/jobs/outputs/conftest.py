@@ -90,13 +90,14 @@ class Connections:
 
     def __init__(self):
         self.homes, self.processes, self.cuts, self.made = {}, [], [], 0
-        self.refusal = None
+        self.refusal, self.variables = None, {}
 
     def connect(self, row):
         self.made += 1
         if self.refusal is not None:
             raise self.refusal
         env = {"HOME": str(self.homes[row.host_id]), "PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}
+        env.update(self.variables)
         process = subprocess.Popen(
             [PYTHON, str(RUNNER), "outputs"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env
         )

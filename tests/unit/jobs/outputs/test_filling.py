@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from datetime import UTC, datetime, timedelta
 
@@ -16,7 +17,7 @@ from jobs.host_sync import prepared, wanted
 from jobs.lifecycle.advance import advance_quietly
 from jobs.maintenance import cordon_and_drain
 from jobs.models import HostOutputs, Preparation, PreparationNeed, Run, StoredObject
-from jobs.outputs import claiming, moving, times
+from jobs.outputs import claiming, filling, moving, times
 from jobs.outputs.uploading import Upload
 from jobs.preparations import reasons
 from jobs.wake import hints
@@ -185,6 +186,46 @@ def test_a_host_on_which_no_run_waits_is_not_filled(unfilled):
     look()
     row = HostOutputs.objects.get()
     assert row.filled_at is None and row.settled_at is not None
+
+
+def test_a_host_without_room_is_not_filled_and_says_so(unfilled, host, connections):
+    """Before the first byte: the runs of others write to that disk."""
+    connections.variables["TRAINYARD_FLOOR_MB"] = str(1 << 30)
+    look()
+    row = HostOutputs.objects.get()
+    assert row.filled_at is None and row.problem.startswith(
+        "The files that this job needs cannot be put on host h1"
+    )
+    assert "the disk of this host is full" in row.problem and row.problem.endswith("when there is room.")
+    assert not (host.top(unfilled) / "bucket-1/run/data").exists()
+    connections.variables.clear()
+    look()
+    assert (host.top(unfilled) / "bucket-1/run/data").read_bytes() == b"data"
+    row.refresh_from_db()
+    assert row.filled_at is not None and not row.problem
+
+
+def test_what_is_put_on_hosts_keeps_the_rate_of_shipping(unfilled, monkeypatch):
+    taken = []
+    monkeypatch.setattr(filling.Rate, "take", lambda rate, size: taken.append(size))
+    look()
+    assert HostOutputs.objects.get().filled_at is not None and sum(taken) == len(b"data")
+
+
+def test_fills_leave_threads_for_what_jobs_write(unfilled, host, monkeypatch):
+    monkeypatch.setattr(moving, "_fills", threading.BoundedSemaphore(1))
+    host.write(unfilled, "bucket-1/run/own", b"own")
+    with moving._fills:
+        for _ in range(2):
+            look()
+            grow_old()
+        row = HostOutputs.objects.get()
+        assert row.filled_at is None and row.due_at is not None and not row.problem
+        assert StoredObject.objects.filter(name="run/own").exists()
+    look()
+    row.refresh_from_db()
+    assert row.filled_at is not None
+    assert moving._fills.acquire(blocking=False), "it is given back"
 
 
 def test_a_run_is_not_late_while_its_host_is_being_filled(unfilled, monkeypatch):
