@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from .. import transfers
 from ..connection import quoted
 from ..errors import NOT_UNDERSTOOD, REFUSED, ClientError
+from ..folders import Folder, read_folder
 from ..progress import Progress
 from ..session import Session
 from ..tables import print_json, print_table
@@ -20,6 +21,8 @@ from ..times import local
 from ..transfers import Place, place
 
 Document = Mapping[str, Any]
+# So many names of what is left out are shown.
+SHOWN = 8
 
 
 def cp_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +33,10 @@ def cp_arguments(parser: argparse.ArgumentParser) -> None:
         "target", metavar="TARGET", help="a file, a folder, or gs://BUCKET/NAME; NAME/: into it"
     )
     parser.add_argument("-r", "--recursive", action="store_true", help="folders with all that is in them")
-    parser.add_argument("-q", "--quiet", action="store_true", help="say nothing")
+    parser.add_argument(
+        "-L", "--follow", action="store_true", help="copy what links lead to (else they are left out)"
+    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="say only what is left out")
 
 
 def cp(session: Session) -> int:
@@ -55,13 +61,15 @@ def _up(session: Session, target: Place) -> int:
     args = session.args
     into = target.name == "" or target.name.endswith("/") or len(args.sources) > 1
     pairs: list[tuple[Path, Place]] = []
+    folders: list[Folder] = []
     for source in map(Path, args.sources):
         if source.is_dir():
             _must_be_recursive(session, str(source))
             # As cp does: into a folder that is there it goes with its name, else it becomes that folder.
             head = target.name.rstrip("/") + "/" if target.name else ""
             head += f"{source.resolve().name}/" if into else ""
-            pairs += [(path, Place(target.bucket, head + name)) for path, name in _files(source)]
+            folders.append(read_folder(source, args.follow))
+            pairs += [(path, Place(target.bucket, head + name)) for path, name in folders[-1].files]
         elif source.exists():
             name = target.name.rstrip("/") + "/" * bool(target.name) + source.name if into else target.name
             pairs.append((source, Place(target.bucket, name)))
@@ -71,17 +79,20 @@ def _up(session: Session, target: Place) -> int:
     with Progress(_what(pairs), whole) as progress:
         for path, to in pairs:
             transfers.send(session, path, to, progress)
+    _tell_left_out(folders, args.follow)
     return _told(session, len(pairs), whole, target.uri)
 
 
-def _files(folder: Path) -> Iterator[tuple[Path, str]]:
-    """Every file below a folder, with its name there. Links are not followed."""
-    for root, folders, names in os.walk(folder):
-        folders.sort()
-        for name in sorted(names):
-            path = Path(root, name)
-            if path.is_file() and not path.is_symlink():
-                yield path, path.relative_to(folder).as_posix()
+def _tell_left_out(folders: Sequence[Folder], follow: bool) -> None:
+    """On stderr, also where nothing else is said: who copies a folder believes that all of it is there."""
+    links = [name for folder in folders for name in folder.links]
+    others = [name for folder in folders for name in folder.others]
+    no_file = "what is no file, cannot be read" + (", or leads in a circle" if follow else "")
+    for words, names in (("links (--follow copies what they lead to)", links), (no_file, others)):
+        if names:
+            more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+            shown = ", ".join(harmless(name) for name in names[:SHOWN])
+            print(f"trainyard: left out, {words}: {shown}{more}", file=sys.stderr)
 
 
 def _down(session: Session, target: Path) -> int:
