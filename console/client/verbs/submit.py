@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from .. import worker_pool_spec
+from .. import submit_options, worker_pool_spec
 from ..errors import NOT_UNDERSTOOD, REFUSED, ClientError, Offline
 from ..packing import Tree, packed, read_tree
 from ..progress import Progress
@@ -58,6 +58,7 @@ def submit_arguments(parser: argparse.ArgumentParser) -> None:
     short.add_argument("--image", default="", help="a container image (default: host, the host itself)")
     short.add_argument("--folder", default="", help="what is uploaded (default: this folder)")
     short.add_argument("--no-upload", action="store_true", help="upload nothing: the command is on the hosts")
+    submit_options.add_arguments(parser)
     after = parser.add_argument_group("before and after")
     after.add_argument("--dry-run", action="store_true", help="only show the job and what would be uploaded")
     after.add_argument("-y", "--yes", action="store_true", help="do not ask about large uploads")
@@ -121,7 +122,8 @@ def _from_command(args: argparse.Namespace) -> tuple[Document, dict[int, Path]]:
     if args.replicas > 1:
         # As everywhere in Vertex, the first pool has one replica: the chief.
         pools.append({**pools[0], "replicaCount": str(args.replicas - 1)})
-    folders = {} if args.no_upload else {number: Path(args.folder or ".") for number in range(len(pools))}
+    no_folder = args.no_upload or args.git
+    folders = {} if no_folder else {number: Path(args.folder or ".") for number in range(len(pools))}
     return _named(Path(args.words[0]).name + " " + " ".join(args.words[1:2]), pools), folders
 
 
@@ -211,6 +213,7 @@ def _common(args: argparse.Namespace, job: Document) -> None:
     variables = [dict(zip(("name", "value"), _pair(each, "--env"))) for each in args.env]
     if variables:
         set_variables(spec.get(spelled(spec, "workerPoolSpecs")) or [], variables)
+    submit_options.apply(args, job)
 
 
 def name_and_labels(args: argparse.Namespace, document: Document) -> None:

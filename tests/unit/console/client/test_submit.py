@@ -43,6 +43,9 @@ def submit(command, console, tmp_path):
 POOL = ("--worker-pool-spec", "container-image-uri=host")
 
 
+GIT = "https://example.com/lab/train.git@v1"
+
+
 def submitted(console):
     method, path, body = console.sent[-1]
     assert (method, path) == ("POST", "/v1/projects/nlp/locations/default/customJobs")
@@ -127,6 +130,51 @@ def test_options_win_over_a_file_in_either_spelling(submit, console, task):
             "scheduling": {"timeout": "60s"},
         },
     }
+
+
+def test_a_command_says_where_its_outputs_go_and_how_it_waits(submit, console):
+    console.answers = [(200, {}, MADE)]
+    submit(
+        "--git", GIT, "--git-secret", "KEY", "--output", "gs://b/run", "--secret", "HF", "--secret", "W=wandb",
+        "--strategy", "flex-start", "--priority", "low", "--label", "team=a", "--env", "A=1",
+        "--image", "ghcr.io/lab/train:1", "--runtime", "docker", "--shm-mb", "64", "--replicas", "2", "--", "true",
+    )  # fmt: skip
+    sent = submitted(console)
+    assert len(console.sent) == 1, "no folder is uploaded"
+    assert sent["labels"] == {"team": "a", "trainyard-priority": "low"}
+    spec = sent["jobSpec"]
+    assert spec["baseOutputDirectory"] == {"outputUriPrefix": "gs://b/run"}
+    assert spec["scheduling"] == {"strategy": "FLEX_START"}
+    git = {"url": "https://example.com/lab/train.git", "revision": "v1", "credentialSecret": "KEY"}
+    for pool in spec["workerPoolSpecs"]:
+        assert pool["trainyard"] == {"runtime": "docker", "shmMb": 64, "code": {"git": git}}
+        assert pool["containerSpec"]["env"] == [
+            {"name": "A", "value": "1"},
+            {"name": "HF", "valueFrom": {"secret": "HF"}},
+            {"name": "W", "valueFrom": {"secret": "wandb"}},
+        ]
+
+
+def test_the_engine_is_of_pools_with_an_image_and_reducers_have_none(submit, console):
+    console.answers = [(200, {}, MADE)]
+    code = {"artifact": 64 * "a"}
+    pools = [
+        {
+            "container_spec": {"image_uri": "a/b"},
+            "trainyard": {"runtime": "podman", "shm_mb": 1, "code": code},
+        },
+        {"pythonPackageSpec": {"executorImageUri": "c/d"}},
+        {
+            "containerSpec": {
+                "imageUri": "us-docker.pkg.dev/vertex-ai-restricted/training/reductionserver:latest"
+            }
+        },
+        {"containerSpec": {"imageUri": "host"}},
+    ]
+    submit("-", "--runtime", "docker", "--shm-mb", "64", stdin=json.dumps({"workerPoolSpecs": pools}))
+    engine = {"runtime": "docker", "shmMb": 64}
+    found = [pool.get("trainyard") for pool in submitted(console)["jobSpec"]["workerPoolSpecs"]]
+    assert found == [{"code": code, **engine}, engine, None, None]
 
 
 JOB_42 = {"project": "nlp", "customJob": {}, "replicas": [], "attempt": 1}
@@ -221,6 +269,16 @@ def test_advice_is_shown_and_a_dry_run_sends_nothing(submit, console):
         (("--command", "a", "--", "true"), "--command has no effect with -- COMMAND"),
         (("--args", "a", "--", "true"), "--args has no effect with -- COMMAND"),
         (("--folder", ".", "--no-upload", "--", "true"), "--folder has no effect with --no-upload"),
+        (("--git", GIT, "--folder", ".", "--", "true"), "--folder has no effect with --git"),
+        (("--git", GIT, "--no-upload", "--", "true"), "--no-upload has no effect with --git"),
+        (("--git-secret", "K", "--", "true"), "--git-secret has no effect without --git"),
+        ((*POOL, "--git", GIT), "--git has no effect with --worker-pool-spec"),
+        (("--git", "git@example.com:lab/train.git", "--", "true"), "URL@REVISION is expected"),
+        (("--git", "ssh://git@example.com/lab/train", "--", "true"), "URL@REVISION is expected"),
+        (("--secret", "=x", "--no-upload", "--", "true"), "NAME=STORED is expected"),
+        (("--runtime", "podman", "--no-upload", "--", "true"), "--runtime has no effect: no pool runs"),
+        ((*POOL, "--shm-mb", "64"), "--shm-mb has no effect: no pool runs an image"),
+        (("--runtime", "process", "--", "true"), "invalid choice"),
     ],
 )
 def test_what_is_not_understood_is_told_and_nothing_is_sent(submit, console, words, why):
