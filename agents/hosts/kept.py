@@ -16,7 +16,7 @@ from agents.infra.text import clean_text
 from agents.infra.texts import said
 from agents.models import Discard, Host, HostKept
 
-# As on the wire. Images that an engine has loaded from archives are of the kind of the engine.
+# As on the wire. Images that an engine has loaded or pulled are of the kind of the engine.
 BLOBS, TREES, ENVIRONMENTS, IMAGES = "blobs", "trees", "environments", "images"
 ENGINES = ("podman", "docker")
 KINDS = (BLOBS, TREES, ENVIRONMENTS, IMAGES, *ENGINES)

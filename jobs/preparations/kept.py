@@ -66,6 +66,7 @@ def _names(row: Preparation) -> Iterator[Name]:
     elif row.kind == IMAGE and row.what.get("engine") in kept.ENGINES and row.what.get("archive"):
         yield str(row.what["engine"]), str(row.what["archive"])
     elif row.kind == IMAGE and row.result.get("id"):
-        yield kept.IMAGES, str(row.result["id"])
+        engine = str(row.what.get("engine", ""))
+        yield engine if engine in kept.ENGINES else kept.IMAGES, str(row.result["id"])
     for blob in row.what.get("blobs", ()):
         yield kept.BLOBS, str(blob["sha256"])

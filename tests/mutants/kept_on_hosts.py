@@ -16,9 +16,16 @@ KEPT_ON_HOSTS = (
     Safeguard(
         "loaded-images-alone-thrown-away",
         "agents/runner/runtimes/loaded_images.py",
-        "    if archive_of(image):\n",
-        "    if True:\n",
-        (f"{LOADED}::test_the_images_of_archives_alone_are_thrown_away",),
+        "    elif is_key(image) and os.path.exists(_path(home, engine, image)):\n",
+        "    elif is_key(image):\n",
+        (f"{LOADED}::test_the_images_of_others_are_not_thrown_away",),
+    ),
+    Safeguard(
+        "images-that-were-there-before-a-pull",
+        "agents/runner/preparations/images.py",
+        ' and there is not None and pulled["id"] not in there:',
+        ":",
+        ("tests/unit/agents/runner/test_pulls.py::test_an_image_that_was_here_before_is_not_ours",),
     ),
     Safeguard(
         "loaded-image-used-while-others-are-removed",

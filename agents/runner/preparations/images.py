@@ -7,7 +7,7 @@ import json
 import os
 import re
 import shutil
-from typing import Any, Dict, List
+from typing import Any, Dict, FrozenSet, List
 
 from agents.runner.home import Home
 from agents.runner.preparations.apptainer_images import LOCAL, prepare_in_cache
@@ -31,6 +31,7 @@ from agents.runner.runtimes.engine_commands import (
     DOCKER,
     describe_image,
     find_engine,
+    list_ids,
     load_image,
     parse_description,
     pull_image,
@@ -38,7 +39,7 @@ from agents.runner.runtimes.engine_commands import (
     say_storage,
     tag_image,
 )
-from agents.runner.runtimes.loaded_images import note_use
+from agents.runner.runtimes.loaded_images import note_pull, note_use
 
 # A name that no engine takes for an option or a path, and that has no letter which a terminal acts on.
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,1000}\Z")
@@ -78,7 +79,10 @@ def prepare_image(what: Dict[str, Any], report: Report, home: Home) -> Dict[str,
         found = fetch(what, program, found, env, report, home)
     if found is None:
         raise Failed(USER, "%s says that it has got the image, but does not know it as %s" % (engine, image))
-    note_use(home, engine, image, size_of(program, image, env) if what.get("archive") else 0)
+    of_archive = bool(what.get("archive"))
+    note_use(
+        home, engine, image if of_archive else found["id"], size_of(program, image, env) if of_archive else 0
+    )
     return found
 
 
@@ -86,6 +90,12 @@ def size_of(program: str, image: str, env: Dict[str, str]) -> int:
     """Its bytes, for people; 0 if the engine does not say."""
     words = run_quietly(say_size(program, image), env)[1].strip()
     return int(words) if words.isdigit() else 0
+
+
+def ids_of(program: str, env: Dict[str, str]) -> FrozenSet[str] | None:
+    """Those of all images that the engine has; None if it does not say."""
+    status, output, _ = run_quietly(list_ids(program), env)
+    return frozenset(line.rpartition(":")[2] for line in output.split()) if status == 0 else None
 
 
 def fetch(
@@ -107,7 +117,12 @@ def fetch(
                 finally:
                     give_all_back(home)
         else:
+            there = ids_of(program, env)
             pull(str(what["engine"]), program, image, env, report, what.get("credentials"))
+            pulled = look_up(program, image, env)
+            if pulled is not None and there is not None and pulled["id"] not in there:
+                note_pull(home, str(what["engine"]), pulled["id"], size_of(program, image, env))
+            return pulled
     except Failed as failed:
         if here is None:
             raise

@@ -55,6 +55,11 @@ def list_images(program: str) -> List[str]:
     return [program, "image", "ls", "--no-trunc", "--format", "{{.Repository}}:{{.Tag}} {{.ID}}"]
 
 
+def list_ids(program: str) -> List[str]:
+    """Prints the IDs of all images, also of those without a name."""
+    return [program, "image", "ls", "--all", "--no-trunc", "--quiet"]
+
+
 def remove_image(program: str, image: str) -> List[str]:
     """Takes a name from its image, which goes with the last one. Refused while a container is made of it."""
     return [program, "image", "rm", image]

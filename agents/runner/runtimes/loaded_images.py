@@ -1,5 +1,6 @@
-"""Images that were loaded from archives of the storage: their names in an engine, when they were used last, and how
-they are thrown away. Other images of an engine are its admin's and its users': they are never touched.
+"""Images that runners brought into an engine, from archives of the storage or by a pull: their names there, when they
+were used last, and how they are thrown away. Other images of an engine are its admin's and its users': they are never
+touched. One that was there before a pull has brought it once more is theirs, too.
 
 A note for each lies beside the deployments, which share the engine of their login; its time is that of the last use. It
 says since when the image is here, and how large it is.
@@ -32,6 +33,8 @@ _NOTE = re.compile(r"([a-z]{1,20})-([0-9a-f]{64})\Z")
 _GONE = ("image not known", "no such image")
 # What podman and docker say of an image of which there is a container.
 _USED = ("in use", "is using", "used by")
+# The same of one that was pulled and to which somebody gave a further name.
+_NAMED = ("multiple repositories", "more than one tag")
 
 
 def name_of_archive(sha256: str) -> str:
@@ -50,21 +53,43 @@ def place_of_notes(home: Home) -> str:
 
 
 def note_use(home: Home, engine: str, image: str, size: int = 0) -> None:
-    """The engine has this image, and somebody is about to use it. `size`: its bytes, where they are known."""
+    """The engine has this image, and somebody is about to use it. One that was pulled is named by its ID. `size`: its
+    bytes, where they are known."""
     if archive_of(image):
-        path = os.path.join(place_of_notes(home), "%s-%s" % (engine, archive_of(image)))
-        note = read_json(path) or {}
-        note = {
-            "since": whole(note.get("since")) or int(time.time()),
-            "size": size or whole(note.get("size")),
-        }
-        with contextlib.suppress(OSError):  # a full disk: it is noted the next time
-            os.makedirs(place_of_notes(home), 0o700, exist_ok=True)
-            write_file(path, json.dumps(note).encode())
+        _note(home, engine, archive_of(image), size, False)
+    elif is_key(image) and os.path.exists(_path(home, engine, image)):
+        _note(home, engine, image, size, True)
+
+
+def note_pull(home: Home, engine: str, image_id: str, size: int) -> None:
+    """A pull has brought this image, which was not here before."""
+    if is_key(image_id):
+        _note(home, engine, image_id, size, True)
+
+
+def _path(home: Home, engine: str, key: str) -> str:
+    return os.path.join(place_of_notes(home), "%s-%s" % (engine, key))
+
+
+def _note(home: Home, engine: str, key: str, size: int, pulled: bool) -> None:
+    note = read_json(_path(home, engine, key)) or {}
+    note = {
+        "since": whole(note.get("since")) or int(time.time()),
+        "size": size or whole(note.get("size")),
+        "pulled": pulled,
+    }
+    with contextlib.suppress(OSError):  # a full disk: it is noted the next time
+        os.makedirs(place_of_notes(home), 0o700, exist_ok=True)
+        write_file(_path(home, engine, key), json.dumps(note).encode())
+
+
+def _image_of(path: str, key: str) -> str:
+    """What the engine knows the image of this note by."""
+    return key if (read_json(path) or {}).get("pulled") is True else name_of_archive(key)
 
 
 def loaded_images(home: Home) -> List[Tuple[str, str, Any, int, int]]:
-    """(engine, SHA-256 of the archive, bytes or None, since, last use) of each."""
+    """(engine, SHA-256 of the archive or ID, bytes or None, since, last use) of each."""
     place, found = place_of_notes(home), []
     for used, _, path in _unused(place, math.inf):
         name = _NOTE.match(os.path.basename(path))
@@ -75,15 +100,15 @@ def loaded_images(home: Home) -> List[Tuple[str, str, Any, int, int]]:
     return found
 
 
-def remove_loaded(home: Home, engine: str, sha256: str) -> str:
-    """Remove the image of this archive. Why it stays, for people; "" if it is gone."""
-    seen = _look(os.path.join(place_of_notes(home), "%s-%s" % (engine, sha256)))
+def remove_loaded(home: Home, engine: str, key: str) -> str:
+    """Remove this image. Why it stays, for people; "" if it is gone."""
+    seen = _look(_path(home, engine, key))
     program = find_engine(engine)
     if not seen[1]:
         return ""
     if program is None:
         return "%s is not on this host now" % engine
-    words = _remove(program, name_of_archive(sha256), seen)
+    words = _remove(program, _image_of(seen[2], key), seen)
     return "" if words is None else words or "it was used just now"
 
 
@@ -104,7 +129,7 @@ def throw_away(home: Home, now: float) -> List[str]:
             if is_old:
                 unlink(path)
             continue
-        engine, image = note.group(1), name_of_archive(note.group(2))
+        engine, image = note.group(1), _image_of(path, note.group(2))
         program = find_engine(engine)
         if program is None:
             continue  # it may come back, with its images
@@ -126,7 +151,7 @@ def _remove(program: str, image: str, seen: Tuple[float, int, str]) -> str | Non
     if _look(path) == seen:
         if is_gone:
             unlink(path)
-        elif any(words in text.lower() for words in _USED):
+        elif any(words in text.lower() for words in (*_USED, *_NAMED)):
             with contextlib.suppress(OSError):  # looked at again when as much time has passed
                 os.utime(path)
     return None if is_gone else text.strip()[-300:]

@@ -23,8 +23,8 @@ _KINDS = {
     kept.TREES: gettext_noop("code"),
     kept.ENVIRONMENTS: gettext_noop("Python environment"),
     kept.IMAGES: gettext_noop("image of Apptainer"),
-    "podman": gettext_noop("image, loaded by podman"),
-    "docker": gettext_noop("image, loaded by Docker"),
+    "podman": gettext_noop("image of podman"),
+    "docker": gettext_noop("image of Docker"),
 }
 
 # The jobs that are named of all that need something.

@@ -22,7 +22,7 @@ from tests.unit.agents.runner.protocol_client import wait_for
 from tests.unit.agents.runner.runtimes.container_runs import (
     connect,
 )
-from tests.unit.agents.runner.test_preparations import hear, leftovers, prepare, words_of
+from tests.unit.agents.runner.test_preparations import hear, leftovers, prepare, say, words_of
 
 REGISTRY = """\
 version: 0.1
@@ -115,6 +115,30 @@ def test_an_image_is_pulled_and_its_digest_told(console, registry, kind):
     words = "Trying to pull" if kind == "podman" else "Pulling from lab/small"
     assert words in ready["tail"] and "\x1b" not in ready["tail"]
     assert f"{address}/lab/small" in engine("images", "--format", "{{.Repository}}")
+
+
+def test_an_image_that_was_pulled_is_kept_and_goes_when_an_admin_asks(console, registry):
+    address, engine = registry
+    if f"{address}/lab/small" in engine("images", "--format", "{{.Repository}}"):
+        engine("rmi", f"{address}/lab/small:1")
+    ask(console, f"{address}/lab/small:1")
+    image = hear(console, "READY")["result"]["id"]
+    console.say("watch", gpus=[], kept=True)
+    kept = console.hear("kept", lambda told: told["kept"], patience=30)["kept"]
+    assert [line[:2] for line in kept] == [[console.engine, image]] and kept[0][2] > 0
+    say(console, "discard", kind=console.engine, key=image)
+    assert console.hear("discarded", patience=60)["why"] == ""
+    assert f"{address}/lab/small" not in engine("images", "--format", "{{.Repository}}")
+
+
+def test_an_image_that_was_here_before_is_not_ours(host, console, registry):
+    """A person has pulled it: it is taken anew for the job, and stays when the job is over."""
+    address, engine = registry
+    engine("pull", f"{address}/lab/small:1")
+    ask(console, f"{address}/lab/small:1", always=True)
+    hear(console, "READY")
+    assert not (host.home / ".trainyard" / "loaded_images").exists()
+    engine("rmi", f"{address}/lab/small:1")
 
 
 def test_a_name_that_the_registry_does_not_know_is_the_users_fault(console, registry):

@@ -11,6 +11,7 @@ from agents.hosts import kept
 from agents.models import Discard, Host, HostEvent, HostKept
 from jobs.artifacts import artifacts
 from jobs.models import Artifact, Job, Preparation, PreparationNeed, Project, Run
+from jobs.preparations.kept import uses_of
 from jobs.wake import hints
 from tests.unit.console.views.example_rows import a_host, a_job, one_line
 
@@ -203,3 +204,11 @@ def test_code_has_the_name_of_the_file_that_was_brought(browser, cast, host, pro
 def test_the_job_that_needs_something_is_a_link(browser, cast, host, used):
     text = page(browser("root"), host)
     assert f'needed by job <a href="/jobs/{used[1].pk}/">{used[1].pk}</a>' in text
+
+
+def test_an_image_that_was_pulled_is_needed_by_its_job(host, project, cast):
+    job = a_job(project, cast.bob, host=host)
+    Run.objects.filter(job=job).update(host=host)
+    needs(job, host, "image", "k", "the image train", {"engine": "docker"}, {"id": D})
+    [use] = uses_of(host, [("docker", D)])["docker", D]
+    assert (use.job, use.live, use.title) == (job.pk, 1, "the image train")

@@ -15,8 +15,10 @@ from agents.runner.runtimes.image_user import python_path_of_image
 from agents.runner.runtimes.loaded_images import (
     has_loaded,
     name_of_archive,
+    note_pull,
     note_use,
     place_of_notes,
+    remove_loaded,
     throw_away,
 )
 
@@ -106,9 +108,33 @@ def removals(engine):
     return [call.split()[-1] for call in engine.calls() if call.startswith("image rm ")]
 
 
-def test_the_images_of_archives_alone_are_thrown_away(home, engine, note):
+def test_an_image_that_was_pulled_is_thrown_away_by_its_id(home, engine):
+    note_pull(home, "podman", "c" * 64, 5)
+    path = os.path.join(place_of_notes(home), f"podman-{'c' * 64}")
+    os.utime(path, (time.time() - OLD,) * 2)
+    note_use(home, "podman", "c" * 64)
+    assert sweep(home) == [] and is_fresh(path), "a run has used it just now"
+    assert [line[:3] for line in loaded_images.loaded_images(home)] == [("podman", "c" * 64, 5)]
+    os.utime(path, (time.time() - OLD,) * 2)
+    assert sweep(home) == removals(engine) == ["c" * 64] and not os.path.exists(path)
+
+
+@pytest.mark.parametrize(
+    "says", ["conflict: image is referenced in multiple repositories", "with more than one tag"]
+)
+def test_an_image_that_was_pulled_and_got_a_further_name_stays(home, engine, says):
+    note_pull(home, "podman", "c" * 64, 5)
+    path = os.path.join(place_of_notes(home), f"podman-{'c' * 64}")
+    os.utime(path, (time.time() - OLD,) * 2)
+    engine.says(says, 1)
+    assert sweep(home) == [] and is_fresh(path), "it is not asked for again and again"
+    assert remove_loaded(home, "podman", "c" * 64) == says
+
+
+def test_the_images_of_others_are_not_thrown_away(home, engine, note):
     note(OLD), note(60, "b" * 64)
     note_use(home, "podman", "localhost/lab/train:7")
+    note_use(home, "podman", "d" * 64)
     note_use(home, "podman", "localhost/trainyard/archive:latest")
     assert has_loaded(home)
     assert sweep(home) == removals(engine) == [name_of_archive(SHA)]
