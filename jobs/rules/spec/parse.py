@@ -265,14 +265,14 @@ def _pool(
     gpus_here: Collection[str],
     asked_secrets: list[AskedSecret],
 ) -> Pool:
-    fields.unsupported(
-        "nfs_mounts",
-        said("is not supported: mount the file system on the hosts, and use its path in the command."),
-    )
-    fields.unsupported(
-        "lustre_mounts",
-        said("is not supported: mount the file system on the hosts, and use its path in the command."),
-    )
+    for mounts in ("nfs_mounts", "lustre_mounts"):
+        fields.unsupported(
+            mounts,
+            said(
+                "is not supported: mount the file system on the hosts. A program of the host uses its path; for "
+                "containers an admin names its directory as storage of the location, and they use /gcs/BUCKET."
+            ),
+        )
     count = fields.whole("replica_count", default=1, minimum=1, maximum=MAX_REPLICAS)
     if number == 0 and count != 1:
         fields.complain("replica_count", said("must be 1 in the first pool: it holds the primary alone."))
