@@ -14,7 +14,7 @@ from tests.harness.product import job_spec
 from tests.harness.wait_and_processes import wait_for
 
 PLACE = Path(__file__).resolve().parents[2] / "docs" / "screenshots"
-SIZE = {"width": 1200, "height": 800}
+SIZE = {"width": 1280, "height": 860}
 MAX_BYTES = 250_000
 # Some samples, so that there is a line to draw.
 SAMPLED = 3
