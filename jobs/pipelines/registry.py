@@ -19,9 +19,9 @@ from agents.infra.texts import said
 from jobs import services
 from jobs.models import Job, ModelVersion, RegisteredModel, TrainingPipeline, TuningJob
 from jobs.outputs import state
+from jobs.pipelines import model_files
 from jobs.projects import audit
 from jobs.rules.lifecycle.states import JobState
-from jobs.rules.spec.cluster_variables import model_directory
 from jobs.rules.spec.pipeline import ModelUpload, read_upload
 from jobs.rules.tuning.measurements import best_trial
 from jobs.rules.tuning.trials import TrialState
@@ -65,13 +65,19 @@ def _record_one(pk: int, now: datetime) -> bool:
         job = pipeline.job or _best_job(pipeline)
         if job is not None and state.is_coming(job, now):
             return False
-        if job is not None:
-            _record(pipeline, job, now)
+        upload = read_upload(pipeline.upload)
+        if job is None:
+            _fail(pk, said("No trial measured the metric: there is no best trial, and so no model."))
+        elif not upload.artifact_uri and model_files.is_known_to_be_empty(job):
+            directory = model_files.directory_of(job)
+            _fail(pk, said("The training wrote no model to {directory}.", directory=directory))
         else:
-            TrainingPipeline.every.filter(pk=pk).update(
-                without_model=said("No trial measured the metric: there is no best trial, and so no model.")
-            )
+            _record(pipeline, job, upload, now)
     return True
+
+
+def _fail(pk: int, why: str) -> None:
+    TrainingPipeline.every.filter(pk=pk).update(without_model=why)
 
 
 def _goes_on(pipeline: TrainingPipeline) -> bool:
@@ -161,13 +167,11 @@ def _best_job(pipeline: TrainingPipeline) -> Job | None:
     return None if best is None else rows.select_related("job").get(number=best).job
 
 
-def _record(pipeline: TrainingPipeline, job: Job, now: datetime) -> None:
-    upload = read_upload(pipeline.upload)
+def _record(pipeline: TrainingPipeline, job: Job, upload: ModelUpload, now: datetime) -> None:
     model = _model(pipeline, upload, now)
     # The numbers of deleted versions are not given again.
     last = ModelVersion.every.filter(model=model).aggregate(last=Max("number"))["last"] or 0
     first = not model.versions.filter(deleted_at=None).exists()
-    base = str((job.spec.get("baseOutputDirectory") or {}).get("outputUriPrefix", ""))
     aliases = [DEFAULT, *upload.aliases] if first else upload.aliases
     version = ModelVersion.objects.create(
         id=services.new_id(now),
@@ -175,7 +179,7 @@ def _record(pipeline: TrainingPipeline, job: Job, now: datetime) -> None:
         number=last + 1,
         aliases=list(dict.fromkeys(aliases)),
         description=upload.version_description,
-        artifact_uri=upload.artifact_uri or model_directory(base).rstrip("/"),
+        artifact_uri=upload.artifact_uri or model_files.directory_of(job),
         document=pipeline.upload,
         job=job,
         created_at=now,

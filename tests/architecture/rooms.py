@@ -94,7 +94,8 @@ jobs/management: jobs/{models}
 jobs/metrics: jobs/rules/{lifecycle metrics} jobs/{logs models wake} agents/{infra links}
 jobs/models: jobs/rules/{lifecycle scheduling spec tuning} agents/{infra models}
 jobs/notifications: jobs/rules/{lifecycle notifications} jobs/{models projects wake} agents/{infra models}
-jobs/pipelines: jobs/rules/{lifecycle spec tuning} jobs/{models outputs projects services tuning} agents/{infra}
+jobs/pipelines: jobs/rules/{lifecycle spec tuning} jobs/{artifacts models outputs projects services tuning}
+    agents/{infra}
 jobs/outputs: jobs/rules/{lifecycle spec storage_names} jobs/{artifacts models preparations projects secrets wake}
     agents/{infra models runner ssh}
 jobs/preparations: jobs/rules/{lifecycle list_text spec time_text} jobs/{artifacts models secrets wake} agents/{hosts

@@ -182,6 +182,23 @@ TUNING = (
         (f"{PIPELINES}::test_a_pipeline_that_tunes_leaves_the_model_of_its_best_trial",),
     ),
     Safeguard(
+        "model-of-nothing",
+        "jobs/pipelines/registry.py",
+        "elif not upload.artifact_uri and model_files.is_known_to_be_empty(job):",
+        "elif False:",
+        (
+            f"{PIPELINES}::test_a_training_that_wrote_no_model_is_a_pipeline_that_failed",
+            f"{PIPELINES}::test_a_best_trial_that_wrote_no_model_is_a_pipeline_that_failed",
+        ),
+    ),
+    Safeguard(
+        "model-that-is-still-on-its-host",
+        "jobs/pipelines/model_files.py",
+        "if left.exists() or state.left_on_hosts([job.pk]):",
+        "if False:",
+        (f"{PIPELINES}::test_a_model_directory_that_nobody_can_look_into_is_recorded",),
+    ),
+    Safeguard(
         "pipeline-that-waits-for-no-model",
         "jobs/pipelines/pipelines.py",
         "JobState.FAILED if pipeline.without_model else JobState.RUNNING",

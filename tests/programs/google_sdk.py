@@ -66,6 +66,8 @@ DEFINITION = (
 )
 # One of Google's prebuilt images. In the place of it, the hosts use an image with Python and pip.
 PREBUILT = "us-docker.pkg.dev/vertex-ai/training/pytorch-gpu.2-4.py310:latest"
+# A training that leaves a file as its model, wherever that is to be.
+LEAVES_A_MODEL = ["sh", "-c", 'mkdir -p "$AIP_MODEL_DIR"; echo trained > "$AIP_MODEL_DIR/model.txt"; sleep 1']
 STEPS, NEED_IMAGE = {}, set()
 
 
@@ -197,7 +199,7 @@ def custom_container_training_job():
     job = aiplatform.CustomContainerTrainingJob(
         display_name=f"{NAME}-pipeline",
         container_uri="host",
-        command=["sh", "-c", "echo $AIP_MODEL_DIR; sleep 1"],
+        command=LEAVES_A_MODEL,
         model_serving_container_image_uri="serve:1",
         labels={"kind": "pipeline"},
     )
@@ -213,7 +215,7 @@ def custom_container_training_job():
     second = aiplatform.CustomContainerTrainingJob(
         display_name=f"{NAME}-pipeline-2",
         container_uri="host",
-        command=["true"],
+        command=LEAVES_A_MODEL,
         model_serving_container_image_uri="serve:2",
     )
     newer = second.run(
@@ -321,6 +323,21 @@ def failed_pipeline():
         RuntimeError, lambda: job.run(base_output_dir="/tmp/trainyard-sdk-out", machine_type="host")
     )
     assert "code: 3" in text, text
+    return text
+
+
+@step
+def pipeline_without_a_model():
+    job = aiplatform.CustomContainerTrainingJob(
+        display_name=f"{NAME}-no-model",
+        container_uri="host",
+        command=["true"],
+        model_serving_container_image_uri="serve:1",
+    )
+    directory = f"gs://{STAGING}/no-model"
+    text = refused(RuntimeError, lambda: job.run(base_output_dir=directory, machine_type="host"))
+    assert f"The training wrote no model to {directory}/model." in text, text
+    assert job.state.name == "PIPELINE_STATE_FAILED", job.state
     return text
 
 

@@ -9,10 +9,15 @@ import pytest
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
+from agents.models import Location
+from jobs.artifacts import objects
 from jobs.models import (
+    Bucket,
     HostOutputs,
     Job,
+    LocationStorage,
     ModelVersion,
+    OutputFile,
     RegisteredModel,
     TrainingPipeline,
     Trial,
@@ -55,6 +60,12 @@ def end_job(job, state):
     Job.objects.filter(pk=job.pk).update(state=state, started_at=now, ended_at=now, **error)
 
 
+def leave_a_model(name="out/model/weights"):
+    """What the jobs of the pipelines wrote, as it is stored."""
+    bucket = Bucket.objects.get(name="staging")
+    objects.put_object(bucket.project, bucket.name, name, [b"weights"])
+
+
 def asked(**changes):
     document = {**copy.deepcopy(ASKED), **changes}
     return {name: value for name, value in document.items() if value is not ...}
@@ -69,6 +80,7 @@ def created(client, **changes):
 def succeed(pipeline):
     job = TrainingPipeline.objects.get(pk=pipeline["name"].rpartition("/")[2]).job
     end_job(job, "SUCCEEDED")
+    leave_a_model()
     registry.record_models(timezone.now())
 
 
@@ -111,6 +123,7 @@ def test_a_model_is_recorded_before_the_pipeline_has_succeeded(script):
     end_job(Job.objects.get(), "SUCCEEDED")
     seen = bob.get(f"/v1/{made['name']}").json()
     assert seen["state"] == "PIPELINE_STATE_RUNNING" and "endTime" not in seen
+    leave_a_model()
     registry.record_models(timezone.now())
     registry.record_models(timezone.now())
     seen = bob.get(f"/v1/{made['name']}").json()
@@ -149,6 +162,7 @@ def test_a_model_is_recorded_when_its_files_are_stored(script, browser):
     assert state_after(bob, made, timedelta(hours=20)) == "RUNNING", "they are coming"
     assert "recorded when its files are stored" in browser("bob").get("/jobs/pipelines/").content.decode()
     type(row).objects.update(settled_at=timezone.now())
+    leave_a_model()
     assert state_after(bob, made, timedelta()) == "SUCCEEDED"
     assert "recorded when" not in browser("bob").get("/jobs/pipelines/").content.decode()
 
@@ -191,6 +205,7 @@ def test_pipelines_that_wait_for_files_do_not_hold_up_the_others(script, monkeyp
     outputs_on(a_host("gpu-7"), stage="ending")
     second = created(bob, modelToUpload=MODEL)
     end_job(Job.objects.latest("pk"), "SUCCEEDED")
+    leave_a_model()
     registry.record_models(timezone.now())
     assert bob.get(f"/v1/{first['name']}").json()["state"] == "PIPELINE_STATE_RUNNING"
     assert bob.get(f"/v1/{second['name']}").json()["state"] == "PIPELINE_STATE_SUCCEEDED"
@@ -204,6 +219,53 @@ def test_a_failed_job_leaves_no_model(script):
     seen = bob.get(f"/v1/{made['name']}").json()
     assert seen["state"] == "PIPELINE_STATE_FAILED" and "name" not in seen["modelToUpload"]
     assert not RegisteredModel.objects.exists()
+
+
+@pytest.mark.parametrize("beside", ["", "out/model/", "out/model", "out/model-2/weights", "out/logs/a"])
+def test_a_training_that_wrote_no_model_is_a_pipeline_that_failed(script, beside):
+    """Also where other objects are stored: the name of the folder itself, and what only begins like it."""
+    bob = script("bob")
+    made = created(bob, modelToUpload=MODEL)
+    outputs_on(a_host("gpu-7"), stage="stored", settled_at=timezone.now(), dropped_at=timezone.now())
+    if beside:
+        leave_a_model(beside)
+    assert state_after(bob, made, timedelta()) == "FAILED"
+    seen = bob.get(f"/v1/{made['name']}").json()
+    words = "The training wrote no model to gs://staging/out/model."
+    assert seen["error"] == {"code": 3, "message": words} and seen["endTime"]
+    assert not RegisteredModel.objects.exists()
+
+
+def test_a_best_trial_that_wrote_no_model_is_a_pipeline_that_failed(script):
+    bob = script("bob")
+    made = created(bob, **TUNED, modelToUpload=MODEL)
+    end_study(TuningJob.objects.get(), 0.5, 0.25)
+    leave_a_model("tuned/1/model/weights")
+    registry.record_models(timezone.now())
+    error = bob.get(f"/v1/{made['name']}").json()["error"]
+    assert error["message"] == "The training wrote no model to gs://staging/tuned/2/model."
+    assert extended(bob, 4).status_code == 200
+    assert bob.get(f"/v1/{made['name']}").json()["state"] == "PIPELINE_STATE_RUNNING"
+
+
+@pytest.mark.parametrize("where", ["a path", "another place", "a shared storage", "a host"])
+def test_a_model_directory_that_nobody_can_look_into_is_recorded(script, where):
+    """A result is never lost because Trainyard cannot see it."""
+    bob = script("bob")
+    inputs = copy.deepcopy(ASKED["trainingTaskInputs"])
+    upload = {**MODEL, "artifactUri": "gs://elsewhere/digits"} if where == "another place" else MODEL
+    if where == "a path":
+        inputs["base_output_directory"]["output_uri_prefix"] = "/shared/out"
+    made = created(bob, modelToUpload=upload, trainingTaskInputs=inputs)
+    if where == "a shared storage":
+        LocationStorage.objects.create(location=Location.objects.get(name="default"), directory="/shared")
+    if where == "a host":
+        row = outputs_on(a_host("gpu-7"), stage="ending", settled_at=timezone.now())
+        now, like = timezone.now(), {"size": 1, "mtime_ns": 1, "ctime_ns": 1, "inode": 1}
+        OutputFile.objects.create(outputs=row, path="staging/out/model/weights", seen_at=now, **like)
+    else:
+        end_job(Job.objects.get(), "SUCCEEDED")
+    assert state_after(bob, made, timedelta()) == "SUCCEEDED"
 
 
 def test_versions_aliases_and_their_end(script):
@@ -393,10 +455,11 @@ def test_a_model_that_cannot_be_recorded_does_not_hold_up_the_others(script, mon
     bob = script("bob")
     first, second = created(bob, modelToUpload=MODEL), created(bob, modelToUpload=MODEL)
     Job.objects.update(state="SUCCEEDED", started_at=timezone.now(), ended_at=timezone.now())
+    leave_a_model()
     record, bad = registry._record, int(first["name"].rpartition("/")[2])
 
-    def some(pipeline, job, now):
-        record(pipeline, job, now)
+    def some(pipeline, *about):
+        record(pipeline, *about)
         if pipeline.pk == bad:
             raise IntegrityError("version")
 
@@ -413,7 +476,10 @@ def test_the_longest_output_directory_leaves_a_model(script):
     prefix = "gs://staging/" + "x" * (2048 - len("gs://staging/"))
     inputs = copy.deepcopy(ASKED["trainingTaskInputs"])
     inputs["base_output_directory"]["output_uri_prefix"] = prefix
-    succeed(created(bob, modelToUpload=MODEL, trainingTaskInputs=inputs))
+    created(bob, modelToUpload=MODEL, trainingTaskInputs=inputs)
+    # No object has such a long name: the files stay where they are.
+    outputs_on(a_host("gpu-7"), stage="kept")
+    registry.record_models(timezone.now())
     left = ModelVersion.objects.get()
     assert left.artifact_uri == f"{prefix}/model"
     left.clean_fields(exclude=["document", "aliases"])
@@ -496,6 +562,7 @@ def test_a_pipeline_that_tunes_leaves_the_model_of_its_best_trial(script):
     made = created(bob, **TUNED, modelToUpload=MODEL, modelId="digits")
     study = TuningJob.objects.get()
     end_study(study, 0.5, 0.25)
+    leave_a_model("tuned/2/model/weights")
     running = bob.get(PIPELINES, {"filter": 'state="PIPELINE_STATE_RUNNING"'}).json()["trainingPipelines"]
     assert [one["name"] for one in running] == [made["name"]]
     registry.record_models(timezone.now())
@@ -558,6 +625,7 @@ def test_a_study_without_a_result_that_goes_on_leaves_a_model(script):
     registry.record_models(timezone.now())
     assert bob.get(f"/v1/{made['name']}").json()["state"] == "PIPELINE_STATE_RUNNING"
     end_study(study, None, 0.25)
+    leave_a_model("tuned/2/model/weights")
     registry.record_models(timezone.now())
     assert ModelVersion.objects.get().job == study.trials.get(number=2).job
     assert bob.get(f"/v1/{made['name']}").json()["state"] == "PIPELINE_STATE_SUCCEEDED"
@@ -567,6 +635,7 @@ def test_a_study_whose_model_was_recorded_is_not_extended(script):
     bob = script("bob")
     created(bob, **TUNED, modelToUpload=MODEL)
     end_study(TuningJob.objects.get(), 0.5)
+    leave_a_model("tuned/1/model/weights")
     registry.record_models(timezone.now())
     answer = extended(bob, 4)
     assert answer.status_code == 400 and "Continue it as a new study" in answer.json()["error"]["message"]
