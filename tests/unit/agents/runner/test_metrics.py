@@ -9,7 +9,9 @@ import json
 import os
 import signal
 import struct
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -80,34 +82,13 @@ REAL = command(
     "import time",
     "while not os.path.exists('go'): time.sleep(0.01)",
 )
-LIBRARY = """
-import collections, json, os, time
-
-class HyperTune(object):
-    def __init__(self):
-        self.metric_path = os.environ.get('CLOUD_ML_HP_METRIC_FILE', '/nowhere/output.metrics')
-        if not os.path.exists(os.path.dirname(self.metric_path)):
-            os.makedirs(os.path.dirname(self.metric_path))
-        self.trial_id = os.environ.get('CLOUD_ML_TRIAL_ID', 0)
-        self.metrics_queue = collections.deque(maxlen=100)
-
-    def report_hyperparameter_tuning_metric(self, tag, value, global_step=None, checkpoint_path=''):
-        self.metrics_queue.append({
-            'timestamp': time.time(), 'trial': str(self.trial_id), tag: str(float(value)),
-            'global_step': str(int(global_step) if global_step else 0), 'checkpoint_path': checkpoint_path})
-        with open(self.metric_path, 'w') as metric_file:
-            for metric in self.metrics_queue:
-                metric_file.write(json.dumps(metric, sort_keys=True) + '\\n')
-"""
 
 
 @pytest.fixture
-def library(tmp_path):
-    """cloudml-hypertune as it writes its file: anew at each report, with the last hundred of them."""
-    place = tmp_path / "installed"
-    (place / "hypertune").mkdir(parents=True)
-    (place / "hypertune" / "__init__.py").write_text("from .hypertune import HyperTune\n")
-    (place / "hypertune" / "hypertune.py").write_text(LIBRARY)
+def library():
+    """cloudml-hypertune as Google publishes it (tools/install). It writes its file anew at each report."""
+    place = Path(sys.prefix) / "share" / "hypertune"
+    assert (place / "hypertune" / "hypertune.py").is_file(), "run make install"
     return str(place)
 
 
