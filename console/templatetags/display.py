@@ -26,6 +26,7 @@ from django.views.i18n import JavaScriptCatalog
 
 from agents import clock_keeper
 from agents.infra.sentences import shown
+from agents.infra.text import visible
 from console.auth import access
 from console.presenters import help_pages, sizes
 from console.presenters.badges import Badge
@@ -291,6 +292,10 @@ def percent(part: float) -> str:
 def word(value: str) -> str:
     """A role or a phase, in the language of the page."""
     return word_of(value) if value else ""
+
+
+# For what people read before they copy it: a letter that turns the others round must not change what they see.
+register.filter("visible", visible)
 
 
 @register.filter
