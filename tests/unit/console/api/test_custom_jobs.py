@@ -402,3 +402,40 @@ def test_what_is_missing_and_what_has_no_effect_is_told_at_the_submit_and_on_the
     page = browser("bob").get(f"/jobs/{job}/spec").content.decode()
     assert "Kept without effect" in page and "no bucket nowhere" in page
     assert "Warning" not in bob.post(JOBS, document(), content_type="application/json")
+
+
+# What `gcloud ai custom-jobs create` sends for the documents' example of Reduction Server: its numbers are texts.
+V100 = {"machineType": "n1-highmem-96", "acceleratorType": "NVIDIA_TESLA_V100", "acceleratorCount": 8}
+TRAINS = {"machineSpec": V100, "containerSpec": {"imageUri": "gcr.io/lab/train:1"}}
+REDUCES = {
+    "machineSpec": {"machineType": "n1-highcpu-16"},
+    "containerSpec": {"imageUri": "us-docker.pkg.dev/vertex-ai-restricted/training/reductionserver:latest"},
+}
+REDUCTION = {
+    "displayName": "reduction",
+    "jobSpec": {
+        "workerPoolSpecs": [
+            {**TRAINS, "replicaCount": "1"},
+            {**TRAINS, "replicaCount": "4"},
+            {**REDUCES, "replicaCount": "16"},
+        ]
+    },
+}
+
+
+def test_the_example_of_reduction_server_is_accepted_and_has_21_replicas(script):
+    """Five machines of 100 Gbit/s, and sixteen of 32: a primary and four workers with GPUs, and the reducers."""
+    bob = script("bob")
+    answer = bob.post(JOBS, REDUCTION, content_type="application/json")
+    assert answer.status_code == 200, answer.content
+    made = answer.json()
+    pools = made["jobSpec"]["workerPoolSpecs"]
+    assert [pool["machineSpec"] for pool in pools] == [V100, V100, REDUCES["machineSpec"]]
+    assert [row.name for row in Job.objects.get().replicas.all()] == [
+        "workerpool0-0",
+        *(f"workerpool1-{number}" for number in range(4)),
+        *(f"workerpool2-{number}" for number in range(16)),
+    ]
+    # No host has such machines here: it waits, and says so, until it is cancelled.
+    assert bob.post(f"/v1/{made['name']}:cancel", {}, content_type="application/json").json() == {}
+    assert bob.get(f"/v1/{made['name']}").json()["state"] == "JOB_STATE_CANCELLED"

@@ -189,18 +189,6 @@ def test_advice_compares_the_bandwidth_of_googles_machines(reducers, enough):
     assert ("at least 16 replicas" in found) is not enough
 
 
-def test_the_example_of_the_documents_has_21_replicas():
-    """One primary and four workers with eight GPUs each, and sixteen reducers."""
-    machine = {"machineType": "n1-highmem-96", "acceleratorType": "NVIDIA_TESLA_V100", "acceleratorCount": 8}
-    of = {"machineSpec": machine, "containerSpec": {"imageUri": "ghcr.io/lab/train"}}
-    third = {**REDUCERS, "replicaCount": 16, "machineSpec": {"machineType": reduction.MACHINE}}
-    pools = [{**of, "replicaCount": 1}, {**of, "replicaCount": 4}, third]
-    spec = parse_custom_job({"displayName": "example", "jobSpec": {"workerPoolSpecs": pools}}).job_spec
-    names = [name for name, *_ in spec.replicas()]
-    assert len(names) == 21
-    assert names[5] == "workerpool2-0"
-
-
 def test_advice_counts_with_the_cards_that_were_found():
     ten = Cards(mbit=(10_000, 10_000))
     assert "20 Gbit/s in all, and the 4 replicas that train 40 Gbit/s" in texts(ten)
