@@ -54,6 +54,16 @@ for step in (1, 2, 3):
     hypertune.HyperTune().report_hyperparameter_tuning_metric("accuracy", step / 10 - args.lr, step)
     hypertune.HyperTune().report_hyperparameter_tuning_metric("loss", args.units / step, step)
 """
+# One trial whose best step is not its last one. It checks that a parameter is there where its parent has the value.
+PEAK = """import sys
+import hypertune
+
+given = dict(each[2:].split("=") for each in sys.argv[1:])
+assert ("nesterov" in given) == (given["optimizer"] == "sgd"), given
+assert ("momentum" in given) == (given.get("nesterov") == "yes"), given
+for step, value in ((1, 0.1), (2, 0.9), (3, 0.5)):
+    hypertune.HyperTune().report_hyperparameter_tuning_metric("score", value, step)
+"""
 # One trial of a training pipeline: the higher its number, the better.
 TUNED = """import sys
 import hypertune
@@ -294,6 +304,90 @@ def hyperparameter_tuning_job_cancel_and_fail():
     text = refused(RuntimeError, tuning_job(f"{NAME}-tuning-failed", ("sh", "-c", "exit 7")).run)
     # Two run at once: either may be the first to end.
     assert "code: 3" in text and re.search("trial [12]:", text), text
+    return text
+
+
+def searched(name, command, parameters, trials, parallel, **options):
+    return aiplatform.HyperparameterTuningJob(
+        display_name=f"{NAME}-{name}",
+        custom_job=custom_job(f"{NAME}-{name}-trial", *command),
+        metric_spec={"score": "maximize"},
+        parameter_spec=parameters,
+        max_trial_count=trials,
+        parallel_trial_count=parallel,
+        **options,
+    )
+
+
+@step
+def hyperparameter_tuning_job_grid_with_nested_conditions_and_the_best_measurement():
+    momentum = tuning.DiscreteParameterSpec(values=[0.5, 0.9], scale="linear", parent_values=["yes"])
+    nesterov = tuning.CategoricalParameterSpec(
+        values=["yes", "no"], parent_values=["sgd"], conditional_parameter_spec={"momentum": momentum}
+    )
+    optimizer = tuning.CategoricalParameterSpec(
+        values=["adam", "sgd"], conditional_parameter_spec={"nesterov": nesterov}
+    )
+    batch = tuning.DiscreteParameterSpec(values=[16, 32], scale="log")
+    job = searched(
+        "grid",
+        ("python3", "-c", PEAK),
+        {"optimizer": optimizer, "batch": batch},
+        trials=50,
+        parallel=4,
+        search_algorithm="grid",
+        measurement_selection="best",
+    )
+    job.run()
+    assert job.state.name == "JOB_STATE_SUCCEEDED", job.state
+    points = [tuple(sorted((one.parameter_id, one.value) for one in each.parameters)) for each in job.trials]
+    # adam, sgd without nesterov, and with it two momentums; each with two sizes of a batch.
+    assert len(points) == len(set(points)) == 8, points
+    assert {each.final_measurement.step_count for each in job.trials} == {2}, job.trials
+    return str(points)
+
+
+@step
+def hyperparameter_tuning_job_random_with_shells_and_conditions_of_numbers():
+    accumulate = tuning.IntegerParameterSpec(min=1, max=4, scale="log", parent_values=[32])
+    width = tuning.DoubleParameterSpec(min=0.1, max=0.9, scale="reverse_log", parent_values=[2, 3])
+    parameters = {
+        "batch": tuning.DiscreteParameterSpec(
+            values=[16, 32], scale="linear", conditional_parameter_spec={"accumulate": accumulate}
+        ),
+        "layers": tuning.IntegerParameterSpec(
+            min=1, max=3, scale="linear", conditional_parameter_spec={"width": width}
+        ),
+    }
+    asleep = ("sh", "-c", "sleep 600")
+    job = searched("random", asleep, parameters, trials=4, parallel=2, search_algorithm="random")
+    job.run(enable_web_access=True, sync=False)
+    job.wait_for_resource_creation()
+    wait_until(lambda: [bool(each.web_access_uris) for each in job.trials] == [True, True])
+    for trial in job.trials:
+        uris = dict(trial.web_access_uris)
+        assert list(uris) == ["workerpool0-0"] and uris["workerpool0-0"].startswith("http"), uris
+        given = {one.parameter_id: one.value for one in trial.parameters}
+        assert ("accumulate" in given) == (given["batch"] == 32), given
+        assert ("width" in given) == (given["layers"] in (2, 3)), given
+        assert 0.1 <= given.get("width", 0.1) <= 0.9, given
+    scales = {
+        each.parameter_id: each.conditional_parameter_specs[0].parameter_spec.scale_type.name
+        for each in job._gca_resource.study_spec.parameters
+    }
+    assert scales == {"batch": "UNIT_LOG_SCALE", "layers": "UNIT_REVERSE_LOG_SCALE"}, scales
+    job.cancel()
+    wait_until(lambda: job.state.name == "JOB_STATE_CANCELLED")
+
+
+@step
+def hyperparameter_tuning_job_ends_with_its_failed_trials():
+    parameters = {"x": tuning.DoubleParameterSpec(min=0.1, max=0.9, scale="linear")}
+    fails = ("sh", "-c", "exit 7")
+    job = searched("failing", fails, parameters, trials=6, parallel=1, max_failed_trial_count=3)
+    text = refused(RuntimeError, job.run)
+    assert "code: 3" in text and "3 of 3 trials failed" in text, text
+    assert job.state.name == "JOB_STATE_FAILED" and len(job.trials) == 3, job.trials
     return text
 
 
