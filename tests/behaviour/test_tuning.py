@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
+from urllib.parse import quote
 
 import pytest
 
@@ -204,6 +207,80 @@ def test_S4_69_the_program_need_not_know_that_it_is_a_trial(study):
         assert found["finalMeasurement"]["metrics"] == [
             {"metricId": "loss", "value": study.parameters(trial)["rate"]}
         ]
+
+
+# Reports once, and once more when it is told to go on.
+TOLD = """import os, sys, time
+print("step=1 loss=2", flush=True)
+while not os.path.exists("/tmp/trial-may-go"):
+    time.sleep(0.05)
+print("step=2 loss=%s" % sys.argv[-1].partition("=")[2], flush=True)
+"""
+
+
+class LivePage:
+    """An open page: `shown` is the newest of each part that its socket sent."""
+
+    def __init__(self, client, path):
+        self.socket = client.socket(f"/ws/live?at={quote(path, safe='')}")
+        self.shown = {}
+
+    def until(self, condition, what):
+        def is_so():
+            with contextlib.suppress(TimeoutError):
+                self._take(self.socket.recv(timeout=0.2))
+            return condition(" ".join(self.shown.values()))
+
+        return wait_for(
+            is_so, f"an open page to show {what}", timeout=120, dump=lambda: str(self.shown)[-6000:]
+        )
+
+    def _take(self, message):
+        part = re.search(r'id="([^"]+)"', message) if isinstance(message, str) else None
+        if part:
+            self.shown[part[1]] = message
+
+
+def states(page):
+    """The states of the trials, as the table of the study shows them."""
+    rows = re.findall(r'<tr id="trial-(\d+)".*?data-state="(\w+)"', page, re.DOTALL)
+    return dict(rows)
+
+
+def test_S4_70_the_page_of_a_study_follows_its_trials_without_being_loaded_again(yard):
+    """Their states, what they have reported while they run, their results, and the end of the study."""
+    client = yard.client
+    url = client.jobs_url.replace("customJobs", "hyperparameterTuningJobs")
+    trial = job_spec(["python3", "-c", TOLD])["jobSpec"]
+    document = {
+        "displayName": "watched",
+        "studySpec": STUDY,
+        "maxTrialCount": 2,
+        "parallelTrialCount": 2,
+        "trialJobSpec": trial,
+    }
+    name = client.call("POST", url, json=document).json()["name"]
+    path = f"/studies/{name.rpartition('/')[2]}/"
+    page, curves = LivePage(client, path), LivePage(client, f"{path}curves")
+    page.until(lambda text: states(text) == {"1": "ACTIVE", "2": "ACTIVE"}, "both trials running")
+    curves.until(
+        lambda text: "loss of 2 trials over their steps, 2 of them running" in text, "the curves of both"
+    )
+    assert "SUCCEEDED" not in str(page.shown)
+    for host in yard.fleet:
+        host.path("/tmp/trial-may-go").touch()
+    page.until(lambda text: states(text) == {"1": "SUCCEEDED", "2": "SUCCEEDED"}, "both trials over")
+    ended = r'id="study-head".*?data-state="SUCCEEDED"'
+    page.until(lambda text: "2 of 2 trials" in text and re.search(ended, text, re.DOTALL), "the end")
+    curves.until(lambda text: "2 trials over their steps, 0 of them running" in text, "curves that are over")
+    page.until(lambda text: "loss: 2 results" in text, "both results")
+    trials = client.call("GET", f"{yard.url}/v1/{name}").json()["trials"]
+    losses = {each["id"]: each["finalMeasurement"]["metrics"][0]["value"] for each in trials}
+    value, best = re.search(r"the best is (\S+) of trial (\d+)\.", " ".join(page.shown.values())).groups()
+    assert best == min(losses, key=losses.get)
+    assert float(value.replace("−", "-")) == pytest.approx(losses[best], rel=1e-2)
+    for each in (page, curves):
+        each.socket.close()
 
 
 def test_each_trial_has_an_output_directory_of_its_own(study):
