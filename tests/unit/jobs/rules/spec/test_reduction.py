@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -187,6 +191,54 @@ def test_advice_compares_the_bandwidth_of_googles_machines(reducers, enough):
     found = texts(third=third, machine=eight, workers="4")
     assert ("480 Gbit/s in all" in found) is not enough
     assert ("at least 16 replicas" in found) is not enough
+
+
+USING = (Path(__file__).parents[5] / "docs" / "using.md").read_text()
+SPEC = {
+    "cluster": {
+        "workerpool0": ["192.0.2.1:41000"],
+        "workerpool1": ["192.0.2.2:41000", "192.0.2.3:41000"],
+        "workerpool2": ["192.0.2.4:41007", "192.0.2.5:41003"],
+    },
+    "task": {"type": "workerpool2", "index": 1},
+}
+
+
+def of_the_documents(begin):
+    """The indented block that comes after these words."""
+    block = USING[USING.index(begin) :].partition("\n\n")[2].partition("\n\n")[0]
+    return textwrap.dedent(block)
+
+
+def test_the_job_with_optcast_in_the_documents_is_accepted_and_has_no_reducers_of_ours():
+    pools = json.loads("{" + of_the_documents("At 25 Gbit/s and more") + "}")
+    spec = parse_custom_job({"displayName": "optcast", "jobSpec": pools}).job_spec
+    assert [pool.replica_count for pool in spec.pools] == [1, 3, 4] and reduction.reducers(spec) is None
+
+
+@pytest.mark.parametrize(
+    ("begin", "program", "said"),
+    [
+        ("`train.sh` tells", "torchrun", "train.py 192.0.2.4:41007,192.0.2.5:41003"),
+        (
+            "`serve.sh` listens",
+            "optcast-reduction-server",
+            "--port 41003 --nrank 3 --count 131072 --data-type f32",
+        ),
+    ],
+)
+def test_the_scripts_for_optcast_in_the_documents_find_servers_ports_and_ranks(
+    tmp_path, begin, program, said
+):
+    (tmp_path / program).write_text('#!/bin/sh\necho "$*" $OPTCAST_REDUCTION_SERVERS\n')
+    (tmp_path / program).chmod(0o755)
+    script = of_the_documents(begin).replace("/opt/optcast", str(tmp_path))
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    environment = {"PATH": path, "CLUSTER_SPEC": json.dumps(SPEC)}
+    done = subprocess.run(
+        ["sh", "-eu", "-c", f"LD_LIBRARY_PATH=\n{script}"], env=environment, capture_output=True, text=True
+    )
+    assert done.stdout.strip() == said, done.stderr
 
 
 def test_advice_counts_with_the_cards_that_were_found():
