@@ -87,6 +87,13 @@ WATCHED = {
 BEGIN = ["0.01", "3", "sgd", "16"]
 
 
+def test_the_form_says_above_the_job_of_a_trial_where_it_comes_from(bob):
+    """Code and images are brought by a job: *Tune* on its page takes them along."""
+    page = text_of(bob.get("/studies/new"))
+    words = page.index("Begin with a job: <em>Tune</em> on its page fills in what follows")
+    assert page.index('name="end_asap"') < words < page.index('name="trial_job"')
+
+
 def test_the_end_of_the_study_thresholds_and_first_values_have_fields(bob):
     """And a clone shows them in the same fields again."""
     form = {**typed(**ENDS), "parameters-default": BEGIN}
