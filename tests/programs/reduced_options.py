@@ -26,6 +26,9 @@ OPTIONS = {
     "no broadcast of buffers": {"broadcast_buffers": False},
 }
 
+# gloo itself cannot send bfloat16 in torch 1.
+KINDS = (torch.float16, torch.float64, *([torch.bfloat16] if torch.__version__ >= "2" else []))
+
 
 def net():
     torch.manual_seed(0)
@@ -143,12 +146,12 @@ class Program:
         self.say(f"own hook{', late' if late else ''}", right and called)
 
     def kinds(self):
-        for kind in (torch.float16, torch.float64):  # gloo itself cannot send bfloat16 in all versions
+        for kind in KINDS:
             model = Scale(64).to(kind)
             ddp = DistributedDataParallel(model)
             ddp(inputs(2, self.rank).to(kind)).sum().backward()
             right = sum(inputs(2, rank).double().sum(0) for rank in range(self.world)) / self.world
-            near = 1e-6 if kind == torch.float64 else 3e-2
+            near = {torch.float64: 1e-6, torch.float16: 3e-2, torch.bfloat16: 5e-2}[kind]
             self.say(str(kind), float((model.scale.grad.double() - right).abs().max()) < near)
             twin = Scale(64).to(kind)
             by_gloo = DistributedDataParallel(twin, process_group=self.groups[1])
@@ -157,11 +160,14 @@ class Program:
             self.say(f"{kind}, as by gloo", far_from_gloo < near)
 
     def overflow(self):
-        """Sums of float16 beyond its range: the mean fits."""
+        """Sums of float16 beyond its range: the mean fits. Those of several processes in a replica are float32 on the
+        wire, or what that is rounded to: bfloat16 has 8 bits of a number."""
         model = Scale(4).half()
         ddp = DistributedDataParallel(model)
         ddp(torch.full((1, 4), 60000.0).half()).sum().backward()
-        self.say("float16 means of large sums", bool((model.scale.grad == 60000.0).all()))
+        is_rounded = self.near > 1e-6 and self.world > int(os.environ["TRAINYARD_REDUCTION_REPLICAS"])
+        off = float((model.scale.grad - 60000.0).abs().max())
+        self.say("float16 means of large sums", off <= (60000 / 256 if is_rounded else 0))
 
     def subgroup(self):
         """Two groups, each with a model: they have nothing to do with the reducers."""

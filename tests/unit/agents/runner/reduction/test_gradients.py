@@ -39,6 +39,8 @@ AS_BY_GLOO = {
         pytest.param(2, 1, 1, "", marks=pytest.mark.exhaustive),
         pytest.param(4, 3, 1, "", marks=pytest.mark.exhaustive),
         pytest.param(8, 2, 1, "", marks=pytest.mark.exhaustive),
+        pytest.param(4, 2, 2, "bf16", marks=pytest.mark.exhaustive),
+        pytest.param(8, 4, 1, "bf16", marks=pytest.mark.exhaustive),
     ],
 )
 def test_every_option_gives_right_gradients(reduced, trainers, reducers, inside, wire):
