@@ -22,7 +22,7 @@ SAY_EVERY_S = 30.0
 def options() -> dict[str, Any]:
     return {
         "min_size": 1,
-        "max_size": 24,
+        "max_size": 26,
         "timeout": 20,
         "max_idle": 120,
         "reconnect_timeout": ATTEMPT_S,

@@ -17,13 +17,10 @@ MINUTE_S = 60.0
 
 
 class TooManyRequests(Exception):
-    """The token has sent too many requests. `retry_after_s`: in how many whole seconds it may send the next one."""
+    """Somebody asks for too much. `retry_after_s`: in how many whole seconds to ask again."""
 
-    def __init__(self, limit: int, retry_after_s: int) -> None:
-        super().__init__(
-            f"This token has sent more than {limit} requests in a minute. Wait {retry_after_s} s; poll less often, or "
-            "follow the job by a socket."
-        )
+    def __init__(self, message: str, retry_after_s: int) -> None:
+        super().__init__(message)
         self.retry_after_s = retry_after_s
 
 
@@ -47,7 +44,12 @@ class RateLimit:
             while len(self._left) > MAX_TOKENS:
                 self._left.popitem(last=False)
         if not allowed:
-            raise TooManyRequests(limit, math.ceil((1 - left) * MINUTE_S / limit))
+            wait_s = math.ceil((1 - left) * MINUTE_S / limit)
+            raise TooManyRequests(
+                f"This token has sent more than {limit} requests in a minute. Wait {wait_s} s; poll less often, or "
+                "follow the job by a socket.",
+                wait_s,
+            )
 
 
 OF_TOKENS = RateLimit()

@@ -24,6 +24,8 @@ CHECK_THREADS = 2
 # So have fragments of pages. Pages that come back together open one after the other, because a browser dials one
 # WebSocket to a server at a time, and each handshake would wait for what those before it have rendered.
 RENDER_THREADS = 2
+# So have downloads: one person may have many under way, some of which search all they read. Lines and keys go first.
+DOWNLOAD_THREADS = 2
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -31,6 +33,7 @@ T = TypeVar("T")
 _pool = ThreadPoolExecutor(THREADS, thread_name_prefix="reads")
 _checks = ThreadPoolExecutor(CHECK_THREADS, thread_name_prefix="checks")
 _renders = ThreadPoolExecutor(RENDER_THREADS, thread_name_prefix="renders")
+_downloads = ThreadPoolExecutor(DOWNLOAD_THREADS, thread_name_prefix="downloads")
 
 
 async def in_database_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -46,6 +49,13 @@ async def in_check_thread(function: Callable[P, T], *args: P.args, **kwargs: P.k
 async def in_render_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """As `in_database_thread`, in the threads that render fragments of pages only."""
     return await asyncio.get_running_loop().run_in_executor(_renders, lambda: _run(function, *args, **kwargs))
+
+
+async def in_download_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """As `in_database_thread`, in the threads that read what is downloaded only."""
+    return await asyncio.get_running_loop().run_in_executor(
+        _downloads, lambda: _run(function, *args, **kwargs)
+    )
 
 
 def _run(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -74,13 +84,15 @@ def return_connections() -> None:
 
 def close() -> None:
     """For tests: end the threads with their connections, and start new pools."""
-    global _pool, _checks, _renders
+    global _pool, _checks, _renders, _downloads
     old, _pool = _pool, ThreadPoolExecutor(THREADS, thread_name_prefix="reads")
     _end(old, THREADS)
     old, _checks = _checks, ThreadPoolExecutor(CHECK_THREADS, thread_name_prefix="checks")
     _end(old, CHECK_THREADS)
     old, _renders = _renders, ThreadPoolExecutor(RENDER_THREADS, thread_name_prefix="renders")
     _end(old, RENDER_THREADS)
+    old, _downloads = _downloads, ThreadPoolExecutor(DOWNLOAD_THREADS, thread_name_prefix="downloads")
+    _end(old, DOWNLOAD_THREADS)
 
 
 def _end(pool: ThreadPoolExecutor, threads: int) -> None:

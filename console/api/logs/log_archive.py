@@ -7,12 +7,16 @@ and `runs=all` for the logs of earlier runs too, or `run=ID` for one.
 
 Both are sent as they are made, so their size is not known at the beginning. Of logs that grow, they have what is stored
 when the download begins, or a little more.
+
+A download reads in threads that only downloads use. A person has four of these at a time in a process; the next one is
+answered 429.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+import weakref
 import zipfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,17 +26,19 @@ from typing import Annotated
 from django.http import Http404, HttpResponseBase, StreamingHttpResponse
 from rest_framework.request import Request
 
+from agents.infra.places import AllTaken, Places
 from console.api.description import Query, Size, described, one_of
 from console.api.errors import BadRequest
 from console.api.logs.log_bytes import MAX_PARTS, Part, stored_parts, stream_blocks
 from console.api.logs.log_search import PATTERN, REPLICAS, RUNS, named_replicas, pattern_of
 from console.api.logs.merged_logs import SECOND, Found, MergedLogs
 from console.api.query import whole_number
+from console.api.rate_limits import TooManyRequests
 from console.api.times import format_time
 from console.api.views import TrainyardView
 from console.auth import access
 from console.presenters.archive_sink import ArchiveSink
-from console.runtime.database_threads import in_database_thread
+from console.runtime.database_threads import in_download_thread
 from jobs.logs import job_search, reader
 from jobs.logs.search_pattern import LogPattern
 from jobs.models import Job, LogGap, Run
@@ -41,6 +47,9 @@ MAX_RUNS = 1000
 NEVER = 1 << 53
 # How long lines are looked for at a time. Between two times, the process has as long for everybody else.
 STEP_S = 0.05
+# By person. A download takes as long as its client likes.
+places = Places(64, each=4)
+RETRY_S = 5
 
 
 WHICH_LOGS = (
@@ -72,16 +81,40 @@ class ArchiveView(TrainyardView):
             raise BadRequest("as", "as must be zip or text.")
         runs = chosen_runs(job, asked)
         if kind == "zip":
-            return _download(_zip(runs, f"job-{job.pk}"), "application/zip", f"job-{job.pk}-logs.zip")
+            files = _Placed(request, _zip(runs, f"job-{job.pk}"))
+            return _download(files, "application/zip", f"job-{job.pk}-logs.zip")
         pattern = pattern_of(request) if "q" in asked else None
         low = SECOND * whole_number("after", asked.get("after", "0"))
         high = SECOND * whole_number("before", asked.get("before", str(NEVER)))
         several = len({run.replica_id for run in runs}) < len(runs)
         lines = _lines(MergedLogs(runs, low, high, False, {}), _Wanted(low, pattern, several))
-        return _download(lines, "text/plain; charset=utf-8", f"job-{job.pk}.log")
+        return _download(_Placed(request, lines), "text/plain; charset=utf-8", f"job-{job.pk}.log")
 
 
-def _download(parts: AsyncIterator[bytes], kind: str, name: str) -> HttpResponseBase:
+class _Placed:
+    """The parts of a download, which has a place among those of its person until it ends, is closed or forgotten."""
+
+    def __init__(self, request: Request, parts: AsyncIterator[bytes]) -> None:
+        share = str(request.user.pk)
+        try:
+            places.take(share)
+        except AllTaken:
+            raise TooManyRequests(
+                "Too many downloads of logs are under way. Try again when one has ended.", RETRY_S
+            ) from None
+        self._parts = parts
+        # A client may go before the first part is asked for.
+        self.close = weakref.finalize(self, places.give_back, share)
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            async for part in self._parts:
+                yield part
+        finally:
+            self.close()
+
+
+def _download(parts: _Placed, kind: str, name: str) -> HttpResponseBase:
     answer = StreamingHttpResponse(parts, content_type=kind)
     answer["Content-Disposition"] = f'attachment; filename="{name}"'
     answer["Cache-Control"] = "private, no-store"
@@ -115,7 +148,7 @@ async def _zip(runs: Sequence[Run], folder: str) -> AsyncIterator[bytes]:
     sink, missing = ArchiveSink(), []
     with zipfile.ZipFile(sink, "w") as archive:
         for run in runs:
-            parts, gaps = await in_database_thread(_stored, run)
+            parts, gaps = await in_download_thread(_stored, run)
             missing += [f"{_name(run)}.log: {gap}" for gap in gaps]
             with archive.open(f"{folder}/{_name(run)}.log", "w", force_zip64=True) as file:
                 async for block in stream_blocks(run.pk, parts):
@@ -154,7 +187,7 @@ class _Wanted:
 async def _lines(logs: MergedLogs, wanted: _Wanted) -> AsyncIterator[bytes]:
     while not logs.over():
         began = time.monotonic()
-        yield await in_database_thread(_some_lines, logs, wanted)
+        yield await in_download_thread(_some_lines, logs, wanted)
         await asyncio.sleep(time.monotonic() - began)
 
 

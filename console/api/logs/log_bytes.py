@@ -28,7 +28,7 @@ from console.api.views import TrainyardView
 from console.auth import access
 from console.live import tails
 from console.presenters import byte_range
-from console.runtime.database_threads import in_database_thread
+from console.runtime.database_threads import in_download_thread
 from jobs.logs import reader
 from jobs.models import Job, Run
 from jobs.projects import log_storage
@@ -145,7 +145,7 @@ async def stream_blocks(run_id: str, parts: Sequence[Part]) -> AsyncIterator[byt
     for part in parts:
         at = part.start
         while at < part.end:
-            piece = await in_database_thread(tails.read, run_id, at, min(BLOCK, part.end - at))
+            piece = await in_download_thread(tails.read, run_id, at, min(BLOCK, part.end - at))
             if not piece.data:
                 raise ConnectionAbortedError(f"The log of {run_id} ends at {at}, before {part.end}.")
             yield piece.data

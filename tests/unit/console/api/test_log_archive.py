@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import io
+import threading
 import zipfile
 
 import pytest
 from asgiref.sync import async_to_sync
 
-from console.api.logs import log_pages
+from console.api.logs import log_archive, log_pages
+from console.api.logs.merged_logs import MergedLogs
+from console.runtime import database_threads
 from tests.unit.console.log_rows import complete, lose, write
 from tests.unit.console.views.example_rows import a_host, a_job, a_run
 
@@ -163,3 +168,57 @@ def test_strangers_get_nothing(script, job, who, status):
     assert script(who).get(path(job)).status_code == status
     assert script("vera").get(path(job, "replicas=workerpool9-9")).status_code == 404
     assert script("vera").get(path(job, "run=1-workerpool0-0-a1-r0")).status_code == 404
+
+
+def test_a_person_has_four_downloads_at_a_time_and_nobody_else_has_fewer(script, job, runs):
+    vera, bob = script("vera"), script("bob")
+    under_way = [
+        vera.get(path(job, query)) for query in ("as=zip", "as=text", "as=text&q=a", "as=zip&runs=all")
+    ]
+    refused = vera.get(path(job, "as=text&q=nowhere"))
+    assert (refused.status_code, refused["Retry-After"]) == (429, "5")
+    assert refused.json()["error"]["status"] == "RESOURCE_EXHAUSTED"
+    assert body(bob.get(path(job, "as=text"))) == b""
+    # One client goes before anything was read, one reads to the end, and one answer is lost on the way.
+    under_way[0].close()
+    assert body(under_way[1]) == b""
+    del under_way[2]
+    gc.collect()
+    again = [vera.get(path(job, "as=zip")) for _ in range(4)]
+    assert [one.status_code for one in again] == [200, 200, 200, 429]
+    for one in (*under_way, *again[:3]):
+        one.close()
+
+
+def test_lines_of_others_do_not_wait_for_downloads(script, job, runs, monkeypatch):
+    """What is downloaded is read in threads of its own: here each read takes until the others have been answered."""
+    go_on, reading = threading.Event(), threading.Semaphore(0)
+
+    def read_slowly(*_args):
+        reading.release()
+        assert go_on.wait(60)
+        return b"" if _args and isinstance(_args[0], MergedLogs) else ([], [])
+
+    monkeypatch.setattr(log_archive, "_some_lines", read_slowly)
+    monkeypatch.setattr(log_archive, "_stored", read_slowly)
+    write(runs[0], b"one\n")
+    answers = [
+        script(who).get(path(job, query))
+        for who in ("vera", "bob")
+        for query in ("as=text&q=nowhere", "as=text&q=x&regex=1", "as=zip", "as=zip")
+    ]
+
+    async def first_part(answer):
+        return await anext(aiter(answer.streaming_content))
+
+    async def ask_beside_them():
+        tasks = [asyncio.create_task(first_part(answer)) for answer in answers]
+        try:
+            for _ in range(database_threads.DOWNLOAD_THREADS):
+                assert await asyncio.to_thread(reading.acquire, timeout=60)
+            return await asyncio.wait_for(database_threads.in_database_thread(lambda: "line"), 20)
+        finally:
+            go_on.set()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    assert async_to_sync(ask_beside_them)() == "line"

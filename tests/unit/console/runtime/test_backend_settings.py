@@ -54,7 +54,14 @@ def test_every_thread_that_uses_the_database_finds_a_connection():
         "max_size"
     ]
     beside = 2  # the worker has the sweep timer; the dispatcher has the lease keeper and the decider
-    of_sockets = database_threads.THREADS + database_threads.CHECK_THREADS + database_threads.RENDER_THREADS
+    of_sockets = sum(
+        (
+            database_threads.THREADS,
+            database_threads.CHECK_THREADS,
+            database_threads.RENDER_THREADS,
+            database_threads.DOWNLOAD_THREADS,
+        )
+    )
     assert asgi_handler.THREADS + of_sockets <= most
     assert children.WORKER_THREADS + checks.THREADS + sender.THREADS + beside <= most
     assert children.DISPATCHER_THREADS + FleetSettings("x").worker_threads + beside <= most
