@@ -59,7 +59,7 @@ class EntriesView(GoogleView):
         size = _page_size(body)
         places = _places(body.text("pageToken", ""), order)
         job = _job(request, body, wanted)
-        with SearchBudget((request.user.pk, job.pk)) as budget:
+        with SearchBudget(request.user.pk, (job.pk, "entries")) as budget:
             logs = MergedLogs(_runs(job, wanted), wanted.low, wanted.high, order == NEWEST, places)
             page = _page(job, logs, wanted, size, budget)
         if not logs.over():

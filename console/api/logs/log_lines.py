@@ -62,7 +62,7 @@ class LinesView(TrainyardView):
         run = run_of(job, replica, asked.get("run", ""))
         if run is None:
             return Response({"run": "", "line": 1, "offset": 0, "stored": 0})
-        with SearchBudget((request.user.pk, job.pk, "lines")) as budget:
+        with SearchBudget(request.user.pk, (job.pk, "lines")) as budget:
             found = _place(run, asked["line"], budget) if "line" in asked else _number(run, asked, budget)
         return Response({"run": run.pk, "stored": run.log_stored, **(found or {"counting": True})})
 

@@ -76,7 +76,7 @@ def _answer(request: Request, job_id: int, border: str, order: str) -> Response:
     at, newest = round(float(text) * SECOND), order == EARLIER
     low, high = (0, at) if newest else (at, NEVER)
     runs, places = chosen_runs(job, asked), _places(asked.get("pageToken", ""), order)
-    with SearchBudget((request.user.pk, job.pk, order)) as budget:
+    with SearchBudget(request.user.pk, (job.pk, order)) as budget:
         logs = MergedLogs(runs, low, high, newest, places)
         lines = _page(logs, budget, low)
     more = {} if logs.over() else {"nextPageToken": write_token(order, logs.places())}

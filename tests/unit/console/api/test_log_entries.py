@@ -29,7 +29,7 @@ T = 1_700_000_000.0
 @pytest.fixture(autouse=True)
 def unhurried(monkeypatch):
     """On a busy machine a page may end early, with a token for the rest: two tests are about that, and set it."""
-    monkeypatch.setattr(log_entries, "SearchBudget", lambda person: SearchBudget(person, seconds=60))
+    monkeypatch.setattr(log_entries, "SearchBudget", lambda *asked: SearchBudget(*asked, seconds=60))
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def test_pages_hold_all_entries_once_in_both_orders(script, job, runs, monkeypat
 @pytest.mark.parametrize("order", ["timestamp asc", "timestamp desc"])
 def test_a_page_ends_when_its_time_is_over(script, job, runs, monkeypatch, order):
     """Also when it found nothing: the token says where to go on, and the pages together have what is wanted."""
-    monkeypatch.setattr(log_entries, "SearchBudget", lambda person: SearchBudget(person, seconds=0))
+    monkeypatch.setattr(log_entries, "SearchBudget", lambda *asked: SearchBudget(*asked, seconds=0))
     for number in range(8):
         write(runs[f"workerpool{number % 2}-0"], f"line {number}\n".encode(), wall=T + number // 3)
     for text, wanted in (("zzz", []), ("line 5", ["line 5"])):
@@ -260,7 +260,7 @@ def test_a_log_is_opened_when_its_turn_comes(script, cast, project, reading, ord
 
 @pytest.mark.parametrize("order", ["timestamp asc", "timestamp desc"])
 def test_the_time_of_a_page_counts_from_the_first_log_on(script, cast, project, reading, monkeypatch, order):
-    monkeypatch.setattr(log_entries, "SearchBudget", lambda person: SearchBudget(person, seconds=0))
+    monkeypatch.setattr(log_entries, "SearchBudget", lambda *asked: SearchBudget(*asked, seconds=0))
     many = a_job(project, cast.bob, host=a_host("many"), replicas=20)
     for run in many.runs.all():
         write(run, b"one\n", wall=T)

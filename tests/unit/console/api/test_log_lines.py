@@ -40,7 +40,7 @@ def test_a_count_that_takes_long_goes_on_with_the_next_request(script, job, monk
     for _ in range(3):
         write(job.runs.get(), b"line\n")
     monkeypatch.setattr(line_numbers, "STEP", 5)
-    monkeypatch.setattr(log_lines, "SearchBudget", lambda person: SearchBudget(person, 0))
+    monkeypatch.setattr(log_lines, "SearchBudget", lambda *asked: SearchBudget(*asked, seconds=0))
     answers = [script("vera").get(path(job, "from=15")).json() for _ in range(3)]
     assert [one.get("line", one.get("counting")) for one in answers] == [True, True, 4]
 

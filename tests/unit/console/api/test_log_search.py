@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import ExitStack
+
 import pytest
 
 from console.api.logs import log_search
 from jobs.logs import reader, run_search
-from jobs.logs.search_budget import SearchBudget
+from jobs.logs.search_budget import MOST, SearchBudget
 from jobs.logs.search_pattern import SearchPattern
 from tests.unit.console.log_rows import write
 from tests.unit.console.views.example_rows import a_host, a_job, a_run
@@ -177,3 +180,37 @@ def test_two_searches_of_a_person_at_once_do_not_both_read_on(script, cast, job,
     assert len(asked) == 2 and 1900 < told["searchedTo"] <= 4000 < told["stored"]
     told = script("vera").get(path(job, f"q=nowhere&from={told['searchedTo']}")).json()
     assert told["searchedTo"] == told["stored"], "the other search is over: this one reads to the end"
+
+
+def look_at(client, job, what):
+    if what == "entries":
+        body = {
+            "resourceNames": ["projects/default"],
+            "filter": f'resource.type="ml_job" AND resource.labels.job_id="{job.pk}"',
+        }
+        return client.post("/v2/entries:list", json.dumps(body), content_type="application/json")
+    return client.get(f"/api/v1/jobs/{job.pk}/{what}")
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        "replicas/workerpool0-0/log/search?q=nowhere",
+        "log/search?q=nowhere",
+        "log/earlier?until=1900000000",
+        "log/later?since=0",
+        "replicas/workerpool0-0/log/lines?line=3",
+        "replicas/workerpool0-0/log/lines?from=3",
+        "entries",
+    ],
+)
+def test_whatever_a_person_looks_for_in_logs_ends_the_oldest_of_too_many(script, cast, job, what):
+    """Else a person with many jobs would have as many of them at once as there are threads for requests."""
+    write(job.runs.get(), b"a line of the log\n")
+    with ExitStack() as stack:
+        oldest, *rest = [stack.enter_context(SearchBudget(cast.vera.pk, number)) for number in range(MOST)]
+        other = stack.enter_context(SearchBudget(cast.bob.pk))
+        assert not oldest.spent()
+        assert look_at(script("vera"), job, what).status_code == 200
+        assert oldest.spent()
+        assert not any(each.spent() for each in (*rest, other))

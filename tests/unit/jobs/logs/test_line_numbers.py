@@ -13,6 +13,8 @@ from tests.harness.examples import examples_here
 from tests.unit.console.log_rows import lose, undone, write
 from tests.unit.jobs.conftest import spec
 
+ADA = 1
+
 pytestmark = pytest.mark.django_db
 T = 1_700_000_000.0
 
@@ -29,12 +31,12 @@ def nothing_remembered():
 
 
 def number_at(run, offset, seconds=60):
-    with SearchBudget("ada", seconds) as budget:
+    with SearchBudget(ADA, seconds=seconds) as budget:
         return line_numbers.number_at(run, offset, budget)
 
 
 def find(run, number):
-    with SearchBudget("ada", 60) as budget:
+    with SearchBudget(ADA, seconds=60) as budget:
         return line_numbers.find(run, number, budget)
 
 

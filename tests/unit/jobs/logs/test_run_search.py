@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import random
+from contextlib import ExitStack
 
 import pytest
 
 from jobs.logs import reader, run_search, segments
 from jobs.logs.run_search import search_run
-from jobs.logs.search_budget import SearchBudget
+from jobs.logs.search_budget import MOST, SearchBudget
 from jobs.logs.search_pattern import SearchPattern
 from tests.unit.console.log_rows import lose, write
 from tests.unit.jobs.conftest import spec
+
+ADA, BOB = 1, 2
 
 pytestmark = pytest.mark.django_db
 
@@ -128,7 +131,7 @@ def test_a_search_whose_time_is_over_answers_what_it_has_and_the_next_one_goes_o
         write(run, b"a line of the log\n" * 30 + b"number %d\n" % number)
     hits, at, requests = [], 0, 0
     while True:
-        with SearchBudget("ada", seconds=0) as budget:
+        with SearchBudget(ADA, seconds=0) as budget:
             found = search_run(run, SearchPattern("number"), at, reader.size(run), budget=budget)
         requests += 1
         hits += found.hits
@@ -140,9 +143,22 @@ def test_a_search_whose_time_is_over_answers_what_it_has_and_the_next_one_goes_o
 
 
 def test_a_new_search_of_a_person_ends_the_one_before_and_no_other(run):
-    with SearchBudget("ada") as first, SearchBudget("bob") as other:
+    with SearchBudget(ADA) as first, SearchBudget(BOB) as other:
         assert not first.spent()
-        with SearchBudget("ada") as second:
+        with SearchBudget(ADA) as second:
             assert (first.spent(), second.spent(), other.spent()) == (True, False, False)
-    with SearchBudget("ada") as third:
+    with SearchBudget(ADA) as third:
         assert not third.spent()
+
+
+def test_of_all_that_a_person_looks_for_in_logs_only_the_newest_goes_on():
+    with ExitStack() as stack:
+        begun = [stack.enter_context(SearchBudget(ADA, number)) for number in range(MOST)]
+        other = stack.enter_context(SearchBudget(BOB))
+        assert not any(each.spent() for each in begun)
+        # The same again ends the one before, and no other.
+        begun.append(stack.enter_context(SearchBudget(ADA, 0)))
+        assert [each.spent() for each in begun] == [True] + [False] * MOST
+        begun.append(stack.enter_context(SearchBudget(ADA, "something else")))
+        assert [each.spent() for each in begun] == [True, True] + [False] * MOST
+        assert not other.spent()
