@@ -11,16 +11,25 @@ from django.db import transaction
 
 from agents.hosts import host_history, kept
 from agents.infra.refusals import Refused
-from agents.infra.texts import said
+from agents.infra.texts import Text, said
 from agents.models import Discard, Host, HostKept
 from jobs.preparations.kept import uses_of
 from jobs.projects import audit
 from jobs.wake import hints
 
+# As the host's history has it, which members of other projects read. The audit has the digest.
+_TITLES: dict[str, Text] = {
+    kept.BLOBS: said("a shipped file"),
+    kept.TREES: said("code"),
+    kept.ENVIRONMENTS: said("a Python environment"),
+    kept.IMAGES: said("an image of Apptainer"),
+    "podman": said("an image that podman loaded"),
+    "docker": said("an image that Docker loaded"),
+}
+
 
 def discard(host: Host, kind: str, key: str, actor: str, now: datetime) -> None:
     """Have the host remove it. Raises Refused, with the reason."""
-    title = f"{kind} {key[:12]}"
     row = HostKept.objects.filter(host=host).first()
     entry = next((each for each in kept.entries_of(row) if each[:2] == (kind, key)), None) if row else None
     if host.retired_at is not None or entry is None:
@@ -32,6 +41,7 @@ def discard(host: Host, kind: str, key: str, actor: str, now: datetime) -> None:
         )
     if entry.in_use:
         raise Refused("key", said("It stays: something on the host uses it now."))
+    title = _TITLES[kind]
     asked = {"title": title, "asked_at": now, "asked_by": actor[:150]}
     Discard.objects.update_or_create(host=host, kind=kind, key=key, defaults=asked)
     host_history.record(host.pk, "discard", title, actor, now)

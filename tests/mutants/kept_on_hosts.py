@@ -102,7 +102,7 @@ KEPT_ON_HOSTS = (
         "console/presenters/hosts/kept_files.py",
         "    seen = [use for use in uses if use.project in mine]\n",
         "    seen, mine = uses, {use.project: str(use.job) for use in uses}\n",
-        (f"{KEPT_PAGE}::test_strangers_learn_no_names_of_other_projects",),
+        (f"{KEPT_PAGE}::test_strangers_learn_nothing_of_what_other_projects_use",),
     ),
     Safeguard(
         "names-of-users-where-none-can-be-listed",

@@ -24,7 +24,8 @@ from jobs.maintenance import kept
 class KeptOfHost(TypedDict):
     """`kind`: blobs (shipped files), trees (code), environments, images (Apptainer's), podman, docker (loaded from an
     archive, whose SHA-256 is `key`). `name` and `projects`: of projects that you may see; `otherProjects`: how many
-    more. `inUse`: why it cannot be removed now; empty if it can. `leaving`: the host was asked to remove it."""
+    more, for who manages the host. `inUse`: why it cannot be removed now; empty if it can. `leaving`: the host was
+    asked to remove it."""
 
     kind: str
     key: str
@@ -39,11 +40,13 @@ class KeptOfHost(TypedDict):
 
 
 class KeptDocument(TypedDict):
-    """As the host told at `reportTime`, if it has. `leftOut`: how many more there are, which were used longer ago."""
+    """As the host told at `reportTime`, if it has. `leftOut`: how many more there are, which were used longer ago.
+    `ofOthers`: how many more there are that no project of yours has brought; who manages the host sees them."""
 
     reportTime: NotRequired[Time]
     kept: list[KeptOfHost]
     leftOut: int
+    ofOthers: int
 
 
 class KeptView(TrainyardView):
@@ -72,9 +75,14 @@ class DiscardView(TrainyardView):
 def document(host: Host, request: Request) -> KeptDocument:
     found = kept_files(host, person(request))
     if found is None:
-        return {"kept": [], "leftOut": 0}
+        return {"kept": [], "leftOut": 0, "ofOthers": 0}
     lines = [_of_line(line) for line in found.lines]
-    return {"reportTime": format_time(found.at), "kept": lines, "leftOut": found.left_out}
+    return {
+        "reportTime": format_time(found.at),
+        "kept": lines,
+        "leftOut": found.left_out,
+        "ofOthers": found.of_others,
+    }
 
 
 def _of_line(line: KeptLine) -> KeptOfHost:

@@ -1,9 +1,13 @@
-"""What a host keeps for the runs to come, as frozen values for pages and REST, within what the person may see."""
+"""What a host keeps for the runs to come, as frozen values for pages and REST, within what the person may see.
+
+Who does not manage the host sees what projects of theirs have brought, and nothing of who else uses it: the digest of a
+file, its size and its times would say which model or data another project has.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from django.contrib.auth.models import User
@@ -33,9 +37,9 @@ MOST_JOBS = 8
 
 @dataclass(frozen=True, slots=True)
 class KeptLine:
-    """One thing. `name`: what a project of the person calls it, else "". `others`: projects that the person may not
-    see. `why`: why it cannot be removed now, with the ids of `jobs`. `leaving`: an admin has asked the host to remove
-    it."""
+    """One thing. `name`: what a project of the person calls it, else "". `others`: how many projects the person may
+    not see, where the person manages the host. `why`: why it cannot be removed now, with the ids of `jobs`.
+    `leaving`: an admin has asked the host to remove it."""
 
     kind: str
     kind_word: str
@@ -53,10 +57,14 @@ class KeptLine:
 
 @dataclass(frozen=True, slots=True)
 class KeptFiles:
+    """`left_out`: how many more the host has, which it has not told of. `of_others`: how many more there are that no
+    project of the person has brought. `bytes` has these too."""
+
     at: datetime
     lines: tuple[KeptLine, ...]
     bytes: int
     left_out: int
+    of_others: int
 
 
 def kept_files(host: Host, user: User) -> KeptFiles | None:
@@ -71,8 +79,19 @@ def kept_files(host: Host, user: User) -> KeptFiles | None:
     archives = {use.archive for of_name in uses.values() for use in of_name if use.archive}
     called = _names_of_files(files | archives, mine)
     leaving = set(Discard.objects.filter(host=host).values_list("kind", "key"))
-    lines = tuple(_line(entry, uses.get(entry[:2], []), mine, called, leaving) for entry in entries)
-    return KeptFiles(row.at, lines, sum(line.size or 0 for line in lines), row.left_out)
+    lines = [_line(entry, uses.get(entry[:2], []), mine, called, leaving) for entry in entries]
+    size = sum(line.size or 0 for line in lines)
+    if not access.can(user, "manage", host):
+        lines = [_as_if_alone(line) for line in lines if line.projects or line.name]
+    return KeptFiles(row.at, tuple(lines), size, row.left_out, len(entries) - len(lines))
+
+
+def _as_if_alone(line: KeptLine) -> KeptLine:
+    """As it is where no other project uses the same."""
+    if not line.others:
+        return line
+    why = line.why if line.jobs else ""
+    return replace(line, others=0, since=None, used=None, why=why)
 
 
 def _line(
