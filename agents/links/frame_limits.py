@@ -27,9 +27,8 @@ RATES = {
     "gpus": (100, 2.0),
     "evicted": (500, 2.0),
     "load": (100, 2.0),
-    # At most one in half a minute, and one after each removal that a person asks for.
+    # At most one in half a minute, and one in five seconds while something is removed.
     "kept": (100, 0.5),
-    "discarded": (500, 2.0),
     # After an inventory up to 500, then at most one a second of each that is under way.
     "prepared": (2_000, 20.0),
     "pong": (100, 10.0),
@@ -61,6 +60,7 @@ class FrameLimits:
         self._recordings: set[tuple[str, str]] = set()
         self._metrics: set[str] = set()
         self._metrics_ends: set[str] = set()
+        self._removals: set[tuple[str, str]] = set()
         self._greeted = self._inventory_over = False
 
     def note_pull(self, run: str) -> None:
@@ -75,6 +75,10 @@ class FrameLimits:
         """One piece of what this run has reported was asked for. Behind the last piece stands the end."""
         self._metrics.add(run)
         self._metrics_ends.add(run)
+
+    def note_removal(self, kind: str, key: str) -> None:
+        """The host is to remove this of what it keeps."""
+        self._removals.add((kind, key))
 
     def note_forgotten(self, run: str) -> None:
         self._pulled.discard(run)
@@ -95,6 +99,8 @@ class FrameLimits:
             return self._drop(kind)
         if kind in OF_METRICS and not self._is_asked_metrics(kind, run):
             return self._drop(kind)
+        if kind == "discarded":
+            return self._is_asked_removal(message) or self._drop(kind)
         if kind == "sample" and not (run in known and self._sample_is_due(run)):
             return self._drop(kind)
         if kind not in RATES and kind not in ARRIVAL_KINDS and kind != "hello":
@@ -123,6 +129,12 @@ class FrameLimits:
             return False
         self._recordings.discard((run, shell))
         return True
+
+    def _is_asked_removal(self, message: Message) -> bool:
+        name = (str(message.get("kind")), str(message.get("key")))
+        is_asked = name in self._removals
+        self._removals.discard(name)
+        return is_asked
 
     def _is_asked_metrics(self, kind: str, run: str) -> bool:
         asked = self._metrics_ends if kind == "metrics_end" else self._metrics

@@ -33,10 +33,12 @@ class HostWatch:
         self._sent: gpu_quarantine.WatchedGpus | None = None  # on this link
         self._with_load = False
         self._looked_at = self._discards_at = 0.0
+        self._removing: set[tuple[str, str]] = set()  # asked for on this link, and not answered
 
     def begin(self) -> None:
         """There is a new link: nothing was sent on it."""
         self._sent, self._looked_at, self._discards_at = None, 0.0, 0.0
+        self._removing = set()
 
     def look_soon(self) -> None:
         """Something has happened to a GPU of the host, or is to happen to what it keeps."""
@@ -59,12 +61,23 @@ class HostWatch:
         self._sent = wanted
         if now - self._discards_at >= DISCARDS_S:
             self._discards_at = now
-            for kind, key in kept.to_discard(self._host_id):
+            self._send_removals(link)
+
+    def _send_removals(self, link: Link) -> None:
+        """The host removes one after the other, and answers each once."""
+        wanted = kept.to_discard(self._host_id, timezone.now())
+        self._removing &= set(wanted)
+        for kind, key in wanted:
+            if (kind, key) not in self._removing:
                 link.send({"t": "discard", "kind": kind, "key": key})
+        self._removing.update(wanted)
 
     def record(self, message: Mapping[str, Any], token: int) -> bool:
         """Record what the host reported about itself. True if the control plane should decide again."""
         write = _RECORDERS[message["t"]]
+        if message["t"] == "discarded":
+            # An admin may ask for it again.
+            self._removing.discard((str(message.get("kind")), str(message.get("key"))))
         changed = write(self._host_id, token, message, timezone.now())
         if changed:
             self.look_soon()

@@ -252,6 +252,8 @@ class Link:
     def send(self, message: Mapping[str, Any], payload: bytes = b"") -> None:
         if message["t"] == "pull":
             self._limits.note_pull(message["run"])
+        elif message["t"] == "discard":
+            self._limits.note_removal(message["kind"], message["key"])
         self._stream.send(message, payload)
 
     def pull(self, run: str, start: int) -> None:

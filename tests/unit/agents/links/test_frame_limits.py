@@ -129,3 +129,14 @@ def test_a_link_that_used_its_share_of_cpu_rests(clock):
     assert share.rest_s() == pytest.approx(1.0 / CPU_SHARE)
     clock.now += 1.0 / CPU_SHARE
     assert share.rest_s() == 0.0
+
+
+def test_an_answer_about_a_removal_comes_once_for_each_that_was_asked_for(limits):
+    """However many an admin asks for: an honest host has no rate to keep. What nobody asked for is dropped."""
+    keys = [f"{number:064x}" for number in range(3000)]
+    for key in keys:
+        limits.note_removal("blobs", key)
+    for key in keys:
+        answer = {"t": "discarded", "kind": "blobs", "key": key, "why": ""}
+        assert limits.admit(answer, b"", ()) and not limits.admit(answer, b"", ())
+    assert not limits.admit({"t": "discarded", "kind": ["blobs"], "key": {}}, b"", ())

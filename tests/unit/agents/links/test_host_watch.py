@@ -28,7 +28,7 @@ def discards(monkeypatch):
     nothing = gpu_quarantine.WatchedGpus((), (), ())
     monkeypatch.setattr(gpu_quarantine, "watched_gpus", lambda host: nothing)
     monkeypatch.setattr(host_watch.host_load, "is_wanted", lambda host: False)
-    monkeypatch.setattr(kept, "to_discard", lambda host: list(found))
+    monkeypatch.setattr(kept, "to_discard", lambda host, now: list(found))
     return found
 
 
@@ -53,6 +53,21 @@ def test_a_removal_whose_hint_was_lost_is_sent_all_the_same(discards):
     discards.append(("blobs", "aa"))
     watch.send(link, 100.0 + DISCARDS_S)
     assert asked(link) == ["aa"]
+
+
+def test_each_removal_is_asked_for_once_a_link_until_it_is_answered(discards, monkeypatch):
+    watch, link = HostWatch(1), Sent()
+    discards += [("blobs", "aa"), ("trees", "bb")]
+    for now in (100.0, 200.0, 300.0):
+        watch.send(link, now)
+    assert asked(link) == ["aa", "bb"]
+    monkeypatch.setitem(host_watch._RECORDERS, "discarded", lambda *_: True)
+    watch.record({"t": "discarded", "kind": "blobs", "key": "aa", "why": "it is in use"}, 1)
+    watch.send(link, 400.0)
+    assert asked(link) == ["aa", "bb", "aa"], "an admin has asked again"
+    watch.begin()
+    watch.send(link, 500.0)
+    assert asked(link) == ["aa", "bb", "aa", "aa", "bb"]
 
 
 def test_a_hint_about_what_a_host_watches_reaches_it_before_it_compares(monkeypatch):

@@ -7,11 +7,13 @@ import time
 
 import pytest
 
+from agents.links.frame_limits import FrameLimits
 from agents.runner.cache.kept import MOST, bytes_below, discard, what_is_kept
 from agents.runner.cache.store import BLOBS, ENVIRONMENTS, IMAGES, TREES, USERS, Cache
 from agents.runner.home import Home
 from agents.runner.runtimes.loaded_images import name_of_archive, note_use, place_of_notes
 from agents.runner.wire import encode
+from tests.unit.agents.runner.protocol_client import wait_for
 from tests.unit.agents.runner.runtimes.test_loaded_images import IN_USE, Engine
 
 A, B, C = ("a" * 64, "b" * 64, "c" * 64)
@@ -159,3 +161,28 @@ def test_a_console_is_told_when_it_asks_and_what_it_removes_is_told_at_once(host
     assert not os.listdir(base)
     console.write(encode({"t": "discard", "kind": "runs", "key": A}))
     assert "nothing is kept by this name" in console.hear("error")["message"]
+
+
+def test_two_hundred_removals_at_once_are_done_and_keep_the_limits_of_the_link(host, console):
+    base = host.home / ".trainyard" / "dep" / "cache" / "blobs"
+    base.mkdir(parents=True)
+    keys = [f"{number:064x}" for number in range(200)]
+    for key in keys:
+        (base / key).write_bytes(b"x")
+        (base / f"{key}.lock").write_bytes(b"")
+    console.say("watch", gpus=[], kept=True)
+    assert len(console.hear("kept", patience=30)["kept"]) == 200
+    limits = FrameLimits()
+    for frame in ({"t": "hello"}, {"t": "inventory", "runs": [], "last": True}):
+        limits.admit(frame, b"", ())
+    for key in [*keys, keys[-1]]:
+        limits.note_removal("blobs", key)
+        console.write(encode({"t": "discard", "kind": "blobs", "key": key}))
+    console.hear("discarded", lambda frame: frame["key"] == keys[-1] and not console.read(0.1))
+    wait_for(
+        lambda: console.read(0.1) or console.heard[-1].get("kept") == [], "it tells that nothing is left"
+    )
+    frames = [frame for frame in console.heard if frame["t"] in ("discarded", "kept", "error")]
+    assert all(limits.admit(frame, b"", ()) for frame in frames)
+    assert [frame["key"] for frame in frames if frame["t"] == "discarded"] == keys[:-1]
+    assert len(frames) - len(keys) < 20 and not os.listdir(base), "it tells now and then what is left"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from datetime import timedelta
 
 import pytest
 from django.utils import timezone
@@ -136,8 +137,8 @@ def test_what_no_job_needs_is_removed_and_the_history_says_so(browser, cast, hos
     Job.objects.filter(pk=used[1].pk).update(state="FAILED")
     answer = browser("root").post(f"/hosts/{host.pk}/kept/environments/{A}", follow=True)
     assert "is being removed" in one_line(answer.content.decode())
-    assert kept.to_discard(host.pk) == [("environments", A)]
     now = timezone.now()
+    assert kept.to_discard(host.pk, now) == [("environments", A)]
     answered = {"kind": "environments", "key": A, "why": "it is in use on the host"}
     assert kept.record_discarded(host.pk, 6, answered, now) is False, "another has the lease"
     assert kept.record_discarded(host.pk, 7, answered, now) is True and not Discard.objects.exists()
@@ -231,3 +232,14 @@ def test_an_image_that_was_pulled_is_needed_by_its_job(host, project, cast):
     needs(job, host, "image", "k", "the image train", {"engine": "docker"}, {"id": D})
     [use] = uses_of(host, [("docker", D)])["docker", D]
     assert (use.job, use.live, use.title) == (job.pk, 1, "the image train")
+
+
+def test_a_removal_that_a_host_never_answers_holds_up_no_other(browser, cast, host):
+    for kind, key in (("environments", A), ("blobs", B)):
+        browser("root").post(
+            f"/api/v1/hosts/{host.name}/kept/{kind}/{key}:discard", {}, content_type="application/json"
+        )
+    now = timezone.now()
+    Discard.objects.filter(kind="environments").update(asked_at=now - timedelta(minutes=61))
+    assert kept.to_discard(host.pk, now) == [("blobs", B)]
+    assert "a Python environment: the host did not answer in an hour." in page(browser("root"), host)
