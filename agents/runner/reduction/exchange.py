@@ -10,6 +10,7 @@ import contextlib
 import os
 import queue
 import threading
+import time
 from typing import Any, Callable, Tuple
 
 import torch
@@ -17,7 +18,7 @@ import torch.distributed as dist
 
 from agents.runner.reduction.group import Plan
 from agents.runner.reduction.inside import Inside
-from agents.runner.reduction.link import Link
+from agents.runner.reduction.link import SETTLE_S, Link
 from agents.runner.reduction.staging import Cuda, Staging
 from agents.runner.reduction.way import Job, ReductionFailed
 from agents.runner.reduction.wire import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, ITEM, slices
@@ -137,6 +138,8 @@ class Exchange:
             self._give(stream, number, part, False, False, done)
 
         error = self._inside.mean(tensor, ready, empty, by_senders, kind, send)
+        if error is not None:
+            self._settle()
         if ready is None:
             result.set_result(error or tensor)
             return
@@ -160,9 +163,19 @@ class Exchange:
             except (
                 Exception
             ) as problem:  # no memory on the GPU, a lost neighbour: the program waits for this future
+                self._settle()
                 with contextlib.suppress(Exception):
                     result.set_result(ReductionFailed("a bucket could not be sent: %r" % problem))
             del task, result  # what they hold is of the bucket that is over
+
+    def _settle(self) -> None:
+        """A process of this replica may be gone because it has lost a reducer. That runs the whole job again; an error
+        of the program, which could come first, would end the job."""
+        if self.link is not None:
+            self.link.settle()
+        else:
+            # A process that exchanges ends the first process of the replica meanwhile.
+            time.sleep(2 * SETTLE_S)
 
 
 def view_of(tensor: Any) -> memoryview:

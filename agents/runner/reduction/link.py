@@ -64,7 +64,7 @@ class Link:
         self._given: Deque[Job] = deque()
         self._error: Exception | None = None
         self._settles: float | None = None
-        self._leaving = self._over = False
+        self._leaving = self._over = self._is_asked = False
         self._lock = threading.Lock()
         self._wake, self._waker = os.pipe()
         for fd in (self._wake, self._waker):
@@ -92,6 +92,16 @@ class Link:
             job.end(error)
         else:
             self._poke()
+
+    def settle(self) -> None:
+        """Something beside us has failed. If that is because of a lost reducer, we lose the same one within moments,
+        and the program ends as it does then. Else return."""
+        self._is_asked = True
+        self._poke()
+        until = time.monotonic() + SETTLE_S + GOODBYE_S
+        while self._error is None and not self._over and time.monotonic() < until:
+            time.sleep(SETTLE_S / 100)
+        self._is_asked = False
 
     def leave(self) -> None:
         """Say goodbye, within a deadline: at a normal end of the program. What is not done then ends with an
@@ -175,11 +185,12 @@ class Link:
     def _look(self, now: float) -> None:
         """Does the program still need a reducer that is lost, or that has given up?"""
         for way in self.ways:
-            if way.is_needed and not way.lost and not way.told:
+            if (way.is_needed or self._is_asked) and not way.lost and not way.told:
                 self._listen(way, now)
         if self._report.is_due(now):
             self._say(now)
-        if self._error is not None or not any(way.is_needed for way in self.ways):
+        is_needed = self._is_asked or any(way.is_needed for way in self.ways)
+        if self._error is not None or not is_needed:
             return
         for way in self.ways:
             if way.lost:
@@ -201,7 +212,7 @@ class Link:
             except OSError as problem:
                 way.lost = problem.strerror or str(problem)
         silent = now - way.heard > SILENT_S
-        stuck = not way.wants_to_write and now - way.answered > self._stuck_s
+        stuck = way.is_awaited and not way.wants_to_write and now - way.answered > self._stuck_s
         if (silent or stuck) and not way.told:
             way.lost = way.lost or "it does not answer"
 

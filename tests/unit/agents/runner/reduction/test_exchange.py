@@ -16,12 +16,33 @@ model = types.SimpleNamespace(stream=0, number=0, shadows=False, divides_by_all=
 """
 
 CANNOT = """
+from trainyard_reduction import exchange as exchanges
+
 exchange = Exchange(None, "a group that is none", 0, Plan("a session", "", [0, 0]))
+exchanges.SETTLE_S = 0.01
 for _ in range(2):
     try:
         exchange.reduce(model, torch.ones(4)).wait()
     except Exception as problem:
         print("a bucket could not be sent" in str(problem))
+"""
+
+# The neighbour is gone, or says that it has failed. Whether a reducer is lost is asked before the program hears of it.
+SETTLES = """
+result = None
+link = types.SimpleNamespace(ways=[], settle=lambda: print("settled before:", not result.done()))
+
+def gone(*_):
+    raise RuntimeError("Connection closed by peer")
+
+for mean in (gone, lambda *_: RuntimeError("another process says why")):
+    exchange = Exchange(link, "a group", 0, Plan("a session", "", [0, 0]))
+    exchange._inside.mean = mean
+    result = torch.futures.Future()
+    exchange._later(
+        lambda: exchange._reduce_inside_first(0, 0, torch.ones(4), None, False, False, result), result
+    )
+    print(result.wait())
 """
 
 HOOKED = """
@@ -99,6 +120,15 @@ def output_of(tmp_path, program):
 
 def test_a_bucket_that_cannot_be_sent_is_an_error_and_no_hang(tmp_path):
     assert output_of(tmp_path, CANNOT) == ["True", "True"]
+
+
+def test_whether_a_reducer_is_lost_is_asked_before_the_program_hears_of_an_error(tmp_path):
+    assert output_of(tmp_path, SETTLES) == [
+        "settled before: True",
+        "a bucket could not be sent: RuntimeError('Connection closed by peer')",
+        "settled before: True",
+        "another process says why",
+    ]
 
 
 def test_a_hook_that_torch_registers_while_it_makes_the_model_wins(tmp_path):

@@ -205,6 +205,29 @@ def test_a_reducer_that_falls_silent_is_lost_and_one_that_is_heard_is_not(linked
     assert group.lost == [str(error)]
 
 
+def test_a_lost_reducer_is_found_before_an_error_that_comes_of_it_goes_to_the_program(linked):
+    """A neighbour that has lost it is gone, and this process waits for nothing of the reducer at the moment."""
+    group = linked(2)
+    way = group.link.ways[1]
+    way.answered -= 24 * 3600
+    group.reducers[1].close()
+    group.link.settle()
+    assert group.lost == [f"the reducer {way.name} is lost: it closed the connection"]
+
+
+def test_an_error_that_comes_of_no_reducer_goes_to_the_program(linked, monkeypatch):
+    monkeypatch.setattr(links, "SETTLE_S", 0.2)
+    monkeypatch.setattr(links, "GOODBYE_S", 0.2)
+    group = linked(1)
+    way = group.link.ways[0]
+    way.answered -= 24 * 3600  # nothing was sent for long
+    group.link.settle()
+    group.give("small", 1)
+    group.hear(0, 4)
+    group.answer(0, b"abcd")
+    assert group.ends.get(timeout=60) == ("small", None, b"abcd") and group.lost == []
+
+
 @pytest.fixture
 def reducer():
     with socket.create_server(("127.0.0.1", 0)) as listener:
