@@ -92,18 +92,23 @@ class KeptFailures:
         self._lock = threading.Lock()
         self._known: dict[Hashable, tuple[float, Exception]] = {}
 
-    def call(self, key: Hashable, act: Callable[[], Value]) -> Value:
-        """The answer of `act`. Raises what it raises; or, without calling it, what it has raised a short while ago."""
+    def call(self, key: Hashable, act: Callable[[], Value], keep: bool = True) -> Value:
+        """The answer of `act`. Raises what it raises; or, without calling it, what it has raised a short while ago.
+        What it raises is remembered if `keep`."""
         self.raise_known(key)
         try:
             return act()
         except self._kinds as problem:
-            with self._lock:
-                self._known.pop(key, None)
-                self._known[key] = time.monotonic(), problem
-                while len(self._known) > self._most:
-                    del self._known[next(iter(self._known))]
+            if keep:
+                self._remember(key, problem)
             raise
+
+    def _remember(self, key: Hashable, problem: Exception) -> None:
+        with self._lock:
+            self._known.pop(key, None)
+            self._known[key] = time.monotonic(), problem
+            while len(self._known) > self._most:
+                del self._known[next(iter(self._known))]
 
     def raise_known(self, key: Hashable) -> None:
         known = self._known.get(key)

@@ -17,7 +17,7 @@ import secrets
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from http.client import HTTPException
@@ -47,6 +47,8 @@ SCOPES: Final = ("openid", "profile", "email", "groups")
 ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 KEPT: Final = timedelta(minutes=5)
 FAILURES_KEPT: Final = timedelta(seconds=10)
+# A question that had less time says nothing of the server: the login had spent it on the questions before.
+ENOUGH_S: Final = 5.0
 Claims = dict[str, Any]
 _configurations: SharedAnswers[str, dict[str, Any]] = SharedAnswers(KEPT, most=4)
 # By address and name of a key: a name that is new is asked for at once.
@@ -138,7 +140,12 @@ def configuration(until: float) -> dict[str, Any]:
     """What the server says of itself. Raises OidcFailed."""
     issuer = settings.TRAINYARD.oidc_url.rstrip("/")
     # A failure is looked at by each of those who have waited for the same answer.
-    return _configurations.get(issuer, lambda: _failures.call(issuer, lambda: _configuration(issuer, until)))
+    return _configurations.get(issuer, lambda: _ask(issuer, lambda: _configuration(issuer, until), until))
+
+
+def _ask(address: str, question: Callable[[], dict[str, Any]], until: float) -> dict[str, Any]:
+    """A failure is kept for the logins that come, if the server had its time."""
+    return _failures.call(address, question, keep=until - time.monotonic() >= ENOUGH_S)
 
 
 def _configuration(issuer: str, until: float) -> dict[str, Any]:
@@ -210,7 +217,7 @@ def _fitting(address: str, name: str | None, until: float) -> list[jwt.PyJWK]:
     """The keys that the server publishes under this name; all of them for a token that names none."""
 
     def published() -> list[jwt.PyJWK]:
-        found = _failures.call(address, lambda: _fetch(urllib.request.Request(address), until))
+        found = _ask(address, lambda: _fetch(urllib.request.Request(address), until), until)
         keys = jwt.PyJWKSet.from_dict(found).keys
         return [key for key in keys if name is None or key.key_id == name]
 

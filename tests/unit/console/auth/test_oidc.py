@@ -233,6 +233,35 @@ def test_a_failure_is_kept_for_seconds_and_keys_for_minutes(use, cast, monkeypat
     assert asked.count("openid-configuration") == 2 and asked.count("jwks") == 1 and asked.count("token") == 2
 
 
+@pytest.mark.parametrize("late", ["jwks", "openid-configuration"])
+def test_a_login_that_came_late_to_a_question_says_nothing_of_the_server(use, cast, monkeypatch, late):
+    """What it had left was not enough: by a slow answer before, or behind another login that asked the same."""
+    use(oidc_create=True)
+    first, second = Client(), Client()
+    ways = [back_of(first, "otto"), back_of(second, "olga")]
+    shared_answers.forget_all()
+    passed, is_slow, monotonic, fetch = [0.0], [True], time.monotonic, oidc_server._fetch
+    deadline = oidc_server._deadline
+    monkeypatch.setattr(shared_answers.time, "monotonic", lambda: monotonic() + passed[0])
+
+    def answered(request, until):
+        if until - time.monotonic() < 1:
+            raise oidc_server.OidcFailed("It took too long.")
+        answer = fetch(request, until)
+        if is_slow[0] and request.full_url.endswith("token") and late == "jwks":
+            passed[0] += 9.9
+        return answer
+
+    def begun():
+        return deadline() - (9.9 if is_slow[0] and late == "openid-configuration" else 0)
+
+    monkeypatch.setattr(oidc_server, "_fetch", answered)
+    monkeypatch.setattr(oidc_server, "_deadline", begun)
+    assert first.get(*ways[0]).status_code == 502
+    is_slow[0] = False
+    assert second.get(*ways[1]).status_code == 302 and is_in(second)
+
+
 def test_a_key_that_is_new_is_asked_for_at_once(monkeypatch):
     def public(name):
         private = rsa.generate_private_key(65537, 2048)
