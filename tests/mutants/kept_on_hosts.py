@@ -46,7 +46,7 @@ KEPT_ON_HOSTS = (
         "agents/runner/preparations/images.py",
         "                    give_all_back(home)\n",
         "                    pass\n",
-        (f"{ARCHIVES}::test_the_names_in_an_archive_are_given_to_no_image",),
+        (f"{ARCHIVES}::test_names_come_back_though_the_image_cannot_get_ours",),
     ),
     Safeguard(
         "names-of-users-after-a-kill",
@@ -65,9 +65,16 @@ KEPT_ON_HOSTS = (
     Safeguard(
         "names-of-users-before-they-are-asked-for",
         "agents/runner/preparations/images.py",
-        "    give_left_names_back(home)  # a name may have been taken from the image that is asked for now\n",
-        "",
+        "        give_all_back(home)\n        return look_up(",
+        "        return look_up(",
         (f"{ARCHIVES}::test_names_come_back_before_another_image_is_prepared",),
+    ),
+    Safeguard(
+        "names-of-other-images-while-an-archive-is-loaded",
+        "agents/runner/preparations/images.py",
+        "    return look_up_by_name(program, image, env, report, home)\n",
+        "    return look_up(program, image, env)\n",
+        (f"{NAMES}::test_a_name_is_looked_up_when_no_archive_has_it",),
     ),
     Safeguard(
         "names-of-users-while-an-archive-is-loaded",

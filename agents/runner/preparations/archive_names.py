@@ -13,7 +13,7 @@ import json
 import os
 import re
 import time
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 from agents.runner.files import fsync_directory, read_json, take_lock, unlink, write_file
 from agents.runner.home import Home
@@ -116,10 +116,14 @@ def plain_name(name: str) -> str:
 
 
 @contextlib.contextmanager
-def lock_of_loading(home: Home, wait: bool = True) -> Iterator[bool]:
+def lock_of_loading(
+    home: Home, wait: bool = True, waits: Callable[[], None] = lambda: None
+) -> Iterator[bool]:
     """One archive is loaded at a time: two may give their images one name. An engine is that of a login, and so is this
-    lock. Yields whether it is held."""
+    lock. Yields whether it is held. `waits` is called if another one holds it."""
     fd = take_lock(lock_path(home))
+    if fd < 0:
+        waits()
     while fd < 0 and wait:
         time.sleep(_LOOK_S)
         fd = take_lock(lock_path(home))
@@ -143,8 +147,8 @@ def left_names(home: Home) -> List[Tuple[str, str]]:
 
 
 def give_left_names_back(home: Home) -> None:
-    """Do what preparations that were killed could not do themselves, unless an archive is loaded now: then its
-    preparation does so when it is done."""
+    """Do what preparations that were killed could not do themselves, unless an archive is loaded now, or an image
+    looked for: then that preparation does so."""
     if left_names(home):
         with lock_of_loading(home, wait=False) as is_held:
             if is_held:

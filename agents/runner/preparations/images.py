@@ -14,7 +14,6 @@ from agents.runner.preparations.apptainer_images import LOCAL, prepare_in_cache
 from agents.runner.preparations.archive_names import (
     ArchiveNames,
     give_all_back,
-    give_left_names_back,
     lock_of_loading,
 )
 from agents.runner.preparations.image_archives import (
@@ -72,9 +71,8 @@ def prepare_image(what: Dict[str, Any], report: Report, home: Home) -> Dict[str,
         prepare = prepare_archive_for_apptainer if what.get("archive") else prepare_in_cache
         return prepare(what, program, report, home, raise_if_failed)
     env = dict(os.environ)
-    give_left_names_back(home)  # a name may have been taken from the image that is asked for now
     found = look_up(program, str(what["id"]), env) if what.get("id") else None
-    found = found or look_up(program, image, env)
+    found = found or look_up_by_name(program, image, env, report, home)
     if found is None or (what.get("always") and not image.startswith(LOCAL)):
         found = fetch(what, program, found, env, report, home)
     if found is None:
@@ -128,7 +126,19 @@ def fetch(
             raise
         report.message(str(failed))
         return here
-    return look_up(program, image, env)
+    return look_up_by_name(program, image, env, report, home)
+
+
+def look_up_by_name(
+    program: str, image: str, env: Dict[str, str], report: Report, home: Home
+) -> Dict[str, str] | None:
+    """As `look_up`. While an archive is loaded, a name may mean its image; so it may after a kill, until it is given
+    back."""
+    with lock_of_loading(
+        home, waits=lambda: report.message("waiting while an image is loaded from an archive")
+    ):
+        give_all_back(home)
+        return look_up(program, image, env)
 
 
 def look_up(program: str, image: str, env: Dict[str, str]) -> Dict[str, str] | None:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import sys
+import threading
 import time
 
 import pytest
 
 from agents.runner.home import Home
-from agents.runner.preparations import archive_names
+from agents.runner.preparations import archive_names, images
 from agents.runner.preparations.archive_contents import read_contents
 from agents.runner.preparations.archive_names import (
     ArchiveNames,
+    give_all_back,
     give_left_names_back,
     left_names,
     lock_of_loading,
@@ -30,6 +33,9 @@ if os.path.exists(here + "/fails"): sys.exit("Error: no")
 if words[:2] == ["image", "ls"]:
     print("WARN[0000] a line that is no image")
     for name, image in names.items(): print(name, "sha256:" + image)
+elif words[:2] == ["image", "inspect"]:
+    print(json.dumps([{{"Id": "sha256:" + names[words[-1]]}}]))
+elif words[0] == "pull": print("pulled")
 elif words[0] == "tag": names[words[2]] = words[1]
 else: del names[words[2]]
 json.dump(names, open(here + "/names", "w"))
@@ -111,6 +117,48 @@ def test_nothing_is_given_back_while_an_archive_is_loaded_by_any_deployment(engi
         assert engine.names[OWN] == THEIRS
     give_left_names_back(home)
     assert engine.names == {OWN: USERS}
+
+
+@pytest.mark.parametrize("always", [False, True])
+def test_a_name_is_looked_up_when_no_archive_has_it(engine, home, monkeypatch, always):
+    """A preparation of another image waits while one is loaded: its job would get the image of the archive. So it is
+    before the image is pulled, and after."""
+    said, waits, found = [], threading.Event(), []
+
+    class Said:
+        directory = str(engine.place)
+
+        def message(self, text):
+            said.append(text)
+            waits.set() if text.startswith("waiting") else None
+
+    def prepare():
+        what = {"engine": "podman", "image": OWN, "always": always}
+        found.append(images.prepare_image(what, Said(), home))
+
+    def pull(*_):
+        loaded(), threading.Thread(target=over).start()
+
+    with contextlib.ExitStack() as held:
+        names = []
+
+        def loaded():
+            held.enter_context(lock_of_loading(home))
+            names.append(begin(engine, home))
+
+        def over():
+            waits.wait(60)
+            names[0].note_loaded(THEIRS, [OWN, NEW])
+            give_all_back(home)
+            held.close()
+
+        monkeypatch.setattr(images, "pull", pull)
+        monkeypatch.setattr(images, "LOCAL", "none")
+        if not always:
+            pull()
+        prepare()
+        assert [each["id"] for each in found] == [USERS]
+    assert said == ["waiting while an image is loaded from an archive"]
 
 
 def test_an_engine_that_fails_is_asked_again(engine, home):

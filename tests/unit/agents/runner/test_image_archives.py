@@ -12,6 +12,7 @@ import shutil
 import tarfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 
@@ -413,7 +414,8 @@ def test_archives_that_give_their_images_one_name_are_loaded_one_at_a_time(tmp_p
     monkeypatch.setattr(images, "look_up", lambda *_: {})
     home = Home("dep")
     home.base = home.root = str(tmp_path)
+    said = SimpleNamespace(message=lambda text: None)
     with ThreadPoolExecutor(3) as threads:
         asked = [{"image": f"i{number}", "archive": "x"} for number in range(3)]
-        list(threads.map(lambda what: images.fetch(what, "podman", None, {}, None, home), asked))
+        list(threads.map(lambda what: images.fetch(what, "podman", None, {}, said, home), asked))
     assert most == [1, 1, 1]
