@@ -77,6 +77,8 @@ class Terminal:
         self._loop = asyncio.get_running_loop()
         self._share = output_share.of_this_loop()
         self._output: list[bytes | Event] = []
+        # What was read and does not fit into the window.
+        self._rest = b""
         self._delivered = self._acked = self._accepted = self._reported = 0
         self._input: queue.SimpleQueue[bytes | tuple[int, int] | str | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -204,8 +206,11 @@ class Terminal:
         else:
             self._beat_later()
 
+    def _room(self) -> int:
+        return WINDOW - (self._delivered - self._acked)
+
     def _is_full(self) -> bool:
-        return self._delivered - self._acked >= WINDOW
+        return self._room() <= 0
 
     def _read(self) -> None:
         """Read output as long as the browser keeps up, in turns with other shells."""
@@ -217,8 +222,7 @@ class Terminal:
         if shell is None or self.ended or self._closed or self._is_full():
             return 0
         try:
-            while isinstance(data := shell.read(), dict):
-                self._tell(data)
+            data = self._rest or self._read_output(shell)
         except BlockingIOError:
             if self._retry_timer is None:
                 self._retry_timer = self._loop.call_later(RETRY_READ_S, self._read_again)
@@ -226,17 +230,25 @@ class Terminal:
         if data is None:
             self._end(OSError(shell.problem) if shell.problem else None)
             return 0
+        data, self._rest = data[: self._room()], data[self._room() :]
         if data:
             self._heard_at = self._loop.time()
             self._delivered += len(data)
             self._deliver(data)
         return len(data)
 
+    def _read_output(self, shell: Shell) -> bytes | None:
+        """What has arrived; events before it are told. Raises BlockingIOError."""
+        while isinstance(data := shell.read(), dict):
+            self._tell(data)
+        return data
+
     def _show(self, data: bytes) -> bool:
         """Show a short piece of output at once. False, and nothing is shown, where it has to wait for its turn."""
         waits = (
             self._output
-            or self._is_full()
+            or self._rest
+            or len(data) > self._room()
             or self.ended
             or not self.open
             or self._share.is_anybody_printing()

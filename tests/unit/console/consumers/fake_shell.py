@@ -64,7 +64,7 @@ class FakeShell:
         if self.is_busy("read"):
             raise BlockingIOError
         try:
-            data = b"x" * 65536 if self.flood else self.out.get_nowait()
+            data = b"x" * 60000 if self.flood else self.out.get_nowait()
         except queue.Empty:
             return b""
         self.read_bytes += len(data)
