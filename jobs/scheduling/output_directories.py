@@ -16,6 +16,7 @@ from jobs.rules.spec.image_aliases import as_kept
 from jobs.rules.spec.json_fields import InvalidDocument
 from jobs.rules.spec.machine_types import NO_TYPES, Types, UnknownMachine
 from jobs.rules.spec.output_addresses import output_addresses
+from jobs.rules.spec.reduction_advice import NO_CARDS
 from jobs.rules.spec.without_effect import kept_fields
 from jobs.scheduling import bare_gpus, network_cards
 
@@ -34,10 +35,18 @@ def advice_about(
     if project and found.named:
         shared = ordering.shared_directories(project, location, found.buckets)
         missing, apart = ordering.buckets_of(project, found, shared)
+    if project and not _serves(location, project):
+        # For this project its hosts do not exist: an old job, or one that would be refused.
+        return advice(spec, None, types, missing, apart, NO_CARDS, [])
     is_path = base.startswith("/") and found.base is None
     held_by = storage(base, location) if is_path else None
     bare = bare_gpus.hosts(executed or bare_gpus.executed(spec, location), location, types)
     return advice(spec, held_by, types, missing, apart, network_cards.of_job(spec, location), bare)
+
+
+def _serves(location: str, project: Project) -> bool:
+    named = locations.resolved(location, locations.names())
+    return locations.read_bindings().serves(named, project.pk)
 
 
 def advice_of(job: Job) -> tuple[Advice, ...]:

@@ -7,11 +7,13 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from agents.infra.refusals import Refused
+from agents.models import Gpu, Host
 from jobs import services
 from jobs.maintenance import location_bindings
 from jobs.models import AuditEntry, Job, LocationBinding, Membership, Project, Role, Run
 from jobs.rules.lifecycle.states import JobState
-from jobs.scheduling import scheduler
+from jobs.rules.spec import reduction
+from jobs.scheduling import output_directories, scheduler
 from tests.unit.jobs.conftest import spec
 from tests.unit.jobs.fake_hosts import settle
 from tests.unit.jobs.scheduling.test_moves import drain, look, places
@@ -172,3 +174,35 @@ def test_unknown_names_are_refused_and_change_nothing(project, vision):
         with pytest.raises(Refused, match="There is no"):
             location_bindings.bind(*asked, "root", timezone.now())
     assert not LocationBinding.objects.exists()
+
+
+def test_advice_of_an_old_job_names_no_host_that_does_not_exist_for_its_project(
+    add_host, project, vision, submit_as
+):
+    """Its storage, its GPUs without the driver's libraries, its network cards: on the page and in REST."""
+    hosts = [add_host(name, gpus=1, cpus=4) for name in ("one-1", "two-2", "three-3")]
+    facts = {"runtimes": ["podman 4.9"], "gpu_nodes": True, "cdi": [], "shared": []}
+    rows = [{"name": "eth0", "address": "10.0.0.1", "mbit": 1000}]
+    facts["network"] = {"interfaces": rows, "infiniband": True}
+    Host.every.filter(pk__in=[host.row.pk for host in hosts]).update(facts=facts)
+    kind = "NVIDIA_L4"
+    Gpu.objects.update(accelerator_type=kind)
+    document = spec()
+    trains = {
+        "machineSpec": {"acceleratorType": kind, "acceleratorCount": 1},
+        "containerSpec": {"imageUri": "lab/train:1", "command": ["python3"]},
+    }
+    reducers = {"replicaCount": "1", "containerSpec": {"imageUri": reduction.IMAGES[0]}}
+    document["jobSpec"]["workerPoolSpecs"] = [trains, trains, reducers]
+    document["jobSpec"]["baseOutputDirectory"] = {"outputUriPrefix": "/data/out"}
+    job = submit_as(project, document=document)
+
+    def named():
+        texts = [each.text for each in output_directories.advice_of(job)]
+        return [text for text in texts if "one-1" in text]
+
+    assert len(named()) == 3, "storage, GPUs, network"
+    bind(vision)
+    assert named() == [] and output_directories.advice_of(job)
+    bind(vision, project)
+    assert len(named()) == 3
