@@ -61,7 +61,8 @@ def main(argv: List[str]) -> None:
 
 
 def read_asked(here: str) -> Dict[str, Any]:
-    """What is asked for. It may have a password in it, which is not for the program."""
+    """What is asked for. It may have a password in it, which is not for the program. Code of the packages that pip
+    builds can read it all the same: pip has it then."""
     path = os.path.join(here, ASKED)
     with open(path, encoding="utf-8") as file:
         asked: Dict[str, Any] = json.load(file)
