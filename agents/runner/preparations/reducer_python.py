@@ -16,6 +16,7 @@ from agents.runner.cache.store import ENVIRONMENTS, Cache
 from agents.runner.files import read_json, write_file
 from agents.runner.home import Home
 from agents.runner.preparations.images import last_line
+from agents.runner.preparations.left_processes import of_preparation
 from agents.runner.preparations.report import HOST, USER, Failed, Report
 from agents.runner.programs import output_of
 from agents.runner.reduction.numpy_check import QUESTION, TIMEOUT_S, without_numpy
@@ -71,7 +72,7 @@ def _env_of_run(what: Dict[str, Any], env: Dict[str, str], home: Home) -> Dict[s
         enter_environment(env, Cache(home).path(ENVIRONMENTS, str(what["environment"])))
     elif what.get("interpreter"):
         find_first(env, str(what["interpreter"]))
-    return env
+    return {**env, **of_preparation()}
 
 
 def _engine_failed(engine: str, status: int, text: str) -> bool:

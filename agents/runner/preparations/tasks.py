@@ -22,6 +22,7 @@ from agents.runner.forks import default_signals, fork_detached
 from agents.runner.home import Home
 from agents.runner.outbox import Outbox
 from agents.runner.preparations.archive_names import give_left_names_back, left_names
+from agents.runner.preparations.left_processes import sweep
 from agents.runner.preparations.report import (
     CREDENTIALS,
     FAILED,
@@ -39,6 +40,8 @@ from agents.runner.wire import Message
 MAX_SENT = 500
 # How often names of images are looked for that a preparation took and could not give back.
 NAMES_EVERY_S, NAMES_S = 600.0, 300.0
+# The same of processes that a preparation left behind.
+SWEEP_EVERY_S = 600.0
 
 
 class Preparations:
@@ -47,7 +50,7 @@ class Preparations:
     def __init__(self, out: Outbox, background: BackgroundTasks, ended: Callable[[], None]) -> None:
         """`ended` is called when one is over."""
         self.out, self.background, self.ended = out, background, ended
-        self.names_at = 0.0
+        self.names_at = self.sweep_at = 0.0
         self.home: Home | None = None
         # Of those that are under way: what state.json looked like when it was last sent.
         self.active: Dict[Tuple[str, str], Tuple[int, int]] = {}
@@ -157,6 +160,9 @@ class Preparations:
             self.look(kind, key)
         if self.home is not None and time.monotonic() >= self.names_at:
             self.look_after_names(self.home)
+        is_due = self.home is not None and time.monotonic() >= self.sweep_at
+        if is_due and self.background.start("sweep", sweep, lambda answer: None):
+            self.sweep_at = time.monotonic() + SWEEP_EVERY_S
 
     def look_after_names(self, home: Home) -> None:
         """At the start, for the host may have been rebooted while an archive was loaded; and later again, for an engine
@@ -185,6 +191,7 @@ class Preparations:
         if state["state"] == WORKING and over:
             state = dict(state, state=LOST, fault=HOST, message=last_words(directory))
             remove_credentials(directory)
+            self.sweep_at = 0.0  # what a job brought may have killed it
         elif state["state"] == WORKING:
             self.active.setdefault((kind, key), (0, 0))
         if state["state"] != WORKING and self.active.pop((kind, key), None) is not None:

@@ -18,6 +18,7 @@ from agents.runner.home import Home
 from agents.runner.linux import become_subreaper, give_way
 from agents.runner.preparations.cache_entries import prepare_environment, prepare_tree
 from agents.runner.preparations.images import prepare_image
+from agents.runner.preparations.left_processes import enter
 from agents.runner.preparations.reducer_python import prepare_numpy
 from agents.runner.preparations.report import HOST, USER, Failed, Report
 from agents.runner.processes import Process, all_processes, descendants, freeze_and_kill
@@ -41,6 +42,7 @@ def main() -> None:
     directory = home.preparation(request["kind"], request["key"])
     os.umask(0o077)
     become_subreaper()
+    enter()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     report = Report(directory, request["asked"])
     try:

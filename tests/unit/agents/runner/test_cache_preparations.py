@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
+import tarfile
 
 import pytest
 
+from agents.runner.preparations.left_processes import of_preparation, sweep
+from agents.runner.processes import all_processes, marked
 from agents.runner.wire import encode
 from tests.unit.agents.runner.hostile_archives import REFUSED, tar
 from tests.unit.agents.runner.protocol_client import PYTHON, RUNNER, wait_for
@@ -198,3 +202,66 @@ def test_pip_that_fails_tells_its_last_lines(host):
     failed = hear(console, "FAILED")
     assert failed["fault"] == "user" and "no-such-package>=7" in failed["message"]
     assert "no-such-package" in failed["tail"]
+
+
+# It leaves a daemon, and kills the process that prepares.
+HOSTILE = """#!{python}
+import os, signal, subprocess
+with open("{place}/env", "w") as file:
+    file.write("".join("%s=%s\\n" % each for each in os.environ.items()))
+away = subprocess.DEVNULL
+daemon = subprocess.Popen(["sleep", "3600"], stdin=away, stdout=away, stderr=away, start_new_session=True)
+with open("{place}/daemon", "w") as file:
+    file.write(str(daemon.pid))
+pid = os.getppid()
+while not open("/proc/%d/cmdline" % pid).read().endswith("prepare\\0"):
+    pid = int(open("/proc/%d/stat" % pid).read().rpartition(")")[2].split()[1])
+os.kill(pid, signal.SIGKILL)
+"""
+OF_THE_JOB = {"TRAINYARD_MARK": "a mark of its own", "CUDA_VISIBLE_DEVICES": "0,1"}
+
+
+def name_as_python(host, console, place, code):
+    """As the Python of the job's reducers."""
+    program = place / "python3"
+    program.write_text(code)
+    program.chmod(0o700)
+    prepare(console, "numpy", python=str(program), env=OF_THE_JOB)
+
+
+def bring_as_setup(host, console, place, code):
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w:gz") as archive:
+        info = tarfile.TarInfo("hostile-0.1/setup.py")
+        info.size = len(code)
+        archive.addfile(info, io.BytesIO(code.encode()))
+    data = file.getvalue()
+    put(host, data)
+    packages = [{"sha256": blob(data)["sha256"], "name": "hostile-0.1.tar.gz"}]
+    prepare(console, "environment", packages=packages, blobs=[blob(data)], index="none")
+
+
+@pytest.mark.parametrize("bring", [name_as_python, bring_as_setup])
+def test_nothing_lives_on_of_code_that_kills_the_process_which_prepares(host, tmp_path, bring):
+    host.env["PATH"] = "/usr/bin:/bin"
+    console = host.connect()
+    console.hello()
+    bring(host, console, tmp_path, HOSTILE.format(python=sys.executable, place=tmp_path))
+    hear(console, "LOST")
+    env = dict(line.split("=", 1) for line in (tmp_path / "env").read_text().splitlines() if "=" in line)
+    assert env["CUDA_VISIBLE_DEVICES"] == "" and env["TRAINYARD_MARK"].startswith("prepares:")
+    daemon = int((tmp_path / "daemon").read_text())
+    wait_for(lambda: console.read(0.1) or daemon not in living(), "the daemon to be swept")
+    wait_for(lambda: not marked(env["TRAINYARD_MARK"], all_processes()), "all that has the mark to be gone")
+
+
+def test_a_sweep_leaves_what_a_living_process_prepares(monkeypatch):
+    for name, value in of_preparation().items():
+        monkeypatch.setenv(name, value)
+    with subprocess.Popen(["sleep", "3600"]) as mine:
+        assert sweep() == 0 and mine.poll() is None
+        mine.kill()
+
+
+def living():
+    return {process.pid for process in all_processes().values() if process.state not in "ZX"}
