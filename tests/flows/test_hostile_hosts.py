@@ -11,7 +11,6 @@ from tests.harness.product import Client, job_spec
 from tests.harness.product.product import where_is
 from tests.harness.wait_and_processes import wait_for
 
-pytestmark = pytest.mark.slow
 # How much longer than usual a job of another tenant may take to its first line, beside the flood. The flood and the
 # machine of the tests need time themselves.
 SLOWER, SLOWER_S = 3.0, 3.0
@@ -40,7 +39,7 @@ def first_line_s(client, yard):
     return spent
 
 
-@pytest.mark.parametrize("flood", ["greetings", "samples"])
+@pytest.mark.parametrize("flood", ["greetings", pytest.param("samples", marks=pytest.mark.slow)])
 def test_a_hostile_runner_delays_no_job_of_another_tenant(own_product, flood):
     yard = own_product
     yard.command("project", "add", "others")
