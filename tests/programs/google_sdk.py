@@ -454,12 +454,14 @@ TRAINED = {"args": ["--epochs=3"], "environment_variables": {"COLOUR": "blue"}, 
 
 
 def trained(directory):
-    """What the script left, as the storage has it."""
-    blob = bucket().blob(f"{directory}/model/model.txt")
-    wait_until(blob.exists)
-    text = blob.download_as_bytes().decode()
+    """What the script left, as the storage has it: a pipeline with a model has succeeded when its files are stored."""
+    text = model_of(directory).download_as_bytes().decode()
     assert text == "trained with --epochs=3", text
     return text
+
+
+def model_of(directory):
+    return bucket().blob(f"{directory}/model/model.txt")
 
 
 # With an image that is none of Google's, from_local_script lets pip of the host install the script for its login.
@@ -489,6 +491,8 @@ def from_local_script(image, name, **more):
     )
     job.run()
     assert job.state.name == "JOB_STATE_SUCCEEDED", job.state
+    # A job has succeeded when its programs have ended. Its files come from the host behind that.
+    wait_until(model_of(name).exists)
     return trained(name)
 
 
