@@ -23,8 +23,8 @@ _TITLES: dict[str, Text] = {
     kept.TREES: said("code"),
     kept.ENVIRONMENTS: said("a Python environment"),
     kept.IMAGES: said("an image of Apptainer"),
-    "podman": said("an image that podman loaded"),
-    "docker": said("an image that Docker loaded"),
+    "podman": said("an image of podman"),
+    "docker": said("an image of Docker"),
 }
 
 

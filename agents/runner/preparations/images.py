@@ -117,7 +117,7 @@ def fetch(
         else:
             there = ids_of(program, env)
             pull(str(what["engine"]), program, image, env, report, what.get("credentials"))
-            pulled = look_up(program, image, env)
+            pulled = look_up_by_name(program, image, env, report, home)
             if pulled is not None and there is not None and pulled["id"] not in there:
                 note_pull(home, str(what["engine"]), pulled["id"], size_of(program, image, env))
             return pulled
