@@ -31,6 +31,7 @@ def notes() -> Iterator[str]:
 
 def _of_stored_files() -> Iterator[str]:
     where = "artifacts/"
+    cure = "With several machines, put artifacts/ on storage that all of them share, or use S3."
     if settings.TRAINYARD.storage is not None:
         options = settings.STORAGES["artifacts"]["OPTIONS"]
         where = f"s3://{options['bucket_name']}/{options['location']}"
@@ -38,6 +39,7 @@ def _of_stored_files() -> Iterator[str]:
             yield f"The storage {where} cannot be used: {problem} Until then no file can be stored, read or shipped."
             return
         yield f"Files of projects are stored in {where}."
+        cure = "Copy them from where they were stored before."
     newest = Blob.objects.order_by("-pk").values_list("key", flat=True).first()
     try:
         if newest is None or stored_files.exists(newest):
@@ -46,6 +48,6 @@ def _of_stored_files() -> Iterator[str]:
         yield problem.message
         return
     yield (
-        f"{where} lacks files that the database names: they cannot be read from here. Copy them from where they were"
-        " stored before, or restore them from the backup."
+        f"{where} lacks files that the database names: they can neither be read nor shipped from here. {cure}"
+        " After a restore, restore them from the backup too."
     )

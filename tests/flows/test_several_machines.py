@@ -5,13 +5,16 @@ The settings are those of a new deployment: a lease of 15 s, a tick of 1 s.
 
 from __future__ import annotations
 
+import random
 import time
 
 import pytest
 
 from tests.flows.running_jobs import LongJob, replica_process
+from tests.flows.test_brought import SHOW, Storage, archive, with_code
 from tests.harness.hosts import Fleet
 from tests.harness.product import Product, job_spec
+from tests.harness.product.client import Refused
 from tests.harness.product.second_machine import SecondMachine
 from tests.harness.wait_and_processes import process_alive, wait_for
 
@@ -110,7 +113,6 @@ def test_a_machine_that_dies_is_replaced_by_the_other_and_comes_back(shared):
     print(f"leases of a machine that died: taken over after {time.monotonic() - began:.1f} s")
     is_well(first.client, job, "after the machine died")
     print(f"a machine that died: both logs grew after {time.monotonic() - began:.1f} s")
-    second.output.unlink()
     second.start()
     is_well(second.client, job, "after the machine came back")
     job.succeeded()
@@ -131,6 +133,96 @@ def test_a_log_that_one_machine_has_stored_is_read_from_the_other(shared):
     first.check()
 
 
+class Upload:
+    """A file that is sent to one machine after the other, as by a client behind a proxy."""
+
+    def __init__(self, client, name):
+        self.name = name
+        self.data = random.Random(name).randbytes(1 << 20)  # noqa: S311
+        Storage(client).put("beside", b"makes the bucket", bucket="shared")
+        place = f"{client.url}/upload/storage/v1/b/shared/o"
+        begun = client.call("POST", place, params={"uploadType": "resumable", "name": name}, json={})
+        self.key = begun.headers["X-GUploader-UploadID"]
+
+    def put(self, client, data=b"", **headers):
+        where = {"uploadType": "resumable", "upload_id": self.key}
+        url = f"{client.url}/upload/storage/v1/b/shared/o"
+        return client.call("PUT", url, params=where, data=data, headers=headers)
+
+    def part(self, client, start, end):
+        size = len(self.data)
+        return self.put(client, self.data[start:end], **{"Content-Range": f"bytes {start}-{end - 1}/{size}"})
+
+    def so_far(self, client):
+        """How many bytes this machine says there are."""
+        answer = self.put(client, **{"Content-Range": "bytes */*"})
+        assert answer.status_code == 308
+        return int(answer.headers.get("Range", "bytes=0--1").rpartition("0-")[2]) + 1
+
+    def read(self, client):
+        url = f"{client.url}/storage/v1/b/shared/o/{self.name}"
+        return client.call("GET", url, params={"alt": "media"}).content
+
+
+def brings(machine, client, name):
+    """A job with a replica on each host that brings code, which is sent to this machine."""
+    sha = Storage(client).artifact(archive(f"print('brought: {name}', flush=True)", 1 << 20))
+    pools = [with_code({"command": SHOW, "gpus": 5}, artifact=sha) for _ in range(HOSTS)]
+    return machine.submit({"displayName": name, "jobSpec": {"workerPoolSpecs": pools}})
+
+
+def test_a_file_that_one_machine_has_received_is_read_shipped_and_resumed_at_the_other(shared):
+    """`artifacts/` and `uploads/` are shared. Each machine ships to one of the two hosts."""
+    first, second = shared
+    clients = [first.client, second.client]
+    for here, there in (clients, clients[::-1]):
+        upload = Upload(here, f"begun-at-{here.url[-4:]}")
+        half = len(upload.data) // 2
+        assert upload.part(here, 0, half).status_code == 308
+        assert upload.so_far(there) == half
+        assert upload.part(there, half, len(upload.data)).status_code == 200
+        assert upload.read(here) == upload.read(there) == upload.data
+    for client in clients:
+        job = brings(first, client, f"sent to {client.url[-4:]}")
+        first.client.wait(job, "SUCCEEDED")
+    first.check()
+
+
+def test_files_that_machines_do_not_share_are_noted_refused_and_sent_anew(shared):
+    """And what waits for a file goes on when the folder is shared."""
+    first, second = shared
+    stored = Upload(first.client, "stored")
+    stored.part(first.client, 0, len(stored.data))
+    begun = Upload(first.client, "begun")
+    begun.part(first.client, 0, 1000)
+    second.stop()
+    second.keep_apart("artifacts")
+    second.keep_apart("uploads")
+    second.start()
+    try:
+        assert "put artifacts/ on storage that all of them share" in second.tail()
+        assert stored.read(first.client) == stored.data
+        with pytest.raises(Refused, match="The bytes of this file are missing") as refused:
+            stored.read(second.client)
+        assert refused.value.status == 503
+        assert begun.so_far(second.client) == 0 and begun.so_far(first.client) == 1000
+        wait_for(lambda: len(holders(first)) == 2, "each machine to have a host", FAIL_OVER_S)
+        job = brings(first, first.client, "waits for a file")
+        wait_for(lambda: "could not be shipped" in second.tail(), "the second machine to ship", FAIL_OVER_S)
+        assert first.client.state(job) in ("QUEUED", "PENDING")
+    finally:
+        second.stop()
+        second.share("artifacts")
+        second.share("uploads")
+        second.start()
+    assert "lacks files" not in second.tail()
+    assert stored.read(second.client) == stored.data
+    first.client.wait(job, "SUCCEEDED", timeout=FAIL_OVER_S + 120)
+    assert begun.part(second.client, 1000, len(begun.data)).status_code == 200
+    assert begun.read(first.client) == begun.data
+    first.check()
+
+
 def test_a_backup_that_is_restored_makes_both_machines_only_observe(shared):
     """G25 with `pg_dump`. The last test: the database has then lost a job that was accepted."""
     first, second = shared
@@ -147,7 +239,6 @@ def test_a_backup_that_is_restored_makes_both_machines_only_observe(shared):
     first.postgres.restore("yard", backup)
     first.start()
     first.keep_extras(dispatcher=0, worker=0)
-    second.output.unlink()
     second.start()
     wait_for(
         lambda: first.query("SELECT run FROM jobs_stray"), "what the database does not know", dump=first.tail

@@ -1,4 +1,4 @@
-"""A second machine of a product: its own data directory, the keys of the first, and logs on storage that both share."""
+"""A second machine of a product: its own data directory, the keys of the first, and the folders that machines share."""
 
 from __future__ import annotations
 
@@ -15,22 +15,35 @@ from tests.harness.wait_and_processes import wait_for
 
 READY = re.compile(r"Trainyard is ready at (http://\S+)")
 ALL = "web,worker,dispatcher,beat"
+SHARED = ("logs", "artifacts", "uploads")
 
 
 class SecondMachine:
-    """As docs/operating.md says: the same DATABASE_URL and REDIS_URL, a copy of `keys/`, and the same `logs/`."""
+    """As docs/operating.md says: the same DATABASE_URL and REDIS_URL, a copy of `keys/`, and the same SHARED."""
 
     def __init__(self, first, only=ALL):
         self.first, self.only = first, only
         self.data = leftovers.scratch("machine")
         self.output = self.data / "output.log"
         shutil.copytree(first.data / "keys", self.data / "keys")
-        (first.data / "logs").mkdir(mode=0o700, exist_ok=True)
-        (self.data / "logs").symlink_to(first.data / "logs")
+        for name in SHARED:
+            self.share(name)
         self.processes = Processes(self.data)
         self.up = self.url = self.client = None
 
+    def share(self, name):
+        """Have this folder where the first machine has it."""
+        (self.first.data / name).mkdir(mode=0o700, exist_ok=True)
+        shutil.rmtree(self.data / name, ignore_errors=True)
+        (self.data / name).symlink_to(self.first.data / name)
+
+    def keep_apart(self, name):
+        """Have a folder of its own, as one has who forgot to share it."""
+        (self.data / name).unlink()
+        (self.data / name).mkdir(mode=0o700)
+
     def start(self):
+        self.output.unlink(missing_ok=True)
         environment = {**self.first.environment(), "TRAINYARD_DATA": str(self.data), "TRAINYARD_PORT": "0"}
         with open(self.output, "ab") as output:
             self.up = subprocess.Popen(

@@ -1,15 +1,17 @@
-"""A machine that lacks the keys or the logs of its deployment says so at start, with the cure."""
+"""A machine that lacks the keys, the logs or the files of its deployment says so at start, with the cure."""
 
 from __future__ import annotations
 
 import pytest
 from cryptography.fernet import Fernet
 from django.contrib.auth.models import User
+from django.utils import timezone
 
 from agents.ssh import keys
 from console.runtime import shared_files
+from jobs.artifacts import storage as stored_files
 from jobs.logs import storage
-from jobs.models import LogSegment, Project
+from jobs.models import Blob, LogSegment, Project
 from tests.unit.console.views.example_rows import a_host, a_job
 
 pytestmark = pytest.mark.django_db
@@ -36,3 +38,15 @@ def test_logs_that_are_not_shared_are_noted():
     LogSegment.objects.filter(pk=segment.pk).update(key="1/2/nothing")
     [note] = shared_files.notes()
     assert "put logs/ on storage that all of them share" in note
+
+
+def test_files_that_are_not_shared_are_noted(tmp_path):
+    received, project = tmp_path / "received", Project.objects.get(name="default")
+    received.write_bytes(b"hello")
+    key = stored_files.new_key(project.pk, "ab" * 32)
+    stored_files.keep(received, key)
+    Blob.objects.create(project=project, sha256="ab" * 32, size=5, key=key, touched_at=timezone.now())
+    assert list(shared_files.notes()) == []
+    stored_files.remove(key)
+    [note] = shared_files.notes()
+    assert "put artifacts/ on storage that all of them share" in note
