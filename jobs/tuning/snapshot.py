@@ -12,12 +12,11 @@ from typing import Any
 from django.conf import settings
 
 from agents.infra.sql import Parameter, PartialModel, Row, SelectStatement
-from jobs.models import Job, Transition, Trial, TuningJob
-from jobs.rules.lifecycle.history_kinds import JOB
+from jobs.models import Job, Trial, TuningJob
 from jobs.rules.lifecycle.plan import TRAINYARD
+from jobs.rules.lifecycle.retry import RESOURCE_EXHAUSTED
 from jobs.rules.lifecycle.states import TERMINAL, JobState
 from jobs.rules.tuning.ended_trials import DELETED
-from jobs.rules.tuning.lost_trials import FAULTS_OF_HOSTS
 from jobs.rules.tuning.measurements import final_measurement, thinned, with_averages
 from jobs.rules.tuning.parse_study import parse_study
 from jobs.rules.tuning.search.rows import StudyRows
@@ -25,7 +24,8 @@ from jobs.rules.tuning.study import StudySpec
 from jobs.rules.tuning.trials import FINISHED, Ending, Measurement, TrialState
 from jobs.rules.tuning.trials import Trial as TriedTrial
 from jobs.rules.tuning.views import Outcome, TrialChange, TrialView, TuningView
-from jobs.tuning import measured, sampler_memory
+from jobs.tuning import lost_jobs, measured, sampler_memory
+from jobs.tuning.lost_jobs import LostJobs
 
 # Without what is large and what no decision asks for.
 _TRIAL = PartialModel(Trial, without=("measurements", "why", "shadow"))
@@ -94,7 +94,7 @@ def _built(row: Row) -> Trial:
 def view_of(tuning_job: TuningJob, study: StudySpec, trials: Sequence[Trial]) -> TuningView:
     names = [metric.name for metric in study.metrics]
     over = [trial.job for trial in trials if trial.state not in FINISHED and trial.job.state in TERMINAL]
-    seen = measured.of_jobs(over, names)
+    seen, lost = measured.of_jobs(over, names), lost_jobs.of_jobs(over)
     cancelled = tuning_job.cancel_requested_at is not None
     outcome = None
     if tuning_job.outcome:
@@ -109,7 +109,7 @@ def view_of(tuning_job: TuningJob, study: StudySpec, trials: Sequence[Trial]) ->
         trials=tuple(
             _over_trial(trial)
             if trial.state in FINISHED
-            else _live_trial(trial, study, seen.get(trial.job_id, measured.NOTHING), cancelled)
+            else _live_trial(trial, study, seen.get(trial.job_id, measured.NOTHING), lost, cancelled)
             for trial in trials
         ),
         cancel_requested=cancelled,
@@ -127,6 +127,7 @@ def _over_trial(trial: Trial) -> TrialView:
         drawn=trial.parameters is not None,
         parameters=trial.parameters or {},
         ending=Ending(trial.ending),
+        no_place=trial.parameters is None,  # no other fault of hosts comes before a place
         final=read_measurement(trial.final),
         reason=trial.infeasible_reason,
         stopped_early=trial.stopped_early,
@@ -136,7 +137,9 @@ def _over_trial(trial: Trial) -> TrialView:
     )
 
 
-def _live_trial(trial: Trial, study: StudySpec, seen: measured.Measured, cancelled: bool) -> TrialView:
+def _live_trial(
+    trial: Trial, study: StudySpec, seen: measured.Measured, lost: LostJobs, cancelled: bool
+) -> TrialView:
     """`seen`: what a trial has measured whose job is over. `cancelled`: the study."""
     job = trial.job
     names: tuple[str, ...] = ()
@@ -151,9 +154,10 @@ def _live_trial(trial: Trial, study: StudySpec, seen: measured.Measured, cancell
         job=JobState(job.state),
         drawn=trial.parameters is not None,
         parameters=trial.parameters or {},
-        error=_error_of(job),
+        error=lost.causes.get(job.pk) or job.error_message,
         cancelled_by="" if by_console else job.cancel_requested_by,
-        ending=_ending(job),
+        ending=_ending(job, lost),
+        no_place=job.error_code == RESOURCE_EXHAUSTED,
         timeout_s=job.timeout_s,
         deleted=job.deleted_at is not None,
         whole=seen.whole,
@@ -168,17 +172,8 @@ def _live_trial(trial: Trial, study: StudySpec, seen: measured.Measured, cancell
     )
 
 
-def _error_of(job: Job) -> str:
-    """Of one that hosts failed under, what its history says: the message of its error names no host."""
-    told: str = job.error_message
-    if _ending(job) is not Ending.HOSTS:
-        return told
-    ends = Transition.objects.filter(job=job, subject=JOB, to_state=JobState.FAILED)
-    return ends.order_by("-pk").values_list("cause", flat=True).first() or told
-
-
-def _ending(job: Job) -> Ending:
-    if job.state == JobState.FAILED and job.error_code in FAULTS_OF_HOSTS:
+def _ending(job: Job, lost: LostJobs) -> Ending:
+    if lost_jobs.is_lost(job) and job.pk not in lost.by_order:
         return Ending.HOSTS
     timed_out = job.state == JobState.CANCELLED and job.cancel_requested_at is None
     return Ending.TIMEOUT if timed_out else Ending.OWN

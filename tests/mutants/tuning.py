@@ -58,8 +58,8 @@ TUNING = (
     Safeguard(
         "points-that-are-given-up",
         "jobs/rules/tuning/lost_trials.py",
-        "if tries < TRIES else",
-        "if tries else",
+        "_tries_before(lost, trials) + 1 >= TRIES:",
+        "_tries_before(lost, trials) + 1 >= 9:",
         (f"{LOST}::test_the_third_try_of_a_point_is_the_last",),
     ),
     Safeguard(

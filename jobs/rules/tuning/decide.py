@@ -32,8 +32,9 @@ def decide(view: TuningView, now: datetime) -> TuningPlan:
     plan.look_again_s = enough.look_again_s
     plan.outcome = view.outcome or _outcome(view, enough)
     if plan.outcome is None:
-        _request(view, plan, now)
-        plan.outcome = None if plan.requested or plan.pause or _live(view) else _end_of_all(view)
+        hopeless = _request(view, plan, now)
+        goes_on = plan.requested or plan.pause or _live(view)
+        plan.outcome = None if goes_on else hopeless or _end_of_all(view)
     plan.awaited = tuple(each.number for each in _live(view) if _is_late(each, now))
     _stop_early(view, plan)
     if plan.outcome is not None:
@@ -49,11 +50,13 @@ def decide(view: TuningView, now: datetime) -> TuningPlan:
 def _with_moved_trials(view: TuningView, plan: TuningPlan, now: datetime) -> TuningView:
     """The view after what has become of its trials, which is noted in the plan."""
     trials: list[TrialView] = []
+    goes_on = view.outcome is None and not view.cancel_requested
     for trial in view.trials:
         change = moved(trial, view.study, now, view.cancel_requested)
         if change is not None:
             if change.ending.by_hosts:
-                lost_trials.end_of(trial, change, [*trials, *view.trials[len(trials) + 1 :]])
+                others = [*trials, *view.trials[len(trials) + 1 :]]
+                lost_trials.end_of(trial, change, others, goes_on)
             plan.trials[trial.number] = change
             trial = replace(
                 trial,
@@ -89,14 +92,19 @@ def _live(view: TuningView) -> list[TrialView]:
     return [each for each in view.trials if each.state not in FINISHED]
 
 
-def _request(view: TuningView, plan: TuningPlan, now: datetime) -> None:
-    """New trials. After several that hosts failed under, it waits, and one at a time begins."""
+def _request(view: TuningView, plan: TuningPlan, now: datetime) -> Outcome | None:
+    """New trials. After several that hosts failed under, it waits, and one at a time begins. Returns the end of a study
+    that is to have none because of its hosts, although it might."""
     numbers = _to_request(view)
+    hopeless = lost_trials.hopeless(view) if numbers else None
+    if hopeless is not None:
+        return hopeless
     pause = lost_trials.pause_of(view) if numbers else None
     if pause is not None:
         numbers = numbers[: lost_trials.may_try(pause, view, now)]
         plan.pause = replace(pause, trying=pause.trying or numbers)
     plan.requested = numbers
+    return None
 
 
 def _to_request(view: TuningView) -> tuple[int, ...]:

@@ -28,7 +28,7 @@ class Outcome:
 class TrialView:
     """One trial and its job. `cancelled_by`: the person who cancelled the job. `timeout_s`: that of the job.
     `deleted`: the job, with what its program reported. `whole`: all of that has arrived. `final`: of a trial that is
-    over."""
+    over. `no_place`: it waited for capacity for as long as its document allows."""
 
     number: int
     state: TrialState
@@ -38,6 +38,7 @@ class TrialView:
     error: str = ""
     cancelled_by: str = ""
     ending: Ending = Ending.OWN
+    no_place: bool = False
     timeout_s: float = 0.0
     deleted: bool = False
     whole: bool = True

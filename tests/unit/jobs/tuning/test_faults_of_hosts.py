@@ -6,10 +6,13 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from agents.infra.clock import Clock
 from agents.models import Host, HostStatus
+from jobs.lifecycle import advance as jobs_advance
 from jobs.models import Job, Run
 from jobs.tuning import advance, snapshot
 from tests.unit.jobs.tuning.conftest import asked
@@ -26,9 +29,9 @@ def broken(study):
         document["trialJobSpec"]["scheduling"] = {"disableRetries": True}
         return study.submit(document).run()
 
-    def refuse(number):
+    def refuse(number, refusal="disk_full"):
         [run] = [each for each in study.host.runs if each.startswith(f"{study.trials()[number - 1].job_id}-")]
-        study.host.end(study.control_plane, run, why="refused", refusal="disk_full")
+        study.host.end(study.control_plane, run, why="refused", refusal=refusal)
         # It is checked, and found to be well.
         Host.objects.update(status=HostStatus.UP)
         study.run()
@@ -59,6 +62,45 @@ def test_a_trial_that_a_host_could_not_start_is_tried_again_with_its_parameters(
     assert [each.state for each in broken.trials()] == ["INFEASIBLE", "SUCCEEDED", "SUCCEEDED"]
     assert points(broken)[2] != points(broken)[1]
     assert broken.row.state == "SUCCEEDED"
+
+
+def test_an_order_that_each_host_refuses_is_no_fault_of_hosts(broken):
+    """The first trial shows it, and the study ends."""
+    broken.start(maxTrialCount=60)
+    broken.refuse(1, "bad_order")
+    [first] = broken.trials()
+    assert (first.job.error_code, first.state, first.ending) == (13, "INFEASIBLE", "")
+    assert (broken.row.state, broken.row.error_code) == ("FAILED", 3)
+    assert "could not be started on h1 (bad_order)" in broken.row.error_message
+
+
+def test_a_trial_that_waited_for_a_place_as_long_as_it_may_says_so(study):
+    document = asked(parallelTrialCount=1)
+    document["trialJobSpec"]["scheduling"] = {"maxWaitDuration": "60s", "disableRetries": True}
+    Host.objects.update(status=HostStatus.UNREACHABLE)
+    study.submit(document).run()
+    jobs_advance.advance([study.trials()[0].job_id], Clock(timezone.now() + timedelta(minutes=2)))
+    study.run()
+    first = study.trials()[0]
+    assert (first.job.error_code, first.ending) == (8, "HOSTS")
+    assert first.infeasible_reason.startswith("It found no place. No capacity in default for 60s")
+
+
+@pytest.mark.parametrize("count", [2, 5])
+def test_what_hosts_say_of_lost_trials_is_read_at_once(study, count):
+    document = asked(parallelTrialCount=count, maxTrialCount=9)
+    document["trialJobSpec"]["scheduling"] = {"disableRetries": True}
+    study.submit(document).run()
+    for run in list(study.host.runs):
+        study.host.end(study.control_plane, run, why="refused", refusal="disk_full")
+    rows = snapshot.trials_of(study.row)
+    assert [each.job.state for each in rows] == ["FAILED"] * count
+    parsed = snapshot.study_of(study.row)
+    with CaptureQueriesContext(connection) as queries:
+        view = snapshot.view_of(study.row, parsed, rows)
+    assert all("could not be started on h1 (disk_full)" in each.error for each in view.trials)
+    histories = [each["sql"] for each in queries if "jobs_transition" in each["sql"]]
+    assert len(histories) == 1
 
 
 def test_a_point_is_given_up_after_three_hosts_and_the_study_waits(broken, settings):

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from gettext import NullTranslations
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agents.infra.texts import in_language
 from jobs.rules.lifecycle.states import TERMINAL, JobState
 from jobs.rules.tuning.decide import decide
 from jobs.rules.tuning.lost_trials import FIRST_PAUSE, LONGEST_PAUSE, pause_text
 from jobs.rules.tuning.study import StudyStopping
 from jobs.rules.tuning.trials import FINISHED, Ending, TrialState
-from jobs.rules.tuning.views import TrialView
+from jobs.rules.tuning.views import Outcome, TrialView
 from tests.unit.jobs.rules.tuning.views import (
     NOW,
     STUDY,
@@ -161,7 +163,7 @@ def test_one_that_runs_since_before_does_not_keep_the_others_waiting():
 def test_each_pause_is_twice_as_long_up_to_a_longest():
     for count, minutes in ((3, 1), (4, 2), (5, 4), (8, 32), (9, 60), (30, 60), (500, 60)):
         trials = [lost(number) for number in range(1, count + 1)]
-        view = study(*trials, max_trials=1000)
+        view = study(succeeded(0), *trials, max_trials=1000)
         assert decide(view, at(count + minutes - 0.1)).requested == ()
         assert decide(view, at(count + minutes)).requested == (count + 1,)
     assert LONGEST_PAUSE * UNIT_S == 3600
@@ -211,3 +213,83 @@ def test_whatever_hosts_do_a_study_never_stands_still(kinds, most, parallel, max
         plan.outcome is not None and "trials failed" in plan.outcome.message and (live or plan.cancel)
     )
     assert not ends_by_failures or shown.outcome == plan.outcome
+
+
+def unplaced(number: int, ending: Ending = Ending.HOSTS) -> TrialView:
+    """It is over, and found no place."""
+    return replace(lost(number, ending=ending), drawn=False, parameters={}, no_place=True)
+
+
+def test_a_study_that_no_host_ever_starts_ends_after_ten_in_a_row_and_two_hours():
+    trials = tuple(lost(number) for number in range(1, 11))
+    trials = tuple(replace(each, job_ended_at=at(12 * each.number)) for each in trials)
+    assert decide(study(*trials), at(300)).requested == (11,), "not two hours yet"
+    trials = tuple(replace(each, job_ended_at=at(14 * each.number)) for each in trials)
+    assert decide(study(*trials[:9]), at(300)).requested == (10,)
+    plan = decide(study(*trials), at(300))
+    assert (plan.requested, plan.pause, plan.state) == ((), None, JobState.FAILED)
+    assert (plan.outcome.code, plan.outcome.message) == (
+        14,
+        f"Hosts failed under all 10 trials that ended. Trial 10: {WHY}",
+    )
+    # What runs may end well, and then the study goes on.
+    plan = decide(study(*trials, running(11)), at(300))
+    assert (plan.requested, plan.outcome) == ((), None)
+    well = replace(failed(0), job_ended_at=at(0))
+    assert decide(study(well, *trials, max_failed=9), at(300)).requested == (11,)
+
+
+def test_trials_that_found_no_place_make_no_pause_and_are_one_anothers_tries_never():
+    trials = [unplaced(number) for number in range(1, 10)]
+    assert decide(study(*trials, parallel=1), at(9)).requested == (10,)
+    waits = replace(losing(10, 0.0), drawn=False, parameters={}, measured=(), no_place=True)
+    change = decide(study(*trials, waits), at(10)).trials[10]
+    assert (change.ending, change.reason) == (
+        Ending.HOSTS,
+        f"It found no place. {WHY} Another trial takes its place.",
+    )
+    assert decide(study(lost(1), lost(2), unplaced(3)), at(3)).requested == (4, 5)
+
+
+def test_ten_in_a_row_that_found_no_place_end_the_study():
+    trials = [succeeded(1), *(unplaced(number) for number in range(2, 12))]
+    plan = decide(study(*trials, max_trials=40), at(12))
+    assert (plan.state, plan.outcome.code) == (JobState.FAILED, 8)
+    assert plan.outcome.message == f"Its last 10 trials found no place. Trial 11: {WHY}"
+    assert decide(study(*trials, running(12), max_trials=40), at(12)).outcome is None
+    assert decide(study(*trials, parallel=11, max_trials=40), at(12)).requested
+
+
+def test_a_point_that_was_given_up_has_its_tries_anew():
+    before, endings = [], []
+    for number in range(1, 8):
+        change = decide(study(*before, losing(number, 0.3), retry_wait_s=0.0), at(number)).trials[number]
+        endings.append(change.ending)
+        before.append(lost(number, 0.3, change.ending))
+    given = [each is Ending.GIVEN_UP for each in endings]
+    assert given == [False, False, True, False, False, True, False]
+
+
+def test_a_point_that_another_trial_has_is_not_tried_again():
+    other = replace(succeeded(1), parameters={"x": 0.3})
+    change = decide(study(other, losing(2, 0.3)), at(5)).trials[2]
+    assert change.reason == f"Hosts failed, not its program. {WHY} Another trial takes its place."
+
+
+@pytest.mark.parametrize("ends", ["cancelled", "decided", "stopped"])
+def test_where_none_comes_nobody_says_that_another_trial_takes_its_place(ends):
+    trial = losing(2, 0.3, stopped_early="By a rule." if ends == "stopped" else "")
+    others = {
+        "cancelled": {"cancel_requested": True},
+        "decided": {"outcome": Outcome(JobState.FAILED, 3, "enough")},
+        "stopped": {},
+    }[ends]
+    plan = decide(study(succeeded(1), trial, **others), at(5))
+    assert plan.trials[2].ending is Ending.GIVEN_UP
+    assert plan.trials[2].reason == f"Hosts failed, not its program. {WHY}"
+
+
+def test_the_moment_of_the_next_trial_is_shown_in_the_zone_of_its_reader():
+    plan = decide(study(lost(1), lost(2), lost(3)), at(3))
+    shown = in_language(pause_text(plan.pause), NullTranslations(), lambda at, _english: f"<{at}>")
+    assert "The next one begins at <2026-11-01T12:04:00Z>, alone." in shown
