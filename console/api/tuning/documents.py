@@ -11,7 +11,7 @@ from console.api.resources import Absolute, Document
 from console.api.times import format_time
 from jobs.models import Job, Trial, TuningJob
 from jobs.rules.lifecycle.states import TERMINAL, JobState, wire_name
-from jobs.rules.spec.json_fields import duration
+from jobs.rules.spec.json_fields import InvalidDocument, duration
 from jobs.rules.tuning.measurements import thinned
 from jobs.rules.tuning.space import flat
 from jobs.rules.tuning.trials import Measurement
@@ -68,7 +68,7 @@ def _place(tuning_job: TuningJob) -> str:
 
 def _tuning_job(
     tuning_job: TuningJob,
-    trials: Iterable[Trial],
+    trials: Sequence[Trial],
     uris: Mapping[int, Mapping[str, str]],
     curves: Mapping[int, Sequence[Measurement]],
 ) -> Document:
@@ -90,8 +90,9 @@ def _tuning_job(
         document["labels"] = tuning_job.labels
     if tuning_job.started_at:
         document["startTime"] = format_time(tuning_job.started_at)
-    # As text: a number of 63 bits is none in JavaScript.
-    document["trainyard"] = {"seed": str(tuning_job.seed)}
+    # As text: a number of 63 bits is none in JavaScript. By another name than that by which a submit asks for a seed:
+    # who submits what was read, with some changes, did not ask for the same points.
+    document["trainyard"] = {"drawnBySeed": str(tuning_job.seed)}
     if tuning_job.reason and state not in TERMINAL:
         document["trainyard"]["reason"] = str(tuning_job.reason)
     if state in TERMINAL:
@@ -99,8 +100,10 @@ def _tuning_job(
             document["endTime"] = format_time(tuning_job.ended_at)
         if tuning_job.error_code is not None:
             document["error"] = {"code": tuning_job.error_code, "message": tuning_job.error_message}
+    if not trials:
+        return document
     place, order = _place(tuning_job), _Order.of(tuning_job)
-    shown = [
+    document["trials"] = [
         _trial(
             order,
             name,
@@ -111,7 +114,7 @@ def _tuning_job(
         )
         for each in trials
     ]
-    return {**document, "trials": shown} if shown else document
+    return document
 
 
 class _Order(NamedTuple):
@@ -122,7 +125,10 @@ class _Order(NamedTuple):
 
     @classmethod
     def of(cls, tuning_job: TuningJob) -> _Order:
-        study = snapshot.study_of(tuning_job)
+        try:
+            study = snapshot.study_of(tuning_job)
+        except InvalidDocument:
+            return cls({}, {})  # an earlier release took it, and it stays readable
         each = (parameter.name for parameter in flat(study.parameters))
         return cls(_places(each), _places(metric.name for metric in study.metrics))
 

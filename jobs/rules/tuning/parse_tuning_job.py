@@ -47,7 +47,7 @@ def parse_tuning_job(document: object, types: Types = NO_TYPES, gpus_here: Colle
     if not fields.has("study_spec"):
         fields.complain("study_spec", said("is required: metrics and parameters."))
     own = fields.message("trainyard")
-    own.ignore("reason")
+    own.ignore("reason", "drawn_by_seed")
     study = _study(fields, complaints, own.take("algorithm"))
     seed = own.whole("seed", default=BY_CHANCE, minimum=0, maximum=2**SEED_BITS - 1)
     trial = _trial_job(fields, complaints, types, gpus_here)

@@ -79,7 +79,7 @@ def test_a_tuning_job_comes_back_as_the_client_reads_it(script):
 
 def test_a_study_that_cannot_go_on_says_why(script):
     made = created(script("bob"))
-    seed = {"seed": str(TuningJob.objects.get().seed)}
+    seed = {"drawnBySeed": str(TuningJob.objects.get().seed)}
     assert made["trainyard"] == seed
     TuningJob.objects.update(reason="Trial 3 cannot be submitted: it is late.")
     url = f"/v1/{made['name']}"
@@ -92,11 +92,11 @@ def test_a_study_that_cannot_go_on_says_why(script):
 def test_the_seed_that_a_document_gives_is_kept_and_told(script):
     bob = script("bob")
     made = created(bob, trainyard={"seed": "9223372036854775807"})
-    assert made["trainyard"] == {"seed": "9223372036854775807"}
+    assert made["trainyard"] == {"drawnBySeed": "9223372036854775807"}
     number = made["name"].rpartition("/")[2]
     assert bob.get(f"/api/v1/studies/{number}").json()["seed"] == "9223372036854775807"
-    # What was read may be submitted again.
-    assert created(bob, trainyard=made["trainyard"])["trainyard"] == made["trainyard"]
+    # What was read may be submitted again: nobody asked for the same points.
+    assert created(bob, trainyard=made["trainyard"])["trainyard"] != made["trainyard"]
 
 
 def test_a_trial_shows_its_parameters_measurements_and_job(script):
@@ -276,6 +276,16 @@ def test_what_is_kept_without_effect_is_told(script):
         "trialJobSpec.network (a)",
     ):
         assert field in told
+
+
+def test_a_study_that_no_release_would_take_today_is_still_readable(script):
+    made = created(script("bob"))
+    Trial.objects.update(state="ACTIVE", parameters={"units": 8, "lr": 0.01, "optimizer": "sgd"})
+    TuningJob.objects.update(study={**made["studySpec"], "algorithm": "OF_LONG_AGO"})
+    [seen] = script("vera").get(TUNING).json()["hyperparameterTuningJobs"]
+    assert seen["studySpec"]["algorithm"] == "OF_LONG_AGO"
+    names = [each["parameterId"] for each in seen["trials"][0]["parameters"]]
+    assert sorted(names) == ["lr", "optimizer", "units"]
 
 
 def test_of_trials_that_are_over_nothing_of_their_jobs_is_read(script):
