@@ -27,7 +27,14 @@ def is_known_to_be_empty(job: Job) -> bool:
     left = OutputFile.objects.filter(outputs__job=job, stored_at=None, gone_at=None)
     if left.exists() or state.left_on_hosts([job.pk]):
         return False
-    bucket, prefix = buckets.find(job.project, address.bucket), f"{address.path}/"
+    prefix = f"{address.path}/"
+    # What the job wrote may have been moved or deleted since it was stored.
+    wrote = OutputFile.objects.filter(
+        outputs__job=job, gone_at=None, path__startswith=f"{address.bucket}/{prefix}"
+    )
+    if wrote.exists():
+        return False
+    bucket = buckets.find(job.project, address.bucket)
     if bucket is None:
         return True
     return not any(found.name != prefix for found in objects.list_objects(bucket, prefix, limit=2).objects)

@@ -248,6 +248,26 @@ def test_a_best_trial_that_wrote_no_model_is_a_pipeline_that_failed(script):
     assert bob.get(f"/v1/{made['name']}").json()["state"] == "PIPELINE_STATE_RUNNING"
 
 
+@pytest.mark.parametrize(
+    ("path", "gone", "found"),
+    [
+        ("staging/out/model/weights", False, "SUCCEEDED"),
+        ("staging/out/model/weights", True, "FAILED"),
+        ("staging/out/model-2/weights", False, "FAILED"),
+    ],
+)
+def test_a_model_that_was_stored_and_moved_away_before_it_was_recorded(script, path, gone, found):
+    """The worker may have been down over night. What the training wrote is known from what its host had."""
+    bob = script("bob")
+    made = created(bob, modelToUpload=MODEL)
+    now, like = timezone.now(), {"size": 1, "mtime_ns": 1, "ctime_ns": 1, "inode": 1}
+    row = outputs_on(a_host("gpu-7"), stage="stored", settled_at=now, dropped_at=now)
+    OutputFile.objects.create(
+        outputs=row, path=path, seen_at=now, stored_at=now, gone_at=now if gone else None, **like
+    )
+    assert state_after(bob, made, timedelta()) == found
+
+
 @pytest.mark.parametrize("where", ["a path", "another place", "a shared storage", "a host"])
 def test_a_model_directory_that_nobody_can_look_into_is_recorded(script, where):
     """A result is never lost because Trainyard cannot see it."""
