@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 
+from django.db.models import Window
+from django.db.models.functions import DenseRank
+
 from agents.infra.texts import said_of
 from jobs.models import Job, MetricSeries, Trial
 from jobs.rules.lifecycle.states import JobState
@@ -15,7 +18,7 @@ from jobs.tuning import snapshot
 
 # So long a program may take before its first report.
 PATIENCE = timedelta(minutes=10)
-# So many names are read, and so many are told.
+# So many names are read, of all trials together and of each at least one more than are told; and so many are told.
 MOST_READ, MOST_NAMES = 2_000, 20
 
 
@@ -55,8 +58,10 @@ def _silent(study: StudySpec, late: Mapping[int, int]) -> dict[int, tuple[int, s
     heard = set(series.filter(name__in=wanted).values_list("run__job", flat=True).distinct())
     silent = {job: (number, set[str]()) for job, number in late.items() if job not in heard}
     if silent:
-        others = series.filter(run__job__in=list(silent)).order_by("name").values_list("run__job", "name")
-        for job, name in others.distinct()[:MOST_READ]:
+        place = Window(DenseRank(), partition_by="run__job", order_by="name")
+        others = series.filter(run__job__in=list(silent)).annotate(place=place)
+        most = max(MOST_READ // len(silent), MOST_NAMES + 1)
+        for job, name in others.filter(place__lte=most).values_list("run__job", "name").distinct():
             silent[job][1].add(name)
     return silent
 

@@ -100,6 +100,20 @@ def test_a_trial_that_reports_its_metric_among_many_is_not_named(study, monkeypa
     assert study.row.reason == ""
 
 
+def test_a_trial_with_many_names_leaves_the_others_theirs(study, monkeypatch):
+    """Of each trial some names are read, however many another one reports."""
+    monkeypatch.setattr(silent_trials, "MOST_READ", 4)
+    monkeypatch.setattr(silent_trials, "MOST_NAMES", 3)
+    study.submit(asked(parallelTrialCount=2)).run()
+    study.report(1, **{f"a{number}": 0.5 for number in range(9)})
+    study.report(2, zeta=0.5)
+    numbers = {each.job_id: each.number for each in study.trials()}
+    told = silent_trials.of_jobs(snapshot.study_of(study.row), numbers)
+    first, second = (told[job] for job in numbers)
+    assert "seen: a0, a1, a2 and 1 more." in first
+    assert "seen: zeta." in second
+
+
 def test_trials_that_report_nothing_say_so(study):
     study.submit(asked(parallelTrialCount=2)).run()
     advance.advance([study.row.pk], Clock(timezone.now() + timedelta(minutes=11)))
