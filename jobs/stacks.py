@@ -33,6 +33,8 @@ places = Places(4, each=1)
 AT_ONCE, HOST_S, WITHIN_S = 32, 12.0, 25.0
 # What one host is asked for at once, as its runner takes it.
 RUNS_OF_HOST = 64
+# What all hosts together may tell of a job. Its runs have equal parts of it.
+JOB_BYTES = 8 * 1024 * 1024
 
 LATE = said("its host did not answer in time")
 NOT_RUNNING = said("it is not running")
@@ -87,10 +89,12 @@ def _by_host(runs: list[Run]) -> list[list[Run]]:
 def _asked(parts: list[tuple[Target, list[Run]]], key: keys.PrivateKey) -> dict[str, RunStacks | str]:
     """What the hosts tell, by the names of replicas. Those that answer too late are left to their own deadlines."""
     until = time.monotonic() + WITHIN_S
+    room = JOB_BYTES // max(1, sum(len(part) for _, part in parts))
     pool = ThreadPoolExecutor(AT_ONCE, "stacks")
     try:
         asked = {
-            pool.submit(_ask, target, key, [run.pk for run in part], until): part for target, part in parts
+            pool.submit(_ask, target, key, [run.pk for run in part], until, room): part
+            for target, part in parts
         }
         wait(asked, timeout=max(0.0, until - time.monotonic()))
         found: dict[str, RunStacks | str] = {}
@@ -103,9 +107,11 @@ def _asked(parts: list[tuple[Target, list[Run]]], key: keys.PrivateKey) -> dict[
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _ask(target: Target, key: keys.PrivateKey, runs: list[str], until: float) -> dict[str, RunStacks]:
+def _ask(
+    target: Target, key: keys.PrivateKey, runs: list[str], until: float, room: int
+) -> dict[str, RunStacks]:
     mine = min(until, time.monotonic() + HOST_S)
-    return stacks.look(target, key, settings.DEPLOYMENT, runs, mine)
+    return stacks.look(target, key, settings.DEPLOYMENT, runs, mine, room)
 
 
 def _told(future: Future[dict[str, RunStacks]]) -> dict[str, RunStacks] | str:

@@ -67,14 +67,16 @@ class RunStacks:
 
 
 def look(
-    target: Target, key: paramiko.PKey, deployment: str, runs: Sequence[str], until: float
+    target: Target, key: paramiko.PKey, deployment: str, runs: Sequence[str], until: float, room: int
 ) -> dict[str, RunStacks]:
-    """The stacks of these runs of the host. `until`: of the monotonic clock. Raises DialError."""
-    request = {"deployment": deployment, "runs": list(runs), "tools": tools.offered()}
+    """The stacks of these runs of the host. `until`: of the monotonic clock. `room`: for what is told of one run, in
+    bytes; no run has more than MAX_BYTES. Raises DialError."""
+    request = {"deployment": deployment, "runs": list(runs), "tools": tools.offered(), "room": room}
+    most = len(runs) * (min(room, MAX_BYTES) + _ROOM) + _ROOM
     connection = dial(target, key, lookup_s=LOOKUP_S, until=until)
     try:
         with closing_at(connection, until):
-            document = _document(connection, request, len(runs))
+            document = _document(connection, request, most)
     except (WireError, ValueError, RecursionError, *CONNECTION_ERRORS) as problem:
         raise NoStacks(said("the host sent no stacks: {problem}", problem=problem)) from problem
     finally:
@@ -84,7 +86,7 @@ def look(
     return {run: _run(untrusted.mapping(found[run]), scope) for run in runs if run in found}
 
 
-def _document(connection: Connection, request: Message, runs: int) -> Mapping[str, Any]:
+def _document(connection: Connection, request: Message, most: int) -> Mapping[str, Any]:
     """What the host answers. It gets what it is without: the runner, then py-spy."""
     for _ in range(3):
         try:
@@ -98,7 +100,7 @@ def _document(connection: Connection, request: Message, runs: int) -> Mapping[st
             continue
         if answer.get("ok") is not True:
             raise NoStacks(clean_text(answer.get("error") or NO_ANSWER, 300))
-        size = untrusted.whole_number(answer.get("size"), 2, runs * (MAX_BYTES + _ROOM) + _ROOM)
+        size = untrusted.whole_number(answer.get("size"), 2, most)
         if size is None:
             raise WireError("more than was asked for")
         return untrusted.mapping(_decoded(_whole(channel, rest, size)))

@@ -31,7 +31,7 @@ from agents.runner.wire import STACKS_PREFACE, Message, WireError, decode_object
 LOOK_S, ONE_S, ALARM_S = 8.0, 4.0, 20
 AT_ONCE = 4
 MAX_RUNS, MAX_PROCESSES = 64, 128
-# What is told of one run.
+# What is told of one run, if the console has not asked for less.
 MAX_BYTES = 64 * 1024
 MAX_THREADS, MAX_FRAMES, MAX_TEXT = 64, 100, 200
 
@@ -65,6 +65,7 @@ def stacks(request: Message, until: float) -> Dict[str, Any]:
     found: Dict[str, Any] = {}
     looks: List[Look] = []
     everyone = all_processes()
+    room = min(int(request.get("room", MAX_BYTES)), MAX_BYTES)
     for run in request["runs"][:MAX_RUNS]:
         try:
             running = running_run(home.run(run))
@@ -80,7 +81,7 @@ def stacks(request: Message, until: float) -> Dict[str, Any]:
     look_at_all(looks, os.path.join(place, "bin", "py-spy"), until)
     for run, answer in found.items():
         if "error" not in answer:
-            answer.update(told([look for look in looks if look.run == run]))
+            answer.update(told([look for look in looks if look.run == run], room))
     return {"runs": found, "ptrace_scope": probe_ptrace_scope()}
 
 
@@ -232,10 +233,10 @@ def look_at_all(looks: List[Look], py_spy: str, until: float) -> None:
             time.sleep(0.005)
 
 
-def told(looks: List[Look]) -> Dict[str, Any]:
-    """As many processes of a run as an answer holds, and how many are left out."""
+def told(looks: List[Look], left: int) -> Dict[str, Any]:
+    """As many processes of a run as there is room for, in bytes, and how many are left out."""
     documents: List[Dict[str, Any]] = []
-    left, seen = MAX_BYTES, [look for look in looks if look.problem is not None]
+    seen = [look for look in looks if look.problem is not None]
     for look in seen:
         document = look.document(left)
         left -= len(json_line(document))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from django.utils.translation import gettext as _
@@ -25,6 +25,8 @@ Key = frozenset[tuple[str, Frames]]
 _NUMBERS = re.compile(r"[0-9]+")
 _NAME = re.compile(r"(.*-)([0-9]+)\Z")
 MAIN = "MainThread"
+# What a page shows: so many stacks and reasons, and so many characters of stacks. REST has all.
+PAGE_GROUPS, PAGE_TEXT = 200, 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +79,15 @@ class Unseen:
 
 @dataclass(frozen=True, slots=True)
 class JobStacks:
+    """`more`: how many groups and reasons are left out."""
+
     job_id: int
     at: datetime
     replicas: int
     seen: int
     groups: tuple[StackGroup, ...]
     unseen: tuple[Unseen, ...]
+    more: int = 0
 
 
 def folded(job_id: int, taken: Taken) -> JobStacks:
@@ -106,6 +111,20 @@ def folded(job_id: int, taken: Taken) -> JobStacks:
         groups=tuple(sorted(every, key=lambda group: (len(group.replicas), group.processes, group.text))),
         unseen=tuple(Unseen(tuple(names), reason, partly) for (reason, partly), names in reasons.items()),
     )
+
+
+def for_page(found: JobStacks) -> JobStacks:
+    """The groups of the fewest replicas, as many as a browser shows."""
+    groups: list[StackGroup] = []
+    room = PAGE_TEXT
+    for group in found.groups[:PAGE_GROUPS]:
+        room -= len(group.text)
+        if room < 0:
+            break
+        groups.append(group)
+    unseen = found.unseen[:PAGE_GROUPS]
+    more = len(found.groups) - len(groups) + len(found.unseen) - len(unseen)
+    return replace(found, groups=tuple(groups), unseen=unseen, more=more)
 
 
 def _key(threads: Iterable[Thread]) -> Key:
@@ -188,6 +207,8 @@ def as_text(found: JobStacks) -> str:
     lines += [
         f"{each.names}: {'not all seen: ' if each.partly else ''}{each.reason}" for each in found.unseen
     ]
+    if found.more:
+        lines.append(f"{found.more} more {'is' if found.more == 1 else 'are'} not shown.")
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -32,7 +32,7 @@ def job_stacks(request: HttpRequest, job_id: int) -> HttpResponse:
     if request.method == "POST":
         try:
             taken = stacks.take(job, user.get_username(), str(user.pk), timezone.now())
-            context["stacks"] = found = stack_groups.folded(job.pk, taken)
+            context["stacks"] = found = stack_groups.for_page(stack_groups.folded(job.pk, taken))
             text = base64.b64encode(stack_groups.as_text(found).encode()).decode()
             # In the page itself: they are kept nowhere, and others would be taken by then.
             context["download"] = f"data:text/plain;charset=utf-8;base64,{text}"

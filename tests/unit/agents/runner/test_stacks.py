@@ -61,11 +61,12 @@ def stands(console, host):
 
 @pytest.fixture
 def ask(host):
-    def ask(*runs, tools=None):
+    def ask(*runs, tools=None, **more):
         request = {
             "deployment": "dep",
             "runs": list(runs),
             "tools": {MACHINE: SHA} if tools is None else tools,
+            **more,
         }
         done = subprocess.run(
             [PYTHON, str(RUNNER), "stacks"], input=json.dumps(request).encode() + b"\n", env=host.env,
@@ -179,6 +180,9 @@ def test_what_is_told_of_a_run_is_bounded(stands, ask, py_spy):
     assert len(json.dumps(found)) < stacks.MAX_BYTES + 1000
     (process,) = found["processes"]
     assert process["left_out"] > 0 and len(process["threads"]) > 2
+    few = ask("r1", room=32 * 1024)["r1"]
+    assert len(json.dumps(few)) < 33 * 1024 and few["processes"][0]["threads"], "the console has little room"
+    assert len(json.dumps(ask("r1", room=1 << 40)["r1"])) < stacks.MAX_BYTES + 1000
 
 
 def test_a_py_spy_that_hangs_is_given_up(tmp_path):

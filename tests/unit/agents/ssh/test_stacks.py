@@ -20,7 +20,7 @@ class Connection:
 def ask(monkeypatch):
     """What a console gets from a host that answers so: the head, and the bytes behind it."""
 
-    def ask(head, data=b"", runs=("r1",)):
+    def ask(head, data=b"", runs=("r1",), room=on_host.MAX_BYTES):
         class Channel:
             def recv(self, size):
                 nonlocal data
@@ -31,7 +31,7 @@ def ask(monkeypatch):
         monkeypatch.setattr(stacks, "dial", lambda *given, **more: connection)
         monkeypatch.setattr(stacks, "start_mode", lambda *given: (Channel(), head, b""))
         try:
-            return stacks.look(None, None, "dep", runs, math.inf)
+            return stacks.look(None, None, "dep", runs, math.inf, room)
         finally:
             assert connection.closed
 
@@ -67,6 +67,13 @@ def test_an_answer_that_is_none_is_refused(ask, head, data, words):
     with pytest.raises(NoStacks) as refused:
         ask(head, data)
     assert words in str(refused.value)
+
+
+def test_what_is_more_than_the_room_of_its_runs_is_refused(ask):
+    data = b'{"runs": {"r1": {}}}' + b" " * 40_000
+    assert ask({"ok": True, "size": len(data)}, data)["r1"].error == ""
+    with pytest.raises(NoStacks, match="more than was asked for"):
+        ask({"ok": True, "size": len(data)}, data, room=8 * 1024)
 
 
 @pytest.mark.parametrize(

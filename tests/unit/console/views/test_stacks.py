@@ -35,7 +35,8 @@ def told(monkeypatch):
     """What hosts tell, by run; else that all stands in `all_reduce`. Returns a dictionary to be filled."""
     told = {}
 
-    def look(target, key, deployment, runs, until):
+    def look(target, key, deployment, runs, until, room):
+        told["room"] = room
         found = {run: told.get(run, seen(process(REDUCE))) for run in runs}
         for each in found.values():
             if isinstance(each, Exception):
@@ -138,6 +139,38 @@ def test_the_text_can_be_downloaded_and_is_what_the_page_shows(browser, job, tol
     assert 'Thread (idle): "MainThread"\n    all_reduce (distributed.py:7)\n    <module>' in text
 
 
+def test_all_replicas_share_the_room_of_a_job(job, told, monkeypatch):
+    """Else 1,000 replicas that stand in different places are 64 MB, and several times that in memory."""
+    monkeypatch.setattr(taking, "JOB_BYTES", 100_000)
+    taking.take(job, "bob", "1", job.created_at)
+    assert told["room"] == 20_000
+
+
+def test_the_page_has_as_many_stacks_as_a_browser_shows(browser, job, told, monkeypatch):
+    """The rarest. The command line and REST have all."""
+    for index in range(5):
+        stands = Thread("MainThread", "idle", (f"step_{min(index, 3)} (a.py:{min(index, 3)})",))
+        told[run_of(job, index).pk] = seen(process(stands))
+    monkeypatch.setattr(stack_groups, "PAGE_GROUPS", 3)
+    html = one_line(browser("bob").post(f"/jobs/{job.pk}/stacks").content.decode())
+    assert headings(html) == ["workerpool0-0", "workerpool1-0", "workerpool1-1"]
+    assert "1 more is not shown" in html and "5 of 5 replicas are seen" in html and "step_3" not in html
+    (data,) = re.findall(r"base64,([^\"]+)", html)
+    assert "1 more is not shown" in base64.b64decode(data).decode()
+    monkeypatch.setattr(stack_groups, "PAGE_GROUPS", 200)
+    monkeypatch.setattr(stack_groups, "PAGE_TEXT", 100)
+    html = one_line(browser("bob").post(f"/jobs/{job.pk}/stacks").content.decode())
+    assert len(headings(html)) == 2 and "2 more are not shown" in html
+
+
+def test_the_page_has_as_many_reasons_as_a_browser_shows(browser, job, told, monkeypatch):
+    monkeypatch.setattr(stack_groups, "PAGE_GROUPS", 3)
+    for index in range(5):
+        told[run_of(job, index).pk] = seen(process(problem=f"reason {index}"))
+    html = one_line(browser("bob").post(f"/jobs/{job.pk}/stacks").content.decode())
+    assert html.count("Nothing is seen: reason") == 3 and "2 more are not shown" in html
+
+
 def test_the_audit_has_who_took_them(browser, job, told):
     browser("alice").post(f"/jobs/{job.pk}/stacks")
     entry = AuditEntry.objects.get(what="stacks.take")
@@ -161,7 +194,7 @@ def test_hosts_that_answer_too_late_hold_up_no_others(job, told, monkeypatch):
     slow.host = a_host("gpu-8")
     slow.save()
 
-    def look(target, key, deployment, runs, until):
+    def look(target, key, deployment, runs, until, room):
         if slow.pk in runs:
             released.wait(30)
         return {run: seen(process(REDUCE)) for run in runs}
