@@ -66,7 +66,7 @@ def search_run(
     search = _Search(pattern, start, max_hits)
     position, all_read = start, start >= stop
     while position < stop and position - start < max_read:
-        chunk = reader.read(run, position, min(pattern.step, stop - position))
+        chunk = reader.read(run, position, min(pattern.step, stop - position, start + max_read - position))
         all_read = chunk.end == position or chunk.end >= stop
         if chunk.end == position:
             break

@@ -23,6 +23,8 @@ from jobs.models import Run
 # A part of a log, longer than a line that is searched whole. Of each, so many bytes may be searched twice.
 PART = 256 * 1024
 PART_HITS = 50
+# The part with which each log begins. Nothing is told before all have begun, so it is small.
+FIRST = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +122,10 @@ class _Log:
 
     def search(self, budget: SearchBudget | None) -> int:
         """Search the next part. Returns how many bytes were read, at least one."""
+        part = PART if self.begun else min(PART, FIRST)
         self.begun, self.begin = True, self.offset
         found = run_search.search_run(
-            self.run, self.pattern, self.offset, self.run.log_stored, PART, PART_HITS, budget
+            self.run, self.pattern, self.offset, self.run.log_stored, part, PART_HITS, budget
         )
         self.hits.extend(hit for hit in found.hits if hit.offset > self.told)
         self.offset = self.run.log_stored if found.over else found.end

@@ -75,6 +75,26 @@ def test_the_first_of_all_is_told_first_though_another_log_has_thousands(job):
     assert len(found(job)) == 2001
 
 
+def test_many_logs_are_begun_before_the_first_request_ends(job, monkeypatch):
+    """No line is told before each log was begun: whole parts of many logs are many requests without a line."""
+    monkeypatch.setattr(run_search, "MAX_READ", 1024 * 1024)
+    for number, run in enumerate(job.runs.order_by("pk")):
+        write(run, b"loss\n" + b"something else\n" * 1500, wall=T + number)
+        write(run, b"something else\n" * 30_000, wall=T + 100)
+    page = timed_search.search_in_time(
+        list(job_search.runs_of(job, earlier=False)), SearchPattern("loss"), {}
+    )
+    assert [line.hit.wall for line in page.lines][:3] == [T, T + 1, T + 2] and page.positions
+    assert len(found(job)) == 6
+
+
+def test_a_line_that_is_longer_than_the_first_part_is_searched_whole(job):
+    run = job.runs.order_by("pk").first()
+    write(run, b"x" * (timed_search.FIRST - 2) + b"loss" + b"x" * timed_search.FIRST + b"\n", wall=T)
+    write(run, b"another loss\n", wall=T + 1)
+    assert [wall for wall, _, _ in found(job)] == [T, T + 1]
+
+
 def test_a_clock_that_was_set_back_or_is_impossible_loses_no_line(job):
     run, other = list(job.runs.order_by("pk"))[:2]
     for wall in (T + 50, T + 10, 1e300, None, T + 60):
