@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import random
 from contextlib import ExitStack
 
 import pytest
 
 from console.api.logs import log_search
+from console.api.logs.merged_logs import Place, write_token
 from jobs.logs import reader, run_search
 from jobs.logs.search_budget import MOST, SearchBudget
 from jobs.logs.search_pattern import SearchPattern
@@ -151,8 +153,44 @@ def test_lines_of_all_replicas_come_by_their_times(script, cast, project, monkey
     monkeypatch.setattr(log_search, "MAX_IN_TIME", 2)
     assert all_of("time") == ("replica", sorted(wanted)) == all_of("replica")
     monkeypatch.setattr(log_search, "MAX_IN_TIME", 3)
-    for wrong in ("size", "time&pageToken=x", "time&pageToken=1-1-1-1-1", "replica&pageToken=eJw"):
+    for wrong in ("size", "time&pageToken=x", "replica&pageToken=eJw"):
         assert script("vera").get(f"{path}{wrong}").status_code == 400
+
+
+def test_a_search_goes_on_in_the_order_in_which_it_began(script, cast, project, monkeypatch):
+    """Runs that begin meanwhile may be too many for a new search by time."""
+    job = a_job(project, cast.bob, host=a_host(name="gpu-x"), replicas=3)
+    for number, run in enumerate(job.runs.order_by("pk")):
+        write(run, f"hello {number}\n".encode(), wall=1_700_000_000 - number)
+    monkeypatch.setattr(run_search, "MAX_HITS", 2)
+    path = f"/api/v1/jobs/{job.pk}/log/search?q=hello&order=time&pageToken="
+
+    def told_of(token, most):
+        monkeypatch.setattr(log_search, "MAX_IN_TIME", most)
+        return script("vera").get(f"{path}{token}").json()
+
+    for order, at_first, later in (("time", 3, 2), ("replica", 2, 3)):
+        first = told_of("", at_first)
+        rest = told_of(first["nextPageToken"], later)
+        assert (first["order"], rest["order"]) == (order, order)
+        assert sorted(hit["text"] for hit in first["hits"] + rest["hits"]) == ["hello 0", "hello 1", "hello 2"]
+    token = told_of("", 3)["nextPageToken"]
+    monkeypatch.setattr(log_search, "MAX_GROWN", 2)
+    assert script("vera").get(f"{path}{token}").status_code == 400
+
+
+def test_a_token_by_time_fits_into_an_address():
+    """Proxies take a line of 8 KB. The text that is looked for has up to 1,800 of them."""
+    chance = random.Random(7)
+    places = {
+        f"{1_700_000_000_000_000_000}-workerpool1-{index}-a{chance.randrange(9)}-r{chance.randrange(9)}": Place(
+            1_700_000_000_000_000 + chance.randrange(10**12),
+            chance.randrange(10**9),
+            str(chance.randrange(10**9)),
+        )
+        for index in range(log_search.MAX_IN_TIME)
+    }
+    assert len(write_token("time", places)) < 6000
 
 
 def test_a_line_with_an_impossible_time_comes_without_a_time(script, job):
