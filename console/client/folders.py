@@ -7,8 +7,14 @@ import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from .errors import NOT_UNDERSTOOD, ClientError
+
 # A folder, wherever it is met again: its device and its number there.
 Identity = tuple[int, int]
+# A folder that is still to be read: its path, its name, and the folders in which it is.
+_Waiting = tuple[Path, str, tuple[Identity, ...]]
+# Files and folders that are taken by links. Folders that link crosswise have no end that anybody would see.
+MOST = 1_000_000
 
 
 @dataclass
@@ -24,23 +30,34 @@ class Folder:
 def read_folder(root: Path, follow: bool) -> Folder:
     """`follow`: what a link leads to is taken in its place; else links are left out."""
     found = Folder()
-    _walk(found, root, "", follow, ())
+    # A stack: Python calls itself only so deep.
+    waiting: list[_Waiting] = [(root, "", ())]
+    seen = 0
+    while waiting:
+        waiting += reversed(_read(found, *waiting.pop(), follow))
+        seen += 1
+        if follow and seen + len(found.files) > MOST:
+            raise ClientError(
+                f"{root} has more than {MOST} files and folders, with those that links lead to.",
+                "Leave out --follow, or copy parts of it.",
+                NOT_UNDERSTOOD,
+            )
     return found
 
 
-def _walk(found: Folder, path: Path, below: str, follow: bool, above: tuple[Identity, ...]) -> None:
-    """`below`: the name of this folder, with a `/`. `above`: the folders in which it is."""
+def _read(found: Folder, path: Path, below: str, above: tuple[Identity, ...], follow: bool) -> list[_Waiting]:
+    """The folders in this one. `below`: its name, with a `/`. `above`: the folders in which it is."""
     folders: list[tuple[Path, str]] = []
     try:
         of_folder = path.stat()
         names = sorted(os.listdir(path))
     except OSError:
         found.others.append(below)
-        return
+        return []
     here = (of_folder.st_dev, of_folder.st_ino)
     if here in above:
         found.others.append(below)
-        return
+        return []
     for name in names:
         inner, known = path / name, below + name
         if inner.is_symlink() and not follow:
@@ -51,8 +68,7 @@ def _walk(found: Folder, path: Path, below: str, follow: bool, above: tuple[Iden
             found.files.append((inner, known))
         else:
             found.others.append(known)
-    for inner, known in folders:
-        _walk(found, inner, known, follow, (*above, here))
+    return [(inner, known, (*above, here)) for inner, known in folders]
 
 
 def _kind(path: Path) -> int:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import socket
+import sys
 from argparse import Namespace
 from types import SimpleNamespace
 
 import pytest
 
-from console.client import transfers
+from console.client import folders, transfers
+from console.client.errors import ClientError
 from console.client.folders import read_folder
 from console.client.verbs import storage
 
@@ -64,6 +67,31 @@ def test_a_circle_of_links_ends_and_is_named(folder, copy, capsys):
     os.symlink("nothing", folder / "gone")
     assert len(copy(follow=True)) == 3
     assert ", or leads in a circle: gone, blobs/up/\n" in capsys.readouterr().err
+
+
+def test_folders_that_link_crosswise_end_with_a_sentence(tmp_path, monkeypatch):
+    """Each is met by every way to it: 2 links in each of 60 folders are 2^60 ways."""
+    for number in range(60):
+        (tmp_path / str(number)).mkdir()
+        for name in "ab":
+            os.symlink(tmp_path / str(number + 1), tmp_path / str(number) / name)
+    (tmp_path / "60").mkdir()
+    monkeypatch.setattr(folders, "MOST", 500)
+    with pytest.raises(ClientError, match="more than 500 files and folders"):
+        read_folder(tmp_path / "0", follow=True)
+    assert read_folder(tmp_path / "0", follow=False).links == ["a", "b"]
+
+
+def test_a_folder_deeper_than_python_calls_itself_is_read(tmp_path):
+    (tmp_path / ("d/" * 200)).mkdir(parents=True)
+    (tmp_path / ("d/" * 200) / "file").write_text("x")
+    most = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack()) + 100)
+    try:
+        found = read_folder(tmp_path, follow=False)
+    finally:
+        sys.setrecursionlimit(most)
+    assert [name for _, name in found.files] == ["d/" * 200 + "file"]
 
 
 def test_what_is_no_file_or_cannot_be_read_is_named(folder, monkeypatch):
