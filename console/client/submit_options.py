@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import re
 from typing import Any
+from urllib.parse import urlsplit
 
 from .errors import NOT_UNDERSTOOD, ClientError
 
@@ -109,8 +110,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     job.add_argument("--strategy", default="", help="STANDARD, SPOT or FLEX_START")
     job.add_argument("--priority", default="", choices=PRIORITIES, help="its place in the queue")
-    job.add_argument("--runtime", default="", choices=ENGINES, help="the engine of its images")
-    job.add_argument("--shm-mb", type=int, default=0, metavar="MB", help="/dev/shm in its containers")
+    job.add_argument("--runtime", choices=ENGINES, help="the engine of its images")
+    job.add_argument("--shm-mb", type=int, metavar="MB", help="/dev/shm in its containers")
     git = parser.add_argument_group("-- COMMAND, with code by git")
     git.add_argument("--git", default="", metavar="URL@REVISION", help="in place of the folder")
     git.add_argument("--git-secret", default="", metavar="STORED", help="the stored secret that opens it")
@@ -129,7 +130,8 @@ def apply(args: argparse.Namespace, job: Document) -> None:
         job["labels"] = {**(job.get("labels") or {}), PRIORITY_LABEL: args.priority}
     if args.secret:
         set_variables(pools, [_secret(text) for text in args.secret], "--secret")
-    engine = {name: value for name, value in (("runtime", args.runtime), ("shmMb", args.shm_mb)) if value}
+    given = {"runtime": args.runtime, "shmMb": args.shm_mb}
+    engine = {name: value for name, value in given.items() if value is not None}
     if engine:
         _set_engine(pools, engine, "--runtime" if args.runtime else "--shm-mb")
     if args.git:
@@ -175,5 +177,19 @@ def _git(args: argparse.Namespace) -> Document:
             "Such as https://example.com/lab/train.git@main, or git@example.com:lab/train.git@v1.2",
             NOT_UNDERSTOOD,
         )
+    if _has_secret(found[1]):
+        raise ClientError(
+            "--git: the URL has a password, which would stand in the job for all who see it.",
+            "Store it as a secret of the project, and give its name by --git-secret.",
+            NOT_UNDERSTOOD,
+        )
     secret = {"credentialSecret": args.git_secret} if args.git_secret else {}
     return {"url": found[1], "revision": found[2], **secret}
+
+
+def _has_secret(url: str) -> bool:
+    """A login of https is a token too, whatever its name; one of ssh has a key."""
+    if "://" not in url:
+        return False
+    parts = urlsplit(url)
+    return "@" in parts.netloc and (parts.scheme == "https" or ":" in parts.netloc.rpartition("@")[0])

@@ -279,11 +279,25 @@ def test_advice_is_shown_and_a_dry_run_sends_nothing(submit, console):
         (("--runtime", "podman", "--no-upload", "--", "true"), "--runtime has no effect: no pool runs"),
         ((*POOL, "--shm-mb", "64"), "--shm-mb has no effect: no pool runs an image"),
         (("--runtime", "process", "--", "true"), "invalid choice"),
+        (("--runtime", "", "--image", "a/b", "--", "true"), "invalid choice"),
+        (("--shm-mb", "0", "--no-upload", "--", "true"), "--shm-mb has no effect: no pool runs an image"),
+        (("--git", "https://ann:s3cret@example.com/a.git@v1", "--", "true"), "Store it"),
+        (("--git", "https://s3cret@example.com/a.git@v1", "--", "true"), "Store it"),
+        (("--git", "ssh://ann:s3cret@example.com/a.git@v1", "--", "true"), "Store it"),
     ],
 )
 def test_what_is_not_understood_is_told_and_nothing_is_sent(submit, console, words, why):
     done = submit(*words, check=False)
     assert done.returncode == 2 and why in done.stderr and not console.sent
+    assert "s3cret" not in done.stderr
+
+
+def test_no_room_in_dev_shm_is_what_the_job_says(submit, console):
+    """So that the console can refuse it: an option that is silently without effect is worse."""
+    console.answers = [(200, {}, MADE)]
+    submit("--git", "ssh://git@example.com/lab/a.git@v1", "--image", "a/b", "--shm-mb", "0", "--", "true")
+    [pool] = submitted(console)["jobSpec"]["workerPoolSpecs"]
+    assert pool["trainyard"]["shmMb"] == 0
 
 
 def test_a_console_without_room_says_so(submit, console):
