@@ -27,6 +27,14 @@ from agents.ssh.targets import Target
 
 LOOKUP_S = 5.0
 NO_ANSWER = said("the host does not answer")
+# Why nobody may look into a run, by the word of the runner.
+REASONS = {
+    "not_running": said("it is not running"),
+    "rebooted": said("its run ended with a reboot of the host"),
+    "damaged": said("the order of its run is damaged on the host"),
+    "no_shells": said("its run does not allow shells"),
+    "no_py_spy": said("there is no py-spy for the processors of its host"),
+}
 # Beside what is told of its processes.
 _ROOM = 4096
 
@@ -83,7 +91,7 @@ def look(
         connection.close()
     found = untrusted.mapping(document.get("runs"))
     scope = untrusted.whole_number(document.get("ptrace_scope"), 0, 3) or 0
-    return {run: _run(untrusted.mapping(found[run]), scope) for run in runs if run in found}
+    return {run: read_run(untrusted.mapping(found[run]), scope) for run in runs if run in found}
 
 
 def _document(connection: Connection, request: Message, most: int) -> Mapping[str, Any]:
@@ -122,10 +130,11 @@ def _decoded(data: bytes) -> object:
     return json.loads(data, parse_constant=refuse_constant, parse_float=finite_float)
 
 
-def _run(found: Mapping[str, Any], scope: int) -> RunStacks:
-    error = found.get("error")
+def read_run(found: Mapping[str, Any], scope: int) -> RunStacks:
+    error, reason = found.get("error"), found.get("reason")
+    words = clean_text(error, 300) if error is not None else ""
     return RunStacks(
-        error=clean_text(error, 300) if error is not None else "",
+        error=REASONS.get(reason, words) if isinstance(reason, str) else words,
         in_container=found.get("container") is True,
         processes=tuple(_process(each) for each in untrusted.mappings(found.get("processes"), MAX_PROCESSES)),
         left_out=untrusted.whole_number(found.get("left_out"), 0, 1 << 31) or 0,

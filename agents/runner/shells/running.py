@@ -20,20 +20,28 @@ class Running(NamedTuple):
     secrets: List[str]
 
 
+class Closed(ValueError):
+    """Nobody may look into the run. `reason`: the word for it on the wire."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
 def running_run(directory: str) -> Running:
-    """Raises ValueError with the reason if nobody may look into it."""
+    """Raises Closed if nobody may look into it."""
     facts = load_facts(directory)
     document = read_json(os.path.join(directory, "order.json"))
     if facts is None or facts["phase"] != "running" or document is None:
-        raise ValueError("the run is not running")
+        raise Closed("not_running", "the run is not running")
     if facts["boot_id"] != boot_id():
-        raise ValueError("the run ended with a reboot of the host")
+        raise Closed("rebooted", "the run ended with a reboot of the host")
     try:
         order = parse_order(document)
     except Refused as refused:
-        raise ValueError("the run's order is damaged: %s" % refused) from None
+        raise Closed("damaged", "the run's order is damaged: %s" % refused) from None
     if not order.web_access:
-        raise ValueError("this run does not allow shells")
+        raise Closed("no_shells", "this run does not allow shells")
     named = document.get("secrets")
     secrets = [order.env[name] for name in named if name in order.env] if isinstance(named, list) else []
     return Running(directory, facts, order, secrets)

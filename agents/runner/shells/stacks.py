@@ -23,7 +23,7 @@ from agents.runner.programs import Program
 from agents.runner.runs.containment import cgroup_pids
 from agents.runner.runtimes.adapters import container_of
 from agents.runner.shells.frames import json_line
-from agents.runner.shells.running import Running, running_run
+from agents.runner.shells.running import Closed, Running, running_run
 from agents.runner.shells.tools import ToolsMissing, place_of
 from agents.runner.wire import STACKS_PREFACE, Message, WireError, decode_object
 
@@ -70,9 +70,12 @@ def stacks(request: Message, until: float) -> Dict[str, Any]:
         try:
             running = running_run(home.run(run))
             if not place:
-                raise ValueError("there is no py-spy for processors of this kind: %s" % os.uname().machine)
+                raise Closed(
+                    "no_py_spy", "there is no py-spy for processors of this kind: %s" % os.uname().machine
+                )
         except ValueError as error:
-            found[run] = {"error": "%s" % error}
+            reason = error.reason if isinstance(error, Closed) else ""
+            found[run] = {"error": str(error), "reason": reason}
             continue
         patterns = MaskPatterns({part for value in running.secrets for part in parts_of(value)})
         processes = processes_of(running, home, run, everyone)
@@ -240,7 +243,7 @@ def told(looks: List[Look], left: int) -> Dict[str, Any]:
     for look in seen:
         document = look.document(left)
         left -= len(json_line(document))
-        if left < 0 or not document.get("threads", True):
+        if left < 0 or (document.get("left_out") and not document["threads"]):
             break
         documents.append(document)
     return {"processes": documents, "left_out": len(seen) - len(documents)}

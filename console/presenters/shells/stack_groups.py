@@ -11,11 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
-
 from agents.hosts.checklist import DEBUGGERS_CURE
-from agents.infra.sentences import shown
+from agents.infra.texts import join, said, said_of
 from agents.ssh.stacks import ProcessStacks, RunStacks, Thread
 from jobs.stacks import Taken
 
@@ -66,7 +63,8 @@ class StackGroup:
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """Replicas of which nothing is seen, or not all (`partly`), for the same reason."""
+    """Replicas of which nothing is seen, or not all (`partly`), for the same reason: a sentence, which pages show in the
+    language of their reader."""
 
     replicas: tuple[str, ...]
     reason: str
@@ -95,7 +93,7 @@ def folded(job_id: int, taken: Taken) -> JobStacks:
     reasons: dict[tuple[str, bool], list[str]] = {}
     for replica, found in taken.replicas.items():
         if isinstance(found, str):
-            reasons.setdefault((shown(found), False), []).append(replica)
+            reasons.setdefault((found, False), []).append(replica)
             continue
         standing = [process for process in found.processes if process.threads]
         for process in standing:
@@ -155,27 +153,29 @@ def _reasons(found: RunStacks, is_seen: bool) -> list[str]:
         _problem(process.problem, found) for process in found.processes if process.problem
     )
     if found.left_out:
-        told = ngettext(
-            "{number} more process is not shown", "{number} more processes are not shown", found.left_out
+        told = said_of(
+            found.left_out, "{number} more process is not shown", "{number} more processes are not shown"
         )
-        return [*problems, told.format(number=found.left_out)]
-    return list(problems) or ([] if is_seen else [_("no Python program runs in it")])
+        return [*problems, told]
+    return list(problems) or ([] if is_seen else [said("no Python program runs in it")])
 
 
 def _problem(problem: str, found: RunStacks) -> str:
     if problem == "slow":
-        return _("py-spy did not answer in time")
+        return said("py-spy did not answer in time")
     if problem != "denied":
         return problem
     if found.ptrace_scope:
-        words = _("py-spy may not attach to its programs (ptrace_scope is {number}).")
-        return f"{words.format(number=found.ptrace_scope)} {shown(DEBUGGERS_CURE)}"
+        words = said(
+            "py-spy may not attach to its programs (ptrace_scope is {number}).", number=found.ptrace_scope
+        )
+        return join(" ", [words, DEBUGGERS_CURE])
     if found.in_container:
-        return _(
+        return said(
             "the programs in its container belong to another user than the login of Trainyard on the host, which may"
             " not look into them; a py-spy of the image, in a shell of the replica, may"
         )
-    return _("its programs belong to another user than the login of Trainyard on the host")
+    return said("its programs belong to another user than the login of Trainyard on the host")
 
 
 def spans(names: Sequence[str]) -> str:

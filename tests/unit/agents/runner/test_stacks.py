@@ -134,6 +134,7 @@ def test_several_runs_of_a_host_are_looked_at_in_one_go(stands, ask, py_spy, con
     assert functions(found["r1"]["processes"][0])["MainThread"][0] == "in_all_reduce"
     assert "does not allow" in found["closed-to-shells"]["error"]
     assert "not running" in found["r9"]["error"]
+    assert [found[run]["reason"] for run in ("closed-to-shells", "r9")] == ["no_shells", "not_running"]
     assert found["no-python"] == {"container": False, "count": 1, "processes": [], "left_out": 0}
 
 
@@ -165,7 +166,8 @@ def test_a_process_that_py_spy_does_not_show_is_named_with_the_reason(stands, as
 def test_tools_that_are_not_there_are_asked_for(stands, ask):
     stands("r1")
     assert ask("r1")["missing"] == MACHINE
-    assert "no py-spy for processors of this kind" in ask("r1", tools={})["r1"]["error"]
+    refused = ask("r1", tools={})["r1"]
+    assert "no py-spy for processors of this kind" in refused["error"] and refused["reason"] == "no_py_spy"
 
 
 def test_what_is_told_of_a_run_is_bounded(stands, ask, py_spy):
@@ -183,6 +185,19 @@ def test_what_is_told_of_a_run_is_bounded(stands, ask, py_spy):
     few = ask("r1", room=32 * 1024)["r1"]
     assert len(json.dumps(few)) < 33 * 1024 and few["processes"][0]["threads"], "the console has little room"
     assert len(json.dumps(ask("r1", room=1 << 40)["r1"])) < stacks.MAX_BYTES + 1000
+
+
+def test_a_process_without_a_thread_hides_none_after_it():
+    """One that is about to start, or one whose threads this py-spy tells in other words."""
+    looks = [stacks.Look("r1", os.getpid(), MaskPatterns([])) for _ in range(3)]
+    for look in looks[1:]:
+        look.threads = [("MainThread", "idle", ["waits (a.py:1)"])]
+    told = stacks.told(looks, stacks.MAX_BYTES)
+    assert told["left_out"] == 0 and [len(each["threads"]) for each in told["processes"]] == [0, 1, 1]
+    # Those for which there is no room are counted.
+    looks[1].threads = [("MainThread", "idle", ["f" * 200] * 100)]
+    told = stacks.told(looks, 8 * 1024)
+    assert told["left_out"] == 2 and [len(each["threads"]) for each in told["processes"]] == [0]
 
 
 def test_a_py_spy_that_hangs_is_given_up(tmp_path):

@@ -69,6 +69,14 @@ def test_an_answer_that_is_none_is_refused(ask, head, data, words):
     assert words in str(refused.value)
 
 
+def test_why_nobody_may_look_is_a_sentence_of_ours():
+    """So that a page can show it in the language of its reader. What a newer runner says is shown as it is."""
+    found = {"error": "this run does not allow shells", "reason": "no_shells"}
+    assert stacks.read_run(found, 0).error is stacks.REASONS["no_shells"]
+    for reason in ("new", 7, None, ["no_shells"]):
+        assert stacks.read_run({**found, "reason": reason}, 0).error == found["error"]
+
+
 def test_what_is_more_than_the_room_of_its_runs_is_refused(ask):
     data = b'{"runs": {"r1": {}}}' + b" " * 40_000
     assert ask({"ok": True, "size": len(data)}, data)["r1"].error == ""

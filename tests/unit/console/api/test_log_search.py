@@ -173,7 +173,11 @@ def test_a_search_goes_on_in_the_order_in_which_it_began(script, cast, project, 
         first = told_of("", at_first)
         rest = told_of(first["nextPageToken"], later)
         assert (first["order"], rest["order"]) == (order, order)
-        assert sorted(hit["text"] for hit in first["hits"] + rest["hits"]) == ["hello 0", "hello 1", "hello 2"]
+        assert sorted(hit["text"] for hit in first["hits"] + rest["hits"]) == [
+            "hello 0",
+            "hello 1",
+            "hello 2",
+        ]
     token = told_of("", 3)["nextPageToken"]
     monkeypatch.setattr(log_search, "MAX_GROWN", 2)
     assert script("vera").get(f"{path}{token}").status_code == 400

@@ -171,6 +171,28 @@ def test_the_page_has_as_many_reasons_as_a_browser_shows(browser, job, told, mon
     assert html.count("Nothing is seen: reason") == 3 and "2 more are not shown" in html
 
 
+def test_reasons_are_in_the_language_of_the_page_and_in_english_for_programs(client, cast, job, told):
+    for index, found in enumerate(
+        (
+            seen(error=stacks.REASONS["no_shells"]),
+            seen(process(problem="slow")),
+            seen(process(REDUCE), left_out=2),
+        )
+    ):
+        told[run_of(job, index).pk] = found
+    client.force_login(cast.bob)
+    client.cookies["language"] = "pt-br"
+    html = one_line(client.post(f"/jobs/{job.pk}/stacks").content.decode())
+    (data,) = re.findall(r"base64,([^\"]+)", html)
+    text = base64.b64decode(data).decode()
+    for english in (
+        "its run does not allow shells",
+        "py-spy did not answer in time",
+        "2 more processes are not shown",
+    ):
+        assert english in text and english not in html
+
+
 def test_the_audit_has_who_took_them(browser, job, told):
     browser("alice").post(f"/jobs/{job.pk}/stacks")
     entry = AuditEntry.objects.get(what="stacks.take")
