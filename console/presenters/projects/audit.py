@@ -16,7 +16,7 @@ from django.utils.translation import gettext, gettext_noop
 from console.auth import access
 from console.auth.login import login_audit
 from console.presenters.jobs.job_filters import cursor_number
-from console.presenters.newest_first import cut
+from console.presenters.newest_first import Cut, cut
 from jobs.models import AuditEntry
 
 SIZE = 100
@@ -196,8 +196,7 @@ def found(user: access.AnyUser, query: Mapping[str, str], logins: bool = False) 
 
 
 def page(user: User, query: Mapping[str, str]) -> AuditPage:
-    filters = {name: text for name, text in query.items() if name not in ("before", "ahead")}
-    shown = cut(found(user, filters), query, SIZE)
+    shown = _cut(user, query)
     kept = {name: query[name] for name in (*FILTERS, *DAYS) if query.get(name)}
     here = reverse("audit")
     previous, following = (
@@ -222,9 +221,15 @@ def page(user: User, query: Mapping[str, str]) -> AuditPage:
     )
 
 
+def _cut(user: User, query: Mapping[str, str]) -> Cut[AuditEntry]:
+    filters = {name: text for name, text in query.items() if name not in ("before", "ahead")}
+    return cut(found(user, filters), query, SIZE)
+
+
 def stamp(user: User, query: Mapping[str, str]) -> list[object]:
     """What changes whenever this page of the audit changes: entries are only added."""
-    return list(found(user, query).values_list("pk", flat=True)[: SIZE + 1])
+    shown = _cut(user, query)
+    return [[row.pk for row in shown.rows], shown.previous, shown.next]
 
 
 def day(text: str, more: timedelta = timedelta()) -> datetime | None:

@@ -117,7 +117,7 @@ def test_a_last_day_without_a_next_one_is_no_filter(browser, cast, entries):
     query, root = "until=9999-12-31", browser("root")
     assert len(body(root.get(f"/audit/export?format=jsonl&{query}")).splitlines()) == 2
     assert len(root.get(f"/api/v1/audit?{query}").json()["entries"]) == 3
-    assert len(presenter.stamp(cast.root, {"until": "9999-12-31"})) == 2
+    assert len(presenter.stamp(cast.root, {"until": "9999-12-31"})[0]) == 2
 
 
 def test_a_page_names_the_changed_fields_in_words(browser, cast, project):
@@ -180,3 +180,16 @@ def test_the_live_part_follows_new_entries_of_its_filters(cast, entries):
     audit.record("root", "host.check", "host", "gpu-03", None, None, datetime(2026, 11, 22, tzinfo=UTC))
     assert presenter.stamp(cast.root, {"kind": "host"}) != before
     assert AuditEntry.objects.count() == 5
+
+
+def test_a_page_of_older_entries_that_was_reached_from_its_end_stays_as_it_is(cast, entries, monkeypatch):
+    """Else it would be sent anew at each entry of anybody."""
+    monkeypatch.setattr(presenter, "SIZE", 1)
+    at = datetime(2026, 11, 22, tzinfo=UTC)
+    audit.record("root", "quota.set", "quota", "x", None, 1, at)
+    oldest = AuditEntry.objects.order_by("pk").first()
+    query = {"ahead": str(oldest.pk)}
+    before, shown = presenter.stamp(cast.root, query), presenter.page(cast.root, query).entries
+    audit.record("root", "host.check", "host", "gpu-03", None, None, at)
+    assert presenter.page(cast.root, query).entries == shown
+    assert presenter.stamp(cast.root, query) == before
