@@ -40,8 +40,8 @@ from jobs.logs.timed_search import TimedPage, TimedPosition, search_in_time
 from jobs.models import Job, Run
 
 MAX_TEXT = 200
-# Of more logs, the positions of a search by time (some 32 bytes each) are too much for an address: proxies take 8 KB. One
-# that has begun goes on while the job gets so many.
+# Of more logs, the positions of a search by time (some 32 bytes each) are too much for an address: proxies take 8 KB.
+# One that has begun goes on while the job gets so many.
 MAX_IN_TIME, MAX_GROWN = 150, 1000
 BY_REPLICA, BY_TIME = "replica", "time"
 TOKEN = re.compile(r"(\d{1,4})-(\d{1,6})-(\d{1,6})-(\d{1,6})-(\d{1,18})")

@@ -63,8 +63,8 @@ class StackGroup:
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """Replicas of which nothing is seen, or not all (`partly`), for the same reason: a sentence, which pages show in the
-    language of their reader."""
+    """Replicas of which nothing is seen, or not all (`partly`), for the same reason. It is a sentence: pages show it in
+    the language of their reader."""
 
     replicas: tuple[str, ...]
     reason: str
