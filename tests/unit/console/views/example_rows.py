@@ -301,7 +301,8 @@ def a_run(job, replica, host, number=0, phase="running", gpus=(), **changes):
         "number": number,
         "created_at": now,
         "cpus": 1,
-        "port": 23000 + next(numbers),
+        # Beside those that the scheduler gives (TRAINYARD_PORTS): it may have placed a run on this host.
+        "port": 24_000 + next(numbers),
         "order": {},
         "phase": phase,
         "started_at": now - timedelta(minutes=4),

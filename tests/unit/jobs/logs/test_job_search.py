@@ -27,6 +27,13 @@ def job(add_host, submit):
     return job
 
 
+def test_rows_of_tests_have_no_port_that_a_placed_run_may_have(job, settings):
+    """A run that was placed has any of them, on the same host: two of one port are an IntegrityError now and then."""
+    low, high = settings.TRAINYARD.ports
+    ports = job.runs.order_by("pk").values_list("port", flat=True)
+    assert [low <= port <= high for port in ports] == [True] + [False] * 6
+
+
 def all_of(job, text, earlier=False):
     lines, place, turns = [], START, []
     while place is not None:
