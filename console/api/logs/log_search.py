@@ -8,7 +8,8 @@ replica's newest run. To continue, repeat the request with `from` set to `search
 `GET /api/v1/jobs/<id>/log/search?q=[&regex=1&runs=all&replicas=NAME,NAME&pageToken=]` searches the logs of all
 replicas, or of those that are named: of the newest run of each, or of all runs. To continue, repeat the request with
 the `nextPageToken`, until there is none. With `order=time` the lines come in the order in which they were printed; of
-more logs than can be searched so at once, replica by replica, as without it. The answer says which. A token keeps the order that it began with.
+more logs than can be searched so at once, replica by replica, as without it. The answer says which.
+A token keeps the order that it began with.
 """
 
 from __future__ import annotations
