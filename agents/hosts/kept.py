@@ -4,8 +4,8 @@ an admin has it remove."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from datetime import datetime, timedelta
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from django.db import transaction
@@ -21,8 +21,6 @@ BLOBS, TREES, ENVIRONMENTS, IMAGES = "blobs", "trees", "environments", "images"
 ENGINES = ("podman", "docker")
 KINDS = (BLOBS, TREES, ENVIRONMENTS, IMAGES, *ENGINES)
 MAX_ENTRIES, MAX_BYTES = 300, 1 << 50
-# How long a host may take to answer that it has removed something.
-GIVEN_UP = timedelta(hours=1)
 _KEY = re.compile(r"[0-9a-f]{64}\Z")
 
 
@@ -70,13 +68,18 @@ def record_discarded(host_id: int, token: int, answer: Mapping[str, Any], now: d
     return bool(rows)
 
 
-def to_discard(host_id: int, now: datetime) -> list[tuple[str, str]]:
-    """The oldest that wait. One that the host has not answered for long is given up, or it would hold up the others."""
-    for row in Discard.objects.filter(host=host_id, asked_at__lt=now - GIVEN_UP):
-        text = said("{what}: the host did not answer in an hour.", what=row.title)
-        host_history.record(host_id, "kept", text, row.asked_by, now)
-        row.delete()
+def to_discard(host_id: int) -> list[tuple[str, str]]:
+    """The oldest that wait."""
     return list(Discard.objects.filter(host=host_id).order_by("pk").values_list("kind", "key")[:50])
+
+
+def give_up(host_id: int, silent: Sequence[tuple[str, str]], now: datetime) -> None:
+    """The host was asked for these, and has answered nothing for an hour (agents/links/host_watch.py)."""
+    for kind, key in silent:
+        for row in Discard.objects.filter(host=host_id, kind=kind, key=key):
+            text = said("{what}: the host did not answer in an hour.", what=row.title)
+            host_history.record(host_id, "kept", text, row.asked_by, now)
+            row.delete()
 
 
 def entries_of(row: HostKept) -> list[Entry]:

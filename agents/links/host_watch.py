@@ -15,6 +15,8 @@ from agents.links.link import Link
 GPU_WATCH_S = 10.0
 # The same of what the host is to remove. The hint of a removal (jobs/wake/hints.py) may be lost.
 DISCARDS_S = 15.0
+# How long a host that was asked to remove something may answer nothing. It removes one after the other.
+SILENT_S = 3600.0
 # Each returns whether the control plane should decide again.
 _RECORDERS = {
     "gpus": gpu_quarantine.record_look,
@@ -33,12 +35,14 @@ class HostWatch:
         self._sent: gpu_quarantine.WatchedGpus | None = None  # on this link
         self._with_load = False
         self._looked_at = self._discards_at = 0.0
-        self._removing: set[tuple[str, str]] = set()  # asked for on this link, and not answered
+        # Asked for on this link and not answered: since when the host has answered nothing.
+        self._removing: dict[tuple[str, str], float] = {}
+        self._has_removed = False
 
     def begin(self) -> None:
         """There is a new link: nothing was sent on it."""
         self._sent, self._looked_at, self._discards_at = None, 0.0, 0.0
-        self._removing = set()
+        self._removing = {}
 
     def look_soon(self) -> None:
         """Something has happened to a GPU of the host, or is to happen to what it keeps."""
@@ -61,23 +65,29 @@ class HostWatch:
         self._sent = wanted
         if now - self._discards_at >= DISCARDS_S:
             self._discards_at = now
-            self._send_removals(link)
+            self._send_removals(link, now)
 
-    def _send_removals(self, link: Link) -> None:
-        """The host removes one after the other, and answers each once."""
-        wanted = kept.to_discard(self._host_id, timezone.now())
-        self._removing &= set(wanted)
+    def _send_removals(self, link: Link, now: float) -> None:
+        """The host removes one after the other, and answers each once. Time counts from when the host was asked: a
+        removal waits as long as the host is away. A host that answers nothing would hold up what comes after it."""
+        if self._has_removed:
+            self._has_removed, self._removing = False, dict.fromkeys(self._removing, now)
+        silent = [each for each, since in self._removing.items() if now - since >= SILENT_S]
+        if silent:
+            kept.give_up(self._host_id, silent, timezone.now())
+        wanted = kept.to_discard(self._host_id)
         for kind, key in wanted:
             if (kind, key) not in self._removing:
                 link.send({"t": "discard", "kind": kind, "key": key})
-        self._removing.update(wanted)
+        self._removing = {each: self._removing.get(each, now) for each in wanted}
 
     def record(self, message: Mapping[str, Any], token: int) -> bool:
         """Record what the host reported about itself. True if the control plane should decide again."""
         write = _RECORDERS[message["t"]]
         if message["t"] == "discarded":
             # An admin may ask for it again.
-            self._removing.discard((str(message.get("kind")), str(message.get("key"))))
+            self._removing.pop((str(message.get("kind")), str(message.get("key"))), None)
+            self._has_removed = True
         changed = write(self._host_id, token, message, timezone.now())
         if changed:
             self.look_soon()

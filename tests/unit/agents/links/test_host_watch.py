@@ -28,7 +28,7 @@ def discards(monkeypatch):
     nothing = gpu_quarantine.WatchedGpus((), (), ())
     monkeypatch.setattr(gpu_quarantine, "watched_gpus", lambda host: nothing)
     monkeypatch.setattr(host_watch.host_load, "is_wanted", lambda host: False)
-    monkeypatch.setattr(kept, "to_discard", lambda host, now: list(found))
+    monkeypatch.setattr(kept, "to_discard", lambda host: list(found))
     return found
 
 

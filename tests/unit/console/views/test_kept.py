@@ -9,6 +9,7 @@ import pytest
 from django.utils import timezone
 
 from agents.hosts import kept
+from agents.links.host_watch import SILENT_S, HostWatch
 from agents.models import Discard, Host, HostEvent, HostKept
 from jobs.artifacts import artifacts
 from jobs.models import Artifact, Job, Preparation, PreparationNeed, Project, Run
@@ -138,7 +139,7 @@ def test_what_no_job_needs_is_removed_and_the_history_says_so(browser, cast, hos
     answer = browser("root").post(f"/hosts/{host.pk}/kept/environments/{A}", follow=True)
     assert "is being removed" in one_line(answer.content.decode())
     now = timezone.now()
-    assert kept.to_discard(host.pk, now) == [("environments", A)]
+    assert kept.to_discard(host.pk) == [("environments", A)]
     answered = {"kind": "environments", "key": A, "why": "it is in use on the host"}
     assert kept.record_discarded(host.pk, 6, answered, now) is False, "another has the lease"
     assert kept.record_discarded(host.pk, 7, answered, now) is True and not Discard.objects.exists()
@@ -234,12 +235,58 @@ def test_an_image_that_was_pulled_is_needed_by_its_job(host, project, cast):
     assert (use.job, use.live, use.title) == (job.pk, 1, "the image train")
 
 
-def test_a_removal_that_a_host_never_answers_holds_up_no_other(browser, cast, host):
+class Asked:
+    """A link that notes what the host is asked to remove."""
+
+    def __init__(self):
+        self.keys = []
+
+    def send(self, frame):
+        self.keys += [frame["key"]] if frame["t"] == "discard" else []
+
+
+@pytest.fixture
+def removals(browser, cast, host):
+    """Two that an admin ordered while the host was down, for longer than a host may be silent."""
     for kind, key in (("environments", A), ("blobs", B)):
         browser("root").post(
             f"/api/v1/hosts/{host.name}/kept/{kind}/{key}:discard", {}, content_type="application/json"
         )
-    now = timezone.now()
-    Discard.objects.filter(kind="environments").update(asked_at=now - timedelta(minutes=61))
-    assert kept.to_discard(host.pk, now) == [("blobs", B)]
+    Discard.objects.update(asked_at=timezone.now() - timedelta(hours=3))
+    return HostWatch(host.pk), Asked()
+
+
+def test_a_removal_waits_for_a_host_that_is_down(removals):
+    watch, link = removals
+    watch.send(link, 1_000.0)
+    assert link.keys == [A, B]
+    assert not HostEvent.objects.filter(kind="kept").exists()
+
+
+def test_a_removal_that_a_host_never_answers_holds_up_no_other(browser, removals, host):
+    watch, link = removals
+    watch.send(link, 1_000.0)
+    watch.send(link, 1_000.0 + SILENT_S - 20)
+    assert Discard.objects.count() == 2
+    watch.send(link, 1_000.0 + SILENT_S)
+    assert not Discard.objects.exists()
     assert "a Python environment: the host did not answer in an hour." in page(browser("root"), host)
+
+
+def test_one_that_waits_for_the_removals_before_it_is_not_given_up(removals):
+    watch, link = removals
+    watch.send(link, 1_000.0)
+    watch.record({"t": "discarded", "kind": "environments", "key": A}, 7)
+    watch.send(link, 1_000.0 + SILENT_S - 20)
+    watch.send(link, 1_000.0 + SILENT_S)
+    assert [row.key for row in Discard.objects.all()] == [B]
+    watch.send(link, 1_000.0 + 2 * SILENT_S)
+    assert not Discard.objects.exists()
+
+
+def test_another_link_asks_again_and_waits_anew(removals):
+    watch, link = removals
+    watch.send(link, 1_000.0)
+    watch.begin()
+    watch.send(link, 1_000.0 + SILENT_S)
+    assert link.keys == [A, B, A, B] and Discard.objects.count() == 2
