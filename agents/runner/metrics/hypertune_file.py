@@ -102,8 +102,10 @@ class HypertuneFile:
             os.rmdir(metrics_directory(self.directory))
 
     def recover(self) -> None:
-        """No keeper is left, and no process of the run: read all that is here."""
-        if os.path.isdir(metrics_directory(self.directory)):
+        """No keeper is left, and no process of the run: read all that is here. Whoever closed the run has removed the
+        program's directory where its file was empty; what a killed keeper held lies beside it."""
+        places = (metrics_directory(self.directory), os.path.join(self.directory, HELD))
+        if any(os.path.isdir(place) for place in places):
             self._limit += READ_BYTES
             with contextlib.suppress(OSError):
                 self._recover()

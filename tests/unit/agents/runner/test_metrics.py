@@ -17,7 +17,9 @@ import pytest
 
 from agents.runner.metrics import journal, tensorboard
 from agents.runner.metrics.collect import Pass, by_record
+from agents.runner.metrics.hypertune_file import HypertuneFile
 from agents.runner.metrics.journal import Journal, chained, committed
+from agents.runner.metrics.places import HELD, JOURNAL
 from agents.runner.metrics.reports import Report
 from tests.unit.agents.runner.protocol_client import command, wait_for
 
@@ -121,6 +123,18 @@ def test_what_stood_in_the_file_survives_kills(console, host, library, victim):
             os.kill(pid, signal.SIGKILL)
     go(host)
     assert by_step(Reports(console).to_end()) == {step: 1 / step for step in range(1, 51)}
+
+
+def test_what_a_killed_keeper_held_is_read_after_the_end(tmp_path):
+    """It was killed before it read a file that was closed. Whoever closes the run finds the next file empty."""
+    (tmp_path / "metrics").mkdir()
+    (tmp_path / "metrics" / "output.metrics").touch()
+    (tmp_path / HELD).mkdir()
+    (tmp_path / HELD / "00000001").write_text('{"loss": "0.5", "global_step": "50", "timestamp": 1000.0}\n')
+    HypertuneFile(str(tmp_path)).finish()
+    Pass(str(tmp_path), "", 0.0).collect(is_over=True, with_directories=False)
+    found = [json.loads(line) for line in (tmp_path / JOURNAL).read_bytes().splitlines()]
+    assert by_step(found) == {50: 0.5}
 
 
 def test_hypertune_is_there_where_it_is_not_installed(console, host):
