@@ -38,7 +38,7 @@ from agents.runner.runtimes.engine_commands import (
     say_storage,
     tag_image,
 )
-from agents.runner.runtimes.loaded_images import note_pull, note_use
+from agents.runner.runtimes.loaded_images import names_of, note_pull, note_use
 
 # A name that no engine takes for an option or a path, and that has no letter which a terminal acts on.
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,1000}\Z")
@@ -119,7 +119,8 @@ def fetch(
             pull(str(what["engine"]), program, image, env, report, what.get("credentials"))
             pulled = look_up_by_name(program, image, env, report, home)
             if pulled is not None and there is not None and pulled["id"] not in there:
-                note_pull(home, str(what["engine"]), pulled["id"], size_of(program, image, env))
+                names = names_of(program, pulled["id"])[1] or []
+                note_pull(home, str(what["engine"]), pulled["id"], size_of(program, image, env), names)
             return pulled
     except Failed as failed:
         if here is None:

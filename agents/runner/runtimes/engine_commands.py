@@ -89,3 +89,11 @@ def parse_description(output: str) -> Dict[str, str]:
         "id": str(found.get("Id") or "").rpartition(":")[2],
         "digest": str(found.get("Digest") or (named[0] if named else "")),
     }
+
+
+def parse_names(output: str) -> List[str] | None:
+    """The names, with tags, of what `describe_image` printed; None if it says none of that."""
+    try:
+        return [str(each) for each in json.loads(output)[0].get("RepoTags") or []]
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return None

@@ -1,6 +1,7 @@
 """Images that runners brought into an engine, from archives of the storage or by a pull: their names there, when they
 were used last, and how they are thrown away. Other images of an engine are its admin's and its users': they are never
-touched. One that was there before a pull has brought it once more is theirs, too.
+touched. One that was there before a pull has brought it once more is theirs, too; so is one that has got another name
+since. The name of a pull moves on when it is pulled anew: then the other name would be the only one, and go.
 
 A note for each lies beside the deployments, which share the engine of their login; its time is that of the last use. It
 says since when the image is here, and how large it is.
@@ -16,17 +17,23 @@ import math
 import os
 import re
 import time
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Sequence, Tuple
 
 from agents.runner.cache.store import UNUSED_S, UNUSED_SHORT_S, is_short_of_room
 from agents.runner.files import read_json, unlink, whole, write_file
 from agents.runner.home import Home, is_key
 from agents.runner.programs import Program, output_of
-from agents.runner.runtimes.engine_commands import find_engine, remove_image, say_storage
+from agents.runner.runtimes.engine_commands import (
+    describe_image,
+    find_engine,
+    parse_names,
+    remove_image,
+    say_storage,
+)
 
 # An engine keeps the image of an archive under this name, with the SHA-256 of the archive.
 OURS = "localhost/trainyard/archive"
-ANSWER_S, REMOVE_S = 20.0, 300.0
+ANSWER_S, REMOVE_S, TIMED_OUT = 20.0, 300.0, 124
 # The end of a note of names that an archive may have taken (archive_names.py).
 NAMES = ".names"
 _NOTE = re.compile(r"([a-z]{1,20})-([0-9a-f]{64})\Z")
@@ -35,6 +42,7 @@ _GONE = ("image not known", "no such image")
 _USED = ("in use", "is using", "used by")
 # The same of one that was pulled and to which somebody gave a further name.
 _NAMED = ("multiple repositories", "more than one tag")
+OTHER_NAME = "it has a name that no pull of a job gave it"
 
 
 def name_of_archive(sha256: str) -> str:
@@ -61,22 +69,29 @@ def note_use(home: Home, engine: str, image: str, size: int = 0) -> None:
         _note(home, engine, image, size, True)
 
 
-def note_pull(home: Home, engine: str, image_id: str, size: int) -> None:
-    """A pull has brought this image, which was not here before."""
+def note_pull(home: Home, engine: str, image_id: str, size: int, names: Sequence[str]) -> None:
+    """A pull has brought this image, which was not here before. `names`: those that it has now."""
     if is_key(image_id):
-        _note(home, engine, image_id, size, True)
+        _note(home, engine, image_id, size, True, names)
+
+
+def names_of(program: str, image: str) -> Tuple[int, List[str] | None]:
+    """(status of the engine, the names that it has for this image; None if it does not say them)."""
+    status, text = Program(describe_image(program, image), with_stderr=False).answer(ANSWER_S)
+    return status, parse_names(text)
 
 
 def _path(home: Home, engine: str, key: str) -> str:
     return os.path.join(place_of_notes(home), "%s-%s" % (engine, key))
 
 
-def _note(home: Home, engine: str, key: str, size: int, pulled: bool) -> None:
+def _note(home: Home, engine: str, key: str, size: int, pulled: bool, names: Sequence[str] = ()) -> None:
     note = read_json(_path(home, engine, key)) or {}
     note = {
         "since": whole(note.get("since")) or int(time.time()),
         "size": size or whole(note.get("size")),
         "pulled": pulled,
+        "names": list(names) or note.get("names"),
     }
     with contextlib.suppress(OSError):  # a full disk: it is noted the next time
         os.makedirs(place_of_notes(home), 0o700, exist_ok=True)
@@ -146,15 +161,27 @@ def _remove(program: str, image: str, seen: Tuple[float, int, str]) -> str | Non
     path = seen[2]
     if _look(path) != seen:
         return ""
-    status, text = output_of(remove_image(program, image), REMOVE_S)
+    if is_key(image) and not _has_no_other_name(program, image, path):
+        status, text = 1, OTHER_NAME
+    else:
+        status, text = output_of(remove_image(program, image), REMOVE_S)
     is_gone = status == 0 or any(words in text.lower() for words in _GONE)
     if _look(path) == seen:
         if is_gone:
             unlink(path)
-        elif any(words in text.lower() for words in (*_USED, *_NAMED)):
+        elif any(words in text.lower() for words in (*_USED, *_NAMED, OTHER_NAME)):
             with contextlib.suppress(OSError):  # looked at again when as much time has passed
                 os.utime(path)
     return None if is_gone else text.strip()[-300:]
+
+
+def _has_no_other_name(program: str, image: str, path: str) -> bool:
+    """Whether an image that was pulled has the names of the pull at most."""
+    status, found = names_of(program, image)
+    if status not in (0, TIMED_OUT):
+        return True  # the image is gone, or the engine does not work: the removal says which
+    noted = (read_json(path) or {}).get("names")
+    return found is not None and set(found) <= set(noted if isinstance(noted, list) else ())
 
 
 def _unused(place: str, since: float) -> List[Tuple[float, int, str]]:

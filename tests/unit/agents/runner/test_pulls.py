@@ -131,6 +131,23 @@ def test_an_image_that_was_pulled_is_kept_and_goes_when_an_admin_asks(console, r
     assert f"{address}/lab/small" not in engine("images", "--format", "{{.Repository}}")
 
 
+def test_an_image_stays_whose_only_name_a_person_gave_it(console, registry):
+    """The name of the pull has moved on since: engines take the one that is left, whoever gave it."""
+    address, engine = registry
+    if f"{address}/lab/small" in engine("images", "--format", "{{.Repository}}"):
+        engine("rmi", f"{address}/lab/small:1")
+    ask(console, f"{address}/lab/small:1")
+    image = hear(console, "READY")["result"]["id"]
+    engine("tag", image, "localhost/mine:v1")
+    engine("rmi", f"{address}/lab/small:1")
+    console.say("watch", gpus=[], kept=True)
+    console.hear("kept", lambda told: told["kept"], patience=30)
+    say(console, "discard", kind=console.engine, key=image)
+    assert "no pull of a job gave it" in console.hear("discarded", patience=60)["why"]
+    assert "localhost/mine" in engine("images", "--format", "{{.Repository}}")
+    engine("rmi", "localhost/mine:v1")
+
+
 def test_an_image_that_was_here_before_is_not_ours(host, console, registry):
     """A person has pulled it: it is taken anew for the job, and stays when the job is over."""
     address, engine = registry

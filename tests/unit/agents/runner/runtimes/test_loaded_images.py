@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -30,6 +31,7 @@ here = {here!r}
 read = lambda name: open(here + "/" + name).read() if os.path.exists(here + "/" + name) else ""
 open(here + "/calls", "a").write(" ".join(sys.argv[1:]) + "\\n")
 if sys.argv[1] == "info": sys.exit(print(read("root")) or 0)
+if sys.argv[1:4] == ["image", "inspect", "--"] and os.path.exists(here + "/names"): sys.exit(print(read("names")) or 0)
 if os.path.exists(here + "/act"): exec(read("act"))
 print(read("says"))
 sys.exit(int(read("status") or 0))
@@ -45,6 +47,9 @@ class Engine:
     def says(self, text, status=0):
         (self.place / "says").write_text(text)
         (self.place / "status").write_text(str(status))
+
+    def names(self, *names):
+        (self.place / "names").write_text(json.dumps([{"RepoTags": names}]))
 
     def calls(self):
         calls = self.place / "calls"
@@ -108,27 +113,54 @@ def removals(engine):
     return [call.split()[-1] for call in engine.calls() if call.startswith("image rm ")]
 
 
-def test_an_image_that_was_pulled_is_thrown_away_by_its_id(home, engine):
-    note_pull(home, "podman", "c" * 64, 5)
-    path = os.path.join(place_of_notes(home), f"podman-{'c' * 64}")
+PULLED, LATEST = "c" * 64, "registry.example/lab/app:latest"
+
+
+@pytest.fixture
+def pulled(home, engine):
+    """The note of an image that was pulled, and not used for long."""
+    note_pull(home, "podman", PULLED, 5, [LATEST])
+    engine.names(LATEST)
+    path = os.path.join(place_of_notes(home), f"podman-{PULLED}")
     os.utime(path, (time.time() - OLD,) * 2)
-    note_use(home, "podman", "c" * 64)
-    assert sweep(home) == [] and is_fresh(path), "a run has used it just now"
-    assert [line[:3] for line in loaded_images.loaded_images(home)] == [("podman", "c" * 64, 5)]
-    os.utime(path, (time.time() - OLD,) * 2)
-    assert sweep(home) == removals(engine) == ["c" * 64] and not os.path.exists(path)
+    return path
+
+
+def test_an_image_that_was_pulled_is_thrown_away_by_its_id(home, engine, pulled):
+    note_use(home, "podman", PULLED)
+    assert sweep(home) == [] and is_fresh(pulled), "a run has used it just now"
+    assert [line[:3] for line in loaded_images.loaded_images(home)] == [("podman", PULLED, 5)]
+    os.utime(pulled, (time.time() - OLD,) * 2)
+    assert sweep(home) == removals(engine) == [PULLED] and not os.path.exists(pulled)
 
 
 @pytest.mark.parametrize(
     "says", ["conflict: image is referenced in multiple repositories", "with more than one tag"]
 )
-def test_an_image_that_was_pulled_and_got_a_further_name_stays(home, engine, says):
-    note_pull(home, "podman", "c" * 64, 5)
-    path = os.path.join(place_of_notes(home), f"podman-{'c' * 64}")
-    os.utime(path, (time.time() - OLD,) * 2)
+def test_an_image_that_was_pulled_and_got_a_further_name_stays(home, engine, pulled, says):
     engine.says(says, 1)
-    assert sweep(home) == [] and is_fresh(path), "it is not asked for again and again"
-    assert remove_loaded(home, "podman", "c" * 64) == says
+    assert sweep(home) == [] and is_fresh(pulled), "it is not asked for again and again"
+    assert remove_loaded(home, "podman", PULLED) == says
+
+
+def test_an_image_whose_only_name_is_another_ones_stays(home, engine, pulled):
+    """A person has named it, and the name of the pull has moved on: the engine would take the only name that is left."""
+    engine.names("mine:v1")
+    assert sweep(home) == [] and removals(engine) == [] and is_fresh(pulled)
+    assert remove_loaded(home, "podman", PULLED) == loaded_images.OTHER_NAME
+    engine.names()
+    assert remove_loaded(home, "podman", PULLED) == "" and removals(engine) == [PULLED]
+
+
+def test_an_image_whose_names_the_engine_does_not_say_stays(home, engine, pulled):
+    (engine.place / "names").write_text("not JSON")
+    assert sweep(home) == [] and removals(engine) == []
+
+
+def test_an_image_that_somebody_has_removed_is_forgotten(home, engine, pulled):
+    (engine.place / "names").unlink()
+    engine.says("Error: no such image", 1)
+    assert remove_loaded(home, "podman", PULLED) == "" and not os.path.exists(pulled)
 
 
 def test_the_images_of_others_are_not_thrown_away(home, engine, note):
