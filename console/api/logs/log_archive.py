@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-import weakref
 import zipfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,14 +25,13 @@ from typing import Annotated
 from django.http import Http404, HttpResponseBase, StreamingHttpResponse
 from rest_framework.request import Request
 
-from agents.infra.places import AllTaken, Places
 from console.api.description import Query, Size, described, one_of
 from console.api.errors import BadRequest
+from console.api.logs.downloads import Placed
 from console.api.logs.log_bytes import MAX_PARTS, Part, stored_parts, stream_blocks
 from console.api.logs.log_search import PATTERN, REPLICAS, RUNS, named_replicas, pattern_of
 from console.api.logs.merged_logs import SECOND, Found, MergedLogs
 from console.api.query import whole_number
-from console.api.rate_limits import TooManyRequests
 from console.api.times import format_time
 from console.api.views import TrainyardView
 from console.auth import access
@@ -47,10 +45,6 @@ MAX_RUNS = 1000
 NEVER = 1 << 53
 # How long lines are looked for at a time. Between two times, the process has as long for everybody else.
 STEP_S = 0.05
-# By person. A download takes as long as its client likes.
-places = Places(64, each=4)
-RETRY_S = 5
-
 
 WHICH_LOGS = (
     REPLICAS,
@@ -81,40 +75,17 @@ class ArchiveView(TrainyardView):
             raise BadRequest("as", "as must be zip or text.")
         runs = chosen_runs(job, asked)
         if kind == "zip":
-            files = _Placed(request, _zip(runs, f"job-{job.pk}"))
+            files = Placed(request, _zip(runs, f"job-{job.pk}"))
             return _download(files, "application/zip", f"job-{job.pk}-logs.zip")
         pattern = pattern_of(request) if "q" in asked else None
         low = SECOND * whole_number("after", asked.get("after", "0"))
         high = SECOND * whole_number("before", asked.get("before", str(NEVER)))
         several = len({run.replica_id for run in runs}) < len(runs)
         lines = _lines(MergedLogs(runs, low, high, False, {}), _Wanted(low, pattern, several))
-        return _download(_Placed(request, lines), "text/plain; charset=utf-8", f"job-{job.pk}.log")
+        return _download(Placed(request, lines), "text/plain; charset=utf-8", f"job-{job.pk}.log")
 
 
-class _Placed:
-    """The parts of a download, which has a place among those of its person until it ends, is closed or forgotten."""
-
-    def __init__(self, request: Request, parts: AsyncIterator[bytes]) -> None:
-        share = str(request.user.pk)
-        try:
-            places.take(share)
-        except AllTaken:
-            raise TooManyRequests(
-                "Too many downloads of logs are under way. Try again when one has ended.", RETRY_S
-            ) from None
-        self._parts = parts
-        # A client may go before the first part is asked for.
-        self.close = weakref.finalize(self, places.give_back, share)
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        try:
-            async for part in self._parts:
-                yield part
-        finally:
-            self.close()
-
-
-def _download(parts: _Placed, kind: str, name: str) -> HttpResponseBase:
+def _download(parts: Placed, kind: str, name: str) -> HttpResponseBase:
     answer = StreamingHttpResponse(parts, content_type=kind)
     answer["Content-Disposition"] = f'attachment; filename="{name}"'
     answer["Cache-Control"] = "private, no-store"

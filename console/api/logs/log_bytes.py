@@ -5,6 +5,8 @@ Missing ranges are not filled: the response has the existing bytes one after the
 where bytes are missing. Offsets in `Range` count the bytes of the response; `from` and `to` count the bytes of the log,
 as the socket and the gaps do. Of a growing log, the response has the part that is stored now.
 
+An answer of more than 4 MiB is a download: a person has four of these at a time in a process (downloads.py).
+
 With `Trainyard-Log-Masked`, `*` stands for each byte of the job's secrets. `Trainyard-Log-Digest` is then the digest of
 what the program wrote, and not of the response.
 """
@@ -13,7 +15,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -23,22 +25,27 @@ from rest_framework.request import Request
 from console.api import errors
 from console.api.description import RUN, Query, Size, described, form
 from console.api.errors import BadRequest
+from console.api.logs.downloads import Placed
 from console.api.query import whole_number
 from console.api.views import TrainyardView
 from console.auth import access
 from console.live import tails
 from console.presenters import byte_range
-from console.runtime.database_threads import in_download_thread
+from console.runtime.database_threads import in_database_thread, in_download_thread
 from jobs.logs import reader
 from jobs.models import Job, Run
 from jobs.projects import log_storage
 
 # The bytes that a download reads and holds at once. For a smaller block, finding it would cost more than reading it.
 BLOCK = 1024 * 1024
+# Up to so many bytes, an answer is read among the lines of viewers, who read ranges. What is larger is a download: it
+# has a place among those of its person, and threads that nobody else waits for.
+RANGE_BYTES = 4 * BLOCK
 # The most gaps in the header, which must stay readable. With more gaps, ask range by range.
 MAX_GAPS = 50
 # The most gaps that a response skips. With more, the response ends before the next gap: see `Trainyard-Log-To`.
 MAX_PARTS = 10_000
+InThread = Callable[[Callable[[str, int, int], tails.Piece], str, int, int], Awaitable[tails.Piece]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +119,9 @@ class LogView(TrainyardView):
         kind = "text/plain; charset=utf-8"
         if request.method == "HEAD":
             return HttpResponse(content_type=kind)
-        return StreamingHttpResponse(stream_blocks(run_id, parts), content_type=kind)
+        if sum(part.size for part in parts) <= RANGE_BYTES:
+            return StreamingHttpResponse(stream_blocks(run_id, parts, in_database_thread), content_type=kind)
+        return StreamingHttpResponse(Placed(request, stream_blocks(run_id, parts)), content_type=kind)
 
 
 def stored_parts(low: int, high: int, gaps: Sequence[tuple[int, int]]) -> list[Part]:
@@ -137,7 +146,9 @@ def slice_parts(parts: Sequence[Part], first: int, last: int) -> list[Part]:
     return chosen
 
 
-async def stream_blocks(run_id: str, parts: Sequence[Part]) -> AsyncIterator[bytes]:
+async def stream_blocks(
+    run_id: str, parts: Sequence[Part], in_thread: InThread = in_download_thread
+) -> AsyncIterator[bytes]:
     """The bytes, block by block; each block is read after the previous one was sent.
 
     Aborts the connection when bytes are missing, because the promised length would be wrong.
@@ -145,7 +156,7 @@ async def stream_blocks(run_id: str, parts: Sequence[Part]) -> AsyncIterator[byt
     for part in parts:
         at = part.start
         while at < part.end:
-            piece = await in_download_thread(tails.read, run_id, at, min(BLOCK, part.end - at))
+            piece = await in_thread(tails.read, run_id, at, min(BLOCK, part.end - at))
             if not piece.data:
                 raise ConnectionAbortedError(f"The log of {run_id} ends at {at}, before {part.end}.")
             yield piece.data

@@ -11,7 +11,7 @@ import zipfile
 import pytest
 from asgiref.sync import async_to_sync
 
-from console.api.logs import log_archive, log_pages
+from console.api.logs import log_archive, log_bytes, log_pages
 from console.api.logs.merged_logs import MergedLogs
 from console.runtime import database_threads
 from tests.unit.console.log_rows import complete, lose, write
@@ -222,3 +222,37 @@ def test_lines_of_others_do_not_wait_for_downloads(script, job, runs, monkeypatc
             await asyncio.gather(*tasks, return_exceptions=True)
 
     assert async_to_sync(ask_beside_them)() == "line"
+
+
+def raw(run, query=""):
+    return f"/api/v1/jobs/{run.job_id}/replicas/{run.replica.name}/log{query}"
+
+
+def test_what_a_viewer_reads_of_a_log_does_not_wait_for_downloads(script, runs):
+    """The log page reads stored ranges by the address of raw logs: it waits for no person's downloads."""
+    write(runs[0], b"one\n")
+    free = threading.Event()
+    busy = [database_threads._downloads.submit(free.wait, 60) for _ in range(database_threads.DOWNLOAD_THREADS)]
+    answer = script("vera").get(raw(runs[0]))
+
+    async def first_part():
+        return await asyncio.wait_for(anext(aiter(answer.streaming_content)), 20)
+
+    try:
+        assert async_to_sync(first_part)() == b"one\n"
+    finally:
+        free.set()
+        for each in busy:
+            each.result(30)
+
+
+def test_a_large_log_is_a_download_and_takes_a_place(script, runs, monkeypatch):
+    monkeypatch.setattr(log_bytes, "RANGE_BYTES", 8)
+    write(runs[0], b"one two three\n")
+    vera = script("vera")
+    under_way = [vera.get(raw(runs[0])) for _ in range(4)]
+    assert vera.get(raw(runs[0])).status_code == 429
+    assert body(vera.get(raw(runs[0], "?limit=8"))) == b"one two "
+    for answer in under_way:
+        assert body(answer) == b"one two three\n"
+    assert vera.get(raw(runs[0])).status_code == 200
