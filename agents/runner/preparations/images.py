@@ -30,6 +30,7 @@ from agents.runner.runtimes.engine_commands import (
     DOCKER,
     describe_image,
     find_engine,
+    is_name_of,
     list_ids,
     load_image,
     parse_description,
@@ -119,7 +120,9 @@ def fetch(
             pull(str(what["engine"]), program, image, env, report, what.get("credentials"))
             pulled = look_up_by_name(program, image, env, report, home)
             if pulled is not None and there is not None and pulled["id"] not in there:
-                names = names_of(program, pulled["id"])[1] or []
+                # Others may have brought the same one meanwhile: by the name that they gave it, it stays.
+                found = names_of(program, pulled["id"])[1] or []
+                names = [name for name in found if is_name_of(name, image)]
                 note_pull(home, str(what["engine"]), pulled["id"], size_of(program, image, env), names)
             return pulled
     except Failed as failed:

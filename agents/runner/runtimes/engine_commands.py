@@ -97,3 +97,13 @@ def parse_names(output: str) -> List[str] | None:
         return [str(each) for each in json.loads(output)[0].get("RepoTags") or []]
     except (ValueError, LookupError, TypeError, AttributeError):
         return None
+
+
+def is_name_of(found: str, asked: str) -> bool:
+    """Whether an engine shows the image of a pull as `found`. Engines write names of Docker Hub longer, or shorter."""
+    if "@" in asked:
+        return False  # by its digest: such an image gets no name
+    if ":" not in asked.rpartition("/")[2]:
+        asked += ":latest"
+    hub = ("", "docker.io/", "docker.io/library/", "library/")
+    return any(found == each + asked or asked == each + found for each in hub)

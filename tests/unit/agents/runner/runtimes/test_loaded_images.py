@@ -11,7 +11,9 @@ import pytest
 
 from agents.runner.cache.store import UNUSED_S, UNUSED_SHORT_S, Cache
 from agents.runner.home import Home
+from agents.runner.preparations import images
 from agents.runner.runtimes import loaded_images
+from agents.runner.runtimes.engine_commands import is_name_of
 from agents.runner.runtimes.image_user import python_path_of_image
 from agents.runner.runtimes.loaded_images import (
     has_loaded,
@@ -150,6 +152,33 @@ def test_an_image_whose_only_name_is_another_ones_stays(home, engine, pulled):
     assert remove_loaded(home, "podman", PULLED) == loaded_images.OTHER_NAME
     engine.names()
     assert remove_loaded(home, "podman", PULLED) == "" and removals(engine) == [PULLED]
+
+
+def test_an_image_that_somebody_brought_during_the_pull_stays_by_its_own_name(home, engine, monkeypatch):
+    """An admin loads the same one by hand meanwhile: by its ID, it is new to us, too."""
+    monkeypatch.setattr(images, "ids_of", lambda *_: frozenset())
+    monkeypatch.setattr(images, "pull", lambda *_: engine.names("mine:v1", LATEST))
+    monkeypatch.setattr(images, "look_up_by_name", lambda *_: {"id": PULLED, "digest": ""})
+    images.fetch({"engine": "podman", "image": LATEST}, engine.program, None, {}, None, home)
+    path = os.path.join(place_of_notes(home), f"podman-{PULLED}")
+    os.utime(path, (time.time() - OLD,) * 2)
+    engine.names("mine:v1")
+    assert sweep(home) == [] and removals(engine) == []
+    os.utime(path, (time.time() - OLD,) * 2)
+    engine.names(LATEST)
+    assert sweep(home) == [PULLED]
+
+
+@pytest.mark.parametrize(("found", "asked", "same"), [
+    ("registry.example/lab/app:1", "registry.example/lab/app:1", True),
+    ("registry.example:5000/app:latest", "registry.example:5000/app", True),
+    ("docker.io/library/busybox:latest", "busybox", True), ("docker.io/lab/app:1", "lab/app:1", True),
+    ("busybox:1", "docker.io/library/busybox:1", True), ("lab/app:1", "docker.io/lab/app:1", True),
+    ("localhost/busybox:latest", "busybox", False), ("app:2", "app:1", False), ("mine/app:1", "app:1", False),
+    ("app:latest", "app@sha256:" + "a" * 64, False),
+])  # fmt: skip
+def test_a_name_is_known_as_engines_write_it(found, asked, same):
+    assert is_name_of(found, asked) is same
 
 
 def test_an_image_whose_names_the_engine_does_not_say_stays(home, engine, pulled):
