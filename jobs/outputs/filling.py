@@ -25,6 +25,7 @@ from jobs.models import HostOutputs, OutputFile, Project, Run, StoredObject
 from jobs.outputs import times
 from jobs.outputs.claiming import Claim
 from jobs.outputs.uploading import to_store
+from jobs.preparations.progress import NO_PLACE
 from jobs.rules.lifecycle.states import RunPhase
 from jobs.rules.spec.output_addresses import Address, is_below
 
@@ -36,7 +37,9 @@ def others_are_stored(row: HostOutputs) -> bool:
 
     What lies on a host that does not answer is not waited for, nor what could not be stored at the last try.
     """
-    others = HostOutputs.objects.filter(job=row.job_id, settled_at=None, problem="").exclude(pk=row.pk)
+    others = HostOutputs.objects.filter(job=row.job_id, settled_at=None, problem__in=("", NO_PLACE)).exclude(
+        pk=row.pk
+    )
     return all(writing(other) or _is_next(other) for other in others.filter(host__status=HostStatus.UP))
 
 

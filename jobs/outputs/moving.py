@@ -29,6 +29,7 @@ from jobs.outputs.claiming import Claim, Superseded, claim
 from jobs.outputs.filling import Filling, open_runs, others_are_stored, unread_runs, writing
 from jobs.outputs.uploading import Upload, to_store
 from jobs.preparations import reasons
+from jobs.preparations.progress import NO_PLACE
 from jobs.rules.lifecycle.states import TERMINAL
 from jobs.wake import hints
 
@@ -146,8 +147,9 @@ def _connect(row: HostOutputs) -> OutputsConversation:
 
 def _fill(claimed: Claim, found: Upload) -> None:
     row = claimed.row
-    if not others_are_stored(row) or not _fills.acquire(blocking=False):
-        claimed.write(problem="")
+    can_begin = others_are_stored(row)
+    if not can_begin or not _fills.acquire(blocking=False):
+        claimed.write(problem=NO_PLACE if can_begin else "")
         claimed.hold_back_runs()
         return
     try:

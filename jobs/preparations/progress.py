@@ -45,6 +45,10 @@ def of_job(job: int) -> list[Preparation]:
     return list(rows.distinct().select_related("host").order_by("host__name", "kind", "key"))
 
 
+# The problem of a host that is not filled yet, for nothing but others: so many are filled at a time (jobs/outputs).
+NO_PLACE = said("files of other jobs are put on their hosts first")
+
+
 def fillings(job: int) -> QuerySet[HostOutputs]:
     """The hosts on which runs wait for outputs of earlier runs."""
     waiting = Run.objects.filter(job=job, phase=RunPhase.CREATED, held=False, stop_wanted_at=None)

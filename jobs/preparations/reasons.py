@@ -9,7 +9,14 @@ from django.db.models import F, Q
 
 from agents.infra.texts import join, said
 from jobs.models import Job, Preparation
-from jobs.preparations.progress import Progress, fillings, of_job, progress_of, progress_of_filling
+from jobs.preparations.progress import (
+    NO_PLACE,
+    Progress,
+    fillings,
+    of_job,
+    progress_of,
+    progress_of_filling,
+)
 from jobs.preparations.turns import turns_of
 from jobs.rules.lifecycle.preparation_states import PreparationState
 from jobs.rules.list_text import list_text
@@ -24,7 +31,7 @@ def reason_of(job: int, now: datetime) -> str:
     sentences = [
         _waiting(row, turns[row.pk]) if row.pk in turns else _preparing(progress_of(row, now)) for row in rows
     ]
-    sentences += [_filling(progress_of_filling(row)) for row in fillings(job)]
+    sentences += [_filling(progress_of_filling(row), row.problem) for row in fillings(job)]
     return list_text(sentences) if sentences else ""
 
 
@@ -59,7 +66,9 @@ def _preparing(each: Progress) -> str:
     return _with_numbers(said("{host} prepares {what}", host=each.host, what=each.title), each)
 
 
-def _filling(each: Progress) -> str:
+def _filling(each: Progress, problem: str) -> str:
+    if problem == NO_PLACE:
+        return said("{host} waits with {what}: {turn}", host=each.host, what=each.title, turn=problem)
     return _with_numbers(said("{host} gets {what}", host=each.host, what=each.title), each)
 
 

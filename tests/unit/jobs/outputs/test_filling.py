@@ -220,11 +220,15 @@ def test_fills_leave_threads_for_what_jobs_write(unfilled, host, monkeypatch):
             look()
             grow_old()
         row = HostOutputs.objects.get()
-        assert row.filled_at is None and row.due_at is not None and not row.problem
+        assert row.filled_at is None and row.due_at is not None
+        unfilled.refresh_from_db()
+        assert unfilled.reason == (
+            "h1 waits with the outputs of earlier runs: files of other jobs are put on their hosts first"
+        )
         assert StoredObject.objects.filter(name="run/own").exists()
     look()
     row.refresh_from_db()
-    assert row.filled_at is not None
+    assert row.filled_at is not None and not row.problem
     assert moving._fills.acquire(blocking=False), "it is given back"
 
 
