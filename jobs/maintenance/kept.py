@@ -17,7 +17,8 @@ from jobs.preparations.kept import uses_of
 from jobs.projects import audit
 from jobs.wake import hints
 
-# As the host's history has it, which members of other projects read. The audit has the digest.
+# As the host's history has it, which members of other projects read. Removals are told apart by their numbers, and the
+# audit has the digest of each.
 _TITLES: dict[str, Text] = {
     kept.BLOBS: said("a shipped file"),
     kept.TREES: said("code"),
@@ -41,9 +42,11 @@ def discard(host: Host, kind: str, key: str, actor: str, now: datetime) -> None:
         )
     if entry.in_use:
         raise Refused("key", said("It stays: something on the host uses it now."))
-    title = _TITLES[kind]
-    asked = {"title": title, "asked_at": now, "asked_by": actor[:150]}
-    Discard.objects.update_or_create(host=host, kind=kind, key=key, defaults=asked)
-    host_history.record(host.pk, "discard", title, actor, now)
-    audit.record(actor, "host.discard", "host", host.name, {"kind": kind, "key": key}, None, now)
+    asked = {"title": _TITLES[kind], "asked_at": now, "asked_by": actor[:150]}
+    row, _ = Discard.objects.update_or_create(host=host, kind=kind, key=key, defaults=asked)
+    row.title = said("{what} (removal {number})", what=_TITLES[kind], number=row.pk)
+    row.save(update_fields=["title"])
+    host_history.record(host.pk, "discard", row.title, actor, now)
+    what = {"kind": kind, "key": key, "removal": row.pk}
+    audit.record(actor, "host.discard", "host", host.name, what, None, now)
     transaction.on_commit(lambda: hints.watch([host.pk]))

@@ -232,7 +232,9 @@ def test_what_a_viewer_reads_of_a_log_does_not_wait_for_downloads(script, runs):
     """The log page reads stored ranges by the address of raw logs: it waits for no person's downloads."""
     write(runs[0], b"one\n")
     free = threading.Event()
-    busy = [database_threads._downloads.submit(free.wait, 60) for _ in range(database_threads.DOWNLOAD_THREADS)]
+    busy = [
+        database_threads._downloads.submit(free.wait, 60) for _ in range(database_threads.DOWNLOAD_THREADS)
+    ]
     answer = script("vera").get(raw(runs[0]))
 
     async def first_part():

@@ -12,7 +12,7 @@ from agents.hosts import kept
 from agents.links.host_watch import SILENT_S, HostWatch
 from agents.models import Discard, Host, HostEvent, HostKept
 from jobs.artifacts import artifacts
-from jobs.models import Artifact, Job, Preparation, PreparationNeed, Project, Run
+from jobs.models import Artifact, AuditEntry, Job, Preparation, PreparationNeed, Project, Run
 from jobs.preparations.kept import uses_of
 from jobs.wake import hints
 from tests.unit.console.views.example_rows import a_host, a_job, one_line
@@ -235,6 +235,25 @@ def test_an_image_that_was_pulled_is_needed_by_its_job(host, project, cast):
     assert (use.job, use.live, use.title) == (job.pk, 1, "the image train")
 
 
+def test_removals_of_one_kind_are_told_apart_without_their_digests(browser, cast, host):
+    """In the history, which members of other projects read. The audit says which number is which digest."""
+    HostKept.objects.update(
+        entries=[["trees", key, 1, 1_700_000_000, 1_700_000_000, False] for key in (A, B)]
+    )
+    for key in (A, B):
+        browser("root").post(
+            f"/api/v1/hosts/{host.name}/kept/trees/{key}:discard", {}, content_type="application/json"
+        )
+    number = {row.key: row.pk for row in Discard.objects.all()}
+    kept.record_discarded(host.pk, 7, {"kind": "trees", "key": A, "why": "it is in use"}, timezone.now())
+    kept.record_discarded(host.pk, 7, {"kind": "trees", "key": B}, timezone.now())
+    lines = {line.kind: line.text for line in HostEvent.objects.filter(host=host).order_by("pk")}
+    assert lines["kept"] == f"code (removal {number[A]}): it is in use"
+    assert lines["discarded"] == f"code (removal {number[B]})"
+    noted = AuditEntry.objects.filter(what="host.discard").order_by("pk")
+    assert [(each.before["key"], each.before["removal"]) for each in noted] == list(number.items())
+
+
 class Asked:
     """A link that notes what the host is asked to remove."""
 
@@ -270,7 +289,7 @@ def test_a_removal_that_a_host_never_answers_holds_up_no_other(browser, removals
     assert Discard.objects.count() == 2
     watch.send(link, 1_000.0 + SILENT_S)
     assert not Discard.objects.exists()
-    assert "a Python environment: the host did not answer in an hour." in page(browser("root"), host)
+    assert "): the host did not answer in an hour." in page(browser("root"), host)
 
 
 def test_one_that_waits_for_the_removals_before_it_is_not_given_up(removals):
