@@ -146,7 +146,7 @@ def test_an_image_that_was_pulled_and_got_a_further_name_stays(home, engine, pul
 
 
 def test_an_image_whose_only_name_is_another_ones_stays(home, engine, pulled):
-    """A person has named it, and the name of the pull has moved on: the engine would take the only name that is left."""
+    """A person has named it, and the name of the pull has moved on: the engine would take the only name left."""
     engine.names("mine:v1")
     assert sweep(home) == [] and removals(engine) == [] and is_fresh(pulled)
     assert remove_loaded(home, "podman", PULLED) == loaded_images.OTHER_NAME
