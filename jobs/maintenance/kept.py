@@ -43,10 +43,10 @@ def discard(host: Host, kind: str, key: str, actor: str, now: datetime) -> None:
     if entry.in_use:
         raise Refused("key", said("It stays: something on the host uses it now."))
     asked = {"title": _TITLES[kind], "asked_at": now, "asked_by": actor[:150]}
-    row, _ = Discard.objects.update_or_create(host=host, kind=kind, key=key, defaults=asked)
-    row.title = said("{what} (removal {number})", what=_TITLES[kind], number=row.pk)
-    row.save(update_fields=["title"])
-    host_history.record(host.pk, "discard", row.title, actor, now)
-    what = {"kind": kind, "key": key, "removal": row.pk}
+    removal, _ = Discard.objects.update_or_create(host=host, kind=kind, key=key, defaults=asked)
+    removal.title = said("{what} (removal {number})", what=_TITLES[kind], number=removal.pk)
+    removal.save(update_fields=["title"])
+    host_history.record(host.pk, "discard", removal.title, actor, now)
+    what = {"kind": kind, "key": key, "removal": removal.pk}
     audit.record(actor, "host.discard", "host", host.name, what, None, now)
     transaction.on_commit(lambda: hints.watch([host.pk]))
