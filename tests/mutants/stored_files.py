@@ -459,8 +459,8 @@ STORED_FILES = (
     Safeguard(
         "threads-for-what-jobs-write",
         "jobs/outputs/moving.py",
-        "if not others_are_stored(row) or not _fills.acquire(blocking=False):",
-        "if not others_are_stored(row) or not (_fills.acquire(blocking=False) or True):",
+        "if not can_begin or not _fills.acquire(blocking=False):",
+        "if not can_begin or not (_fills.acquire(blocking=False) or True):",
         (f"{FILLING}::test_fills_leave_threads_for_what_jobs_write",),
     ),
     Safeguard(
