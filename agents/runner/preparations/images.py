@@ -122,8 +122,8 @@ def fetch(
             if pulled is not None and there is not None and pulled["id"] not in there:
                 # Others may have brought the same one meanwhile: by the name that they gave it, it stays.
                 found = names_of(program, pulled["id"])[1] or []
-                names = [name for name in found if is_name_of(name, image)]
-                note_pull(home, str(what["engine"]), pulled["id"], size_of(program, image, env), names)
+                own = [name for name in found if is_name_of(name, image)]
+                note_pull(home, str(what["engine"]), pulled["id"], size_of(program, image, env), own)
             return pulled
     except Failed as failed:
         if here is None:
