@@ -227,6 +227,8 @@ class Draft:
 def lack_of_room(base: str, size: int, part: int = 1) -> str:
     """Why so many bytes may not be put on this disk: the runs that write there come first. Empty if they may. `part`:
     one such part of what is kept free stays so."""
+    while not os.path.isdir(base):  # nothing of this deployment is here yet
+        base = os.path.dirname(base)
     free = free_bytes(base)
     if free - size >= kept_free(base) // part:
         return ""
