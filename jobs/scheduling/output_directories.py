@@ -35,13 +35,14 @@ def advice_about(
     if project and found.named:
         shared = ordering.shared_directories(project, location, found.buckets)
         missing, apart = ordering.buckets_of(project, found, shared)
-    if project and not _serves(location, project):
-        # For this project its hosts do not exist: an old job, or one that would be refused.
-        return advice(spec, None, types, missing, apart, NO_CARDS, [])
     is_path = base.startswith("/") and found.base is None
     held_by = storage(base, location) if is_path else None
     bare = bare_gpus.hosts(executed or bare_gpus.executed(spec, location), location, types)
-    return advice(spec, held_by, types, missing, apart, network_cards.of_job(spec, location), bare)
+    cards = network_cards.of_job(spec, location)
+    if project and (held_by or bare or cards != NO_CARDS) and not _serves(location, project):
+        # For this project its hosts do not exist: an old job, or one that would be refused.
+        held_by, bare, cards = None, [], NO_CARDS
+    return advice(spec, held_by, types, missing, apart, cards, bare)
 
 
 def _serves(location: str, project: Project) -> bool:
