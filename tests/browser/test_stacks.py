@@ -37,7 +37,9 @@ def job(transactional_db, cast, project, monkeypatch):
     monkeypatch.setattr(
         stacks,
         "look",
-        lambda _target, _key, _deployment, runs, _until: {run: told.get(run, all_else) for run in runs},
+        lambda _target, _key, _deployment, runs, _until, _room: {
+            run: told.get(run, all_else) for run in runs
+        },
     )
     return job
 

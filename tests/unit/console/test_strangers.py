@@ -41,7 +41,9 @@ OF_PROJECT |= {
     "bucket": "no-bucket",
 }
 # What stands in each answer anew: padding, a token against forged forms, a time.
-CHANGING = re.compile(rb'<!-- .*? -->|"csrfmiddlewaretoken" value="[^"]*"|"served-at" content="[^"]*"')
+CHANGING = re.compile(
+    rb'<!-- .*? -->|"csrfmiddlewaretoken" value="[^"]*"|"served-at" content="[^"]*"|data-still="[^"]*"'
+)
 WAYS = ("get", "post", "put", "patch", "delete")
 
 

@@ -462,7 +462,7 @@ def test_a_connection_that_was_made_ahead_attaches_to_a_shell_that_is_there(
     first = open_shell(where, key, running, shell=name, new={"keep_s": 60})
     pty.prepare_shell(where, key, is_new=False)
     other = open_shell(where, key, running)
-    assert len(dialled) == 3, "it makes no shell"
+    wait_for(lambda: len(dialled) == 3, "a connection of its own for the new shell")
     request = {"deployment": "t-shells", "run": running, "shell": name, "client": "c", "cols": 80, "rows": 24}
     again = pty.open_shell(where, key, request)
     assert len(dialled) == 3

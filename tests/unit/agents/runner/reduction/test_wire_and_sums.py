@@ -46,6 +46,7 @@ def greeting(secret_of_trainer, secret_of_reducer, trainer=US):
             found["reducer"] = receive(there, secret_of_reducer, time.monotonic() + 60)
         except (OSError, Unfit) as problem:
             found["reducer"] = problem
+            there.close()
 
     thread = threading.Thread(target=reducer)
     thread.start()
