@@ -66,9 +66,8 @@ class Processes:
         return hit
 
     def pause(self, role):
-        hit = self.signal(role, signal.SIGSTOP)
-        assert hit, f"no process of role {role} to stop"
-        return hit
+        """Send SIGSTOP to every process of the role. One that was killed before may be away for some seconds."""
+        return wait_for(lambda: self.signal(role, signal.SIGSTOP), f"a process of role {role} to stop")
 
     def pause_one(self, pid):
         with contextlib.suppress(ProcessLookupError):
